@@ -29,8 +29,8 @@ from benchmarks.gpu import (
 )
 from hardcase import generators
 from hardcase.criteria.criterion import build_criteria
-from hardcase.judges import teach
-from hardcase.judges.encoders import encoder
+from hardcase.judges import panel
+from hardcase.judges.features import encoder
 from hardcase.judges.photographs import feature_judge
 from hardcase.models import zoo
 from hardcase.models.pretrained.resnet50 import resnet50
@@ -136,7 +136,7 @@ def _training(what: str) -> Iterator[Figure]:
             goal = 10
             quality = f"loss {card['loss'][-1]:.1f}"
         else:
-            judge = teach.trained(train, test, device=DEVICE)
+            judge = panel.trained(train, test, device=DEVICE)
             goal = 40
             quality = f"accuracy {judge.card['accuracy']:.4f}"
         synchronise()
@@ -149,7 +149,7 @@ def _training(what: str) -> Iterator[Figure]:
 def _judged(size: int) -> Iterator[Figure]:
     if size == 28:
         train, test = digits()
-        judge = teach.trained(train, test, device=DEVICE)
+        judge = panel.trained(train, test, device=DEVICE)
         count = sized(50_000, 300)
         goal = 50_000
     else:

@@ -13,7 +13,7 @@ import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from hardcase import data
 from hardcase.context import Context
-from hardcase.judges import verdicts
+from hardcase.judges.held_out import for_run
 from hardcase.judges.verdicts import judge_run
 from hardcase.models import zoo
 from hardcase.report import page
@@ -47,7 +47,7 @@ def _judged(
     begun = perf_counter()
     run = hc.run(subject, images, out=folder, method=method)
     searched = perf_counter() - begun
-    judge = verdicts.for_run(run)
+    judge = for_run(run)
     spent = min(seconds(lambda: judge_run(run, judge)) for _ in range(3))
     each = f"{len(run)} findings of 28 x 28 pixels, one thread, groups and files included; a limit of 1 ms"
     yield Figure(

@@ -10,7 +10,7 @@ import hardcase as hc
 from hardcase.config import parse
 from hardcase.context import Context, Objects
 from hardcase.errors import Problem
-from hardcase.judges.verdicts import features_of, for_run
+from hardcase.judges.held_out import features_of, for_run
 from hardcase.models.witnesses import WitnessSelection
 from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
@@ -81,26 +81,26 @@ def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run
 
 
 def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):
-    from hardcase.judges import verdicts
+    from hardcase.judges import held_out
 
     photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
-    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here)
+    monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     assert features_of(run) == ()
     assert features_of(edited(run, **photographs)) == ("zoo:resnet50-imagenet",)
     assert features_of(run, ["timm:resnet18"]) == ("timm:resnet18",)
-    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here[1:])
+    monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here[1:])
     with pytest.raises(Problem, match="no network is on this machine") as error:
         features_of(edited(run, **photographs))
     assert "hardcase fetch model" in error.value.fix
 
 
 def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
-    from hardcase.judges import verdicts
+    from hardcase.judges import held_out
     from hardcase.models.pretrained import fetching
 
     here = ["resnet50-imagenet", "efficientnet-lite1"]
-    monkeypatch.setattr(verdicts, "fetched_classifiers", lambda: here)
+    monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "_weights", lambda place: place.name.split("-")[1])
     about = {"image": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from hardcase.cli import demo
 from hardcase.cli.options import Flags
 from hardcase.cli.progress import Front
-from hardcase.judges import teach
+from hardcase.judges import panel
 
 
 def test_the_parts_add_up():
@@ -18,7 +18,7 @@ def test_the_parts_add_up():
 
 def test_nobody_is_called_to_help_with_a_judge_that_is_there(tmp_path, monkeypatch):
     (tmp_path / "card.json").write_text("{}")
-    monkeypatch.setattr(teach, "folder", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(panel, "folder", lambda *_, **__: tmp_path)
     monkeypatch.setattr(demo.subprocess, "Popen", lambda *_, **__: pytest.fail("it was called"))
     with demo._assistant(Flags(device="cpu")) as assistant:
         assert assistant is None

@@ -31,9 +31,8 @@ ELSEWHERE = {
     "end_to_end/test_commands.py": "cli/inspect cli/science config companions",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
-    "judges/test_features.py": "judges/encoders judges/feature_store judges/photo_exam "
-    "judges/probes judges/textures",
-    "judges/test_teach.py": "judges/panel",
+    "judges/test_features.py": "judges/feature_panel judges/textures",
+    "judges/test_training.py": "judges/networks judges/panel",
     "methods/test_feature_perturbation.py": "generators/selection generators/staged "
     "spaces/activations",
     "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "

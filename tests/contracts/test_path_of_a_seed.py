@@ -86,15 +86,15 @@ def one_seed(tmp_path_factory):
     from hardcase import registry
     from hardcase.cli.main import main
     from hardcase.data.sources import load
-    from hardcase.judges import teach
+    from hardcase.judges import panel, training
     from tiny import bars
 
     folder = tmp_path_factory.mktemp("world")
     schooling = replace(
-        teach.USUAL,
-        places=teach.USUAL.places[:1],
-        members=replace(teach.USUAL.members, epochs=1, steps=40, batch=32),
-        density=replace(teach.USUAL.density, epochs=1, steps=20, batch=32),
+        training.USUAL,
+        ensemble=training.USUAL.ensemble[:1],
+        members=replace(training.USUAL.members, epochs=1, steps=40, batch=32),
+        density=replace(training.USUAL.density, epochs=1, steps=20, batch=32),
     )
 
     def run(out, name="sinvad"):
@@ -110,7 +110,7 @@ def one_seed(tmp_path_factory):
             brief = replace(facts["recipe"], epochs=20, steps=0, batch=16)
             patch.setitem(facts, "recipe", brief)
         for name in ("trained", "folder"):
-            patch.setattr(teach, name, partial(getattr(teach, name), schooling=schooling))
+            patch.setattr(panel, name, partial(getattr(panel, name), config=schooling))
         splits = {"train": bars(120), "test": bars(30, seed=1)}
         arrays = {f"x_{split}": images.x.numpy() for split, images in splits.items()}
         arrays |= {f"y_{split}": images.y.numpy() for split, images in splits.items()}
@@ -119,7 +119,7 @@ def one_seed(tmp_path_factory):
         colours = np.random.default_rng(0).integers(0, 256, (8, 3, 1, 1), dtype=np.uint8)
         photos = np.broadcast_to(colours, (8, 3, 72, 72)).copy()
         np.savez("photos.npz", images=photos, labels=photos.mean((2, 3)).argmax(1))
-        teach.trained(load(DATA, split="train"), load(DATA, split="test"))
+        panel.trained(load(DATA, split="train"), load(DATA, split="test"))
         for name in WORDS:
             run(f"first {name}".replace(" ", "-"), name)
         yield run

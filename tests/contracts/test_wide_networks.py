@@ -100,7 +100,7 @@ def inside(folder):
 def world(tmp_path_factory):
     """A folder with the data, the network and a judged run; also what stands for the words above."""
     from hardcase.data.sources import load
-    from hardcase.judges.teach import trained
+    from hardcase.judges.panel import trained
 
     folder = tmp_path_factory.mktemp("wide")
     images = bars(240, size=12, classes=3)
@@ -116,7 +116,7 @@ def world(tmp_path_factory):
         words = ["run", *WORLD, "--method", "pgd", "--seeds", "24", "--out", "run", "-q"]
         assert main([*words, "--set", "campaign.shard=8"]) == 0
         train, test = (load("npz:bars.npz", split=split) for split in ("train", "test"))
-        judge = trained(train, test, schooling=QUICK)
+        judge = trained(train, test, config=QUICK)
         assert main(["judge", "run", "--judge", str(judge.folder), "-q"]) == 0
         yield {"JUDGE": judge.folder}
 

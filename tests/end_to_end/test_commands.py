@@ -314,10 +314,10 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     from judged import QUICK
 
     from hardcase.cli import demo
-    from hardcase.judges import teach
+    from hardcase.judges import panel
 
     for name in ("trained", "folder"):
-        monkeypatch.setattr(teach, name, partial(getattr(teach, name), schooling=QUICK))
+        monkeypatch.setattr(panel, name, partial(getattr(panel, name), config=QUICK))
     monkeypatch.setattr(demo, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
     monkeypatch.setattr(demo, "_assistant", lambda flags: nullcontext())
     methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})

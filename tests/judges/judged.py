@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from hardcase.judges import teach
-from hardcase.judges.teach import trained
+from hardcase.judges import training
+from hardcase.judges.panel import trained
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
 from hardcase.runs.tables import findings_table, seeds_table, to_parquet
@@ -16,10 +16,10 @@ from tiny import bars
 
 SIZE = 12
 QUICK = replace(
-    teach.USUAL,
-    places=teach.USUAL.places[:2],
-    members=replace(teach.USUAL.members, epochs=1, steps=60, batch=32),
-    density=replace(teach.USUAL.density, epochs=1, steps=30, batch=32),
+    training.USUAL,
+    ensemble=training.USUAL.ensemble[:2],
+    members=replace(training.USUAL.members, epochs=1, steps=60, batch=32),
+    density=replace(training.USUAL.density, epochs=1, steps=30, batch=32),
 )
 
 
@@ -29,7 +29,7 @@ def splits():
 
 def quick_judge(seed=0):
     train, test = splits()
-    return trained(train, test, seed=seed, schooling=QUICK)
+    return trained(train, test, seed=seed, config=QUICK)
 
 
 def made_run(folder, x, y, found, *, predicted=None, kind=None, record=None):

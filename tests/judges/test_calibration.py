@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.judges.calibration import People, TooFewRated, calibrate, seed_folds
-from hardcase.judges.panel import Signals
-from hardcase.judges.rules import DecisionRule, auroc
+from hardcase.errors import Problem
+from hardcase.judges.calibration import (
+    People,
+    TooFewRated,
+    _folds,
+    _pooled,
+    calibrate,
+    read_people,
+    seed_folds,
+)
+from hardcase.judges.rules import DecisionRule, Signals, auroc
 
 RULES = {
     "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
@@ -64,15 +72,14 @@ def test_thresholds_keep_their_promise_and_rates_have_intervals():
 
 def test_a_generator_is_scored_by_rules_that_have_not_seen_it():
     """Labels of one generator turned round must not change its own pooled scores, only those of the others."""
-    from hardcase.judges.calibration import _folds, _pooled
-
     signals, people = rated()
     folds, _ = _folds(people)
-    truth = people.label_kept
     inside = folds[2][1]
-    lied = torch.where(inside & (truth >= 0), 1 - truth, truth)
+    raters = {name: getattr(people, name) for name in ("rater1", "rater2")}
+    turned = {name: torch.where(inside, 3 - seen, seen) for name, seen in raters.items()}
+    lied = replace(people, **turned)  # 2, the label, becomes 1
     before, after = (
-        _pooled(RULES["label_kept"], signals, each, each == 1, folds) for each in (truth, lied)
+        _pooled(RULES["label_kept"], "label_kept", signals, each, folds) for each in (people, lied)
     )
     assert torch.equal(before[0][inside], after[0][inside])
     assert [said for said, own in zip(before[1], inside) if own] == [
@@ -91,34 +98,27 @@ def test_calibrated_probabilities_are_about_right():
     assert run(signals, people).measured["label_kept"]["ece"] < 0.1
 
 
-def part(people, rows):
-    return People(
-        people.x[rows], people.expected[rows], people.predicted[rows], tuple(people.generator[i] for i in rows),
-        people.rater1[rows], people.rater2[rows],
-    )  # fmt: skip
-
-
 def test_a_question_to_which_people_gave_one_answer_keeps_its_rule():
     """Where every image shows something, nothing is known of what shows nothing."""
     signals, people = rated()
-    rows = (people.valid != 0).nonzero().squeeze(1)
+    rows = people.valid != 0
     plain = {name: replace(rule, high=0.7) for name, rule in RULES.items()}
     rng = torch.Generator().manual_seed(1)
-    found = calibrate(signals[rows], part(people, rows), RULES, rng, plain=plain)
+    found = calibrate(signals[rows], people[rows], RULES, rng, plain=plain)
     assert found.measured["not_fitted"] == ["valid"]
     assert found.rules["valid"] == plain["valid"]
     assert found.rules["label_kept"] != plain["label_kept"]
     assert found.measured["valid"]["auroc"]["value"] is None
     assert found.measured["valid"]["tnr"]["total"] == 0
-    assert found.measured["valid"]["tpr"]["total"] == len(rows)
+    assert found.measured["valid"]["tpr"]["total"] == int(rows.sum())
 
 
 def test_too_few_bad_ones_are_refused():
     signals, people = rated()
-    lost = (people.label_kept == 0).nonzero().squeeze(1)[:9]
-    rows = torch.cat([(people.label_kept == 1).nonzero().squeeze(1), lost])
+    rows = people.label_kept == 1
+    rows[(people.label_kept == 0).nonzero().squeeze(1)[:9]] = True
     with pytest.raises(TooFewRated, match="and lost in 9 images; 10 of each"):
-        run(signals[rows], part(people, rows))
+        run(signals[rows], people[rows])
 
 
 def test_no_label_has_a_part_in_the_order():
@@ -144,3 +144,56 @@ def test_folds_share_no_seed_and_no_generator(generators):
             assert not fitted & {g for g, inside in zip(made, measure) if inside}
         assert fit.any()
     assert (measured == 1).all()
+
+
+def arrays(count=6, **changes):
+    given = {
+        "images": np.zeros((count, 8, 8), dtype=np.uint8),
+        "expected": np.full(count, 2),
+        "predicted": np.arange(count) % 3,
+        "generator": np.array([f"g{i % 2}" for i in range(count)]),
+        "rater1": np.array([2, 2, 1, -1, -1, 0])[:count],
+        "rater2": np.array([2, 1, 1, -1, 2, 2])[:count],
+    }
+    return {**given, **changes}
+
+
+def read(given):
+    return read_people(given, where="labels.npz", shape=(1, 8, 8), classes=3)
+
+
+def test_truth_is_what_both_say_and_the_rest_is_split():
+    people = read(arrays())
+    assert people.x.shape == (6, 1, 8, 8)
+    assert people.label_kept.tolist() == [1, -1, 0, 0, -1, -1]
+    assert people.valid.tolist() == [1, 1, 1, 0, -1, 1]
+    assert people.confirmed.tolist() == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"images": np.zeros((6, 9, 9), dtype=np.uint8)}, "was made for"),
+        ({"images": np.zeros((6, 8, 8))}, "float64"),
+        ({"rater1": np.full(6, 3)}, "rater1 runs from 3 to 3"),
+        ({"expected": np.full(6, -1)}, "expected runs from -1"),
+        ({"rater2": np.zeros(5)}, "rater2 5"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, word):
+    with pytest.raises(Problem, match=word):
+        read(arrays(**changes))
+
+
+def test_a_missing_array_is_named_with_the_format():
+    given = arrays()
+    del given["generator"]
+    with pytest.raises(Problem, match="generator") as raised:
+        read(given)
+    assert "rater2" in str(raised.value)
+
+
+def test_colour_images_may_have_their_channels_last():
+    given = arrays(images=np.random.default_rng(0).integers(0, 255, (6, 8, 8, 3), dtype=np.uint8))
+    people = read_people(given, where="x", shape=(3, 8, 8), classes=3)
+    assert torch.equal(people.x[0, 1], torch.from_numpy(given["images"][0, :, :, 1]))

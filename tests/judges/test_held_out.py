@@ -1,19 +1,29 @@
-"""A second judge where the usual one was taught what was searched."""
+"""A second judge where the usual one was trained on what was searched; who shares what."""
 
 import pytest
 from judged import QUICK, made_run, splits
 
-from hardcase.judges import teach
-from hardcase.judges.held_out import beside_in_words, families_of, untaught_judge
+from hardcase.judges import panel
+from hardcase.judges.held_out import (
+    families_of,
+    held_out_in_words,
+    held_out_judge,
+    independence,
+    independence_in_words,
+)
 from hardcase.judges.verdicts import judge_run
+from hardcase.models.subject import Subject
+from hardcase.models.witnesses import witness_record
 from hardcase.runs.results import Run
-from hardcase.tensors import from_bytes
+from hardcase.tensors import fingerprints, from_bytes
+from hardcase.testing.toys import toy_subject, toy_world
+from tiny import bars
 
 
 @pytest.fixture
-def taught(tmp_path, monkeypatch):
+def searched(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(teach, "schooling_for", lambda *_, **__: QUICK)
+    monkeypatch.setattr(panel, "config_for", lambda *_, **__: QUICK)
     train, test = splits()
     x = test.x[:12]
     record = {"space": {"text": "warp(points=5)*light"}}
@@ -21,20 +31,42 @@ def taught(tmp_path, monkeypatch):
     return Run(run.folder), train, test
 
 
-def test_the_families_are_those_of_the_space(taught):
-    run, _, _ = taught
+def test_the_families_are_those_of_the_space(searched):
+    run, _, _ = searched
     assert families_of(run) == ("bending", "retouching")
 
 
-def test_it_is_asked_beside_the_usual_judge_and_said(taught):
-    run, train, test = taught
-    usual = teach.trained(train, test)
-    assert untaught_judge(run, usual, train, test) is None
-    other = untaught_judge(run, usual, train, test, make=True)
+def test_it_is_asked_beside_the_usual_judge_and_said(searched):
+    run, train, test = searched
+    usual = panel.trained(train, test)
+    images = {"train": train, "test": test}.__getitem__
+    assert held_out_judge(run, usual, images=images) is None
+    other = held_out_judge(run, usual, images=images, make=True)
     assert other is not None
-    assert other.card["configuration"]["schooling"]["untaught"] == ["bending", "retouching"]
+    assert other.card["configuration"]["training"]["held_out_families"] == ["bending", "retouching"]
     assert other.card["weights"] != usual.card["weights"]
-    beside = judge_run(run, usual, untaught=other).record["judge"]["beside"]
+    beside = judge_run(run, usual, held_out=other).record["judge"]["beside"]
     assert beside["confirmed"]["total"] == run.counts()["funnel"]["attempted"]
-    line = beside_in_words(beside)
-    assert line.startswith("beside: a judge that was never taught about bending and retouching")
+    assert "bending and retouching" in held_out_in_words(beside)
+
+
+def test_independence_says_what_judge_and_witnesses_share():
+    train = bars(200)
+    witness = Subject(toy_world().peer.net, name="witness:1")
+    record = witness_record(toy_subject(), [witness], 2.0, train)
+    known = record["independence"]["training images"]
+    learned = fingerprints(train.x)
+    judged = independence(record, learned, train.hash, "warp(points=5)*light")
+    assert judged["training images"]["shared"] == known["images"]
+    assert judged["trained on"]["searched"] == ["warp", "light"]
+    assert "bent" in judged["trained on"]["judge"]
+    lines = independence_in_words(judged)
+    assert f"{known['images']:,}" in lines[2]
+    assert "warp and light" in lines[3]
+    other = independence(record, learned, train.hash, "", ["keras-resnet50"])
+    assert "judge keras-resnet50" in independence_in_words(other)[1]
+    assert "by construction" not in independence_in_words(other)[3]
+    odd = learned[learned % 2 != 0]
+    assert independence(record, odd, train.hash)["training images"]["shared"] == 0
+    assert independence(record, odd, "other data")["training images"] == "not known"
+    assert independence(None, odd, train.hash) is None

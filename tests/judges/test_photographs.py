@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.judges.encoders import Encoder, encoder
+from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.photographs import photo_panel
-from hardcase.judges.rules import DecisionRule, auroc
+from hardcase.judges.rules import DecisionRule, auroc, with_thresholds
+from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from tiny import bars
@@ -83,10 +84,8 @@ def test_images_that_are_not_square_are_told(made):
 
 
 def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
-    from hardcase.judges.photo_exam import photo_examination
-
     _, _, test, (panel, card, _) = made
-    exam = photo_examination(test, torch.Generator().manual_seed(3))
+    exam = exam_of_photographs(test, torch.Generator().manual_seed(3))
     known = exam.label_kept >= 0
     rule = DecisionRule.from_card(card["rules"]["label_kept"])
     assert 0 <= rule.low <= rule.high <= 1
@@ -97,16 +96,17 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
 
 
 def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
-    from hardcase.judges.photographs import answering
-
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
     signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
     rule = DecisionRule.from_card(card["rules"]["label_kept"])
     truth = torch.arange(90) < 45
     often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
-    first, second = answering(rule, signals, truth), answering(rule, signals[often], truth[often])
+    first, second = (
+        with_thresholds(rule, signals, truth),
+        with_thresholds(rule, signals[often], truth[often]),
+    )
     assert first.high == pytest.approx(second.high)
     assert first.low <= 0.5 <= first.high
-    nothing = answering(rule, signals[torch.arange(45)], truth[:45])
+    nothing = with_thresholds(rule, signals[torch.arange(45)], truth[:45])
     assert (nothing.low, nothing.high) == (0.0, 1.0)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.judges.encoders import encoder
+from hardcase.judges.features import encoder
 from hardcase.judges.reserved import reserved_judge
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes

@@ -1,13 +1,28 @@
-"""Rules: fitted as they should be, answering in three words."""
+"""Rules: fitted as they should be, answering in three words, scored as the libraries score."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
-from hardcase.judges.panel import Signals
-from hardcase.judges.rules import DecisionRule, agreeing, learned, logistic
+from hardcase.judges.rules import (
+    DecisionRule,
+    Signals,
+    auroc,
+    auroc_interval,
+    error_rates,
+    fit_to_people,
+    logistic,
+    precision,
+    reliability,
+    rule_from_votes,
+)
 
 
 def signals(count=300, seed=0):
@@ -24,45 +39,44 @@ def signals(count=300, seed=0):
 
 
 def test_logistic_regression_is_the_known_one():
-    given, truth = signals()
-    values = given.of(["classifiers", "neighbours"]).double()
+    """scikit-learn penalises no intercept, but a constant column of 10 as hard as ours."""
+    read, truth = signals()
+    values = read.classifiers.double()
     ours = logistic(values, truth, tight=2.0)
-    theirs = LogisticRegression(C=1 / 2.0, class_weight="balanced", tol=1e-10, max_iter=500).fit(
-        values.numpy(), truth.numpy()
-    )
-    assert ours[:2].tolist() == pytest.approx(theirs.coef_[0].tolist(), abs=0.01)
-    assert float(ours[2]) == pytest.approx(float(theirs.intercept_[0]), abs=0.02)
+    theirs = LogisticRegression(
+        C=0.5, class_weight="balanced", tol=1e-12, max_iter=5000, fit_intercept=False
+    ).fit(np.stack([values.numpy(), np.full(len(values), 10.0)], 1), truth.numpy())
+    slope, tenth = theirs.coef_[0].tolist()
+    assert ours == pytest.approx((slope, 10 * tenth), rel=1e-4)
 
 
 def test_separable_answers_do_not_run_away():
-    values = torch.tensor([[-1.0], [-0.5], [0.5], [1.0]], dtype=torch.float64)
-    weights = logistic(values, torch.tensor([False, False, True, True]), tight=1.0)
-    assert bool(weights.isfinite().all())
-    assert 0 < float(weights[0]) < 10
+    values = torch.tensor([-1.0, -0.5, 0.5, 1.0], dtype=torch.float64)
+    slope, bias = logistic(values, torch.tensor([False, False, True, True]))
+    assert 0 < slope < 10
+    assert bias == pytest.approx(0, abs=1e-6)
 
 
 def test_a_strong_prior_holds():
-    given, truth = signals()
-    values = given.of(["neighbours"]).double()
-    assert logistic(values, truth, tight=1e6, prior=(0.7, 0.0)).tolist()[0] == pytest.approx(
-        0.7, abs=1e-2
-    )
+    read, truth = signals()
+    slope, _ = logistic(read.neighbours, truth, tight=1e6, prior=(0.7, 0.0))
+    assert slope == pytest.approx(0.7, abs=1e-2)
 
 
 def test_votes_are_in_units_of_spread_and_are_not_fitted():
-    given, truth = signals()
+    read, truth = signals()
     votes = {"classifiers": 1.0, "neighbours": 0.5, "contrast": 0.25}
-    rule = learned(votes, given, truth)
-    spread = given.of(rule.signals).double().std(0)
+    rule = rule_from_votes(votes, read, truth)
+    spread = read.of(rule.signals).double().std(0)
     counted = torch.tensor(rule.weights, dtype=torch.float64) * spread
     assert (counted / counted[0]).tolist() == pytest.approx([1.0, 0.5, 0.25])
-    right = (rule.evidence(given) > 0) == truth
+    right = (rule.evidence(read) > 0) == truth
     assert float(right.float().mean()) > 0.75
-    wider = learned(votes, replace(given, neighbours=1000 * given.neighbours + 7), truth)
+    wider = rule_from_votes(votes, replace(read, neighbours=1000 * read.neighbours + 7), truth)
     assert wider.weights[1] == pytest.approx(rule.weights[1] / 1000)
     assert torch.allclose(
-        wider.evidence(replace(given, neighbours=1000 * given.neighbours + 7)),
-        rule.evidence(given),
+        wider.evidence(replace(read, neighbours=1000 * read.neighbours + 7)),
+        rule.evidence(read),
         atol=1e-4,
     )
 
@@ -92,12 +106,62 @@ def test_a_rule_survives_its_card():
 
 
 def test_people_correct_scale_and_offset_only():
-    given, truth = signals()
+    read, truth = signals()
     rule = DecisionRule(signals=("classifiers",), weights=(10.0,), bias=3.0)
-    fitted = agreeing(rule, rule.evidence(given), truth)
+    fitted = fit_to_people(rule, rule.evidence(read), truth)
     assert (fitted.weights, fitted.bias) == (rule.weights, rule.bias)
     middle = float(
-        ((rule.evidence(given) * fitted.scale + fitted.offset > 0) == truth).float().mean()
+        ((rule.evidence(read) * fitted.scale + fitted.offset > 0) == truth).float().mean()
     )
     assert middle > 0.8
     assert fitted.scale < 0.5
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=30))
+def test_auroc_agrees_with_scikit_learn(rows):
+    score, truth = (torch.tensor(column) for column in zip(*rows))
+    ours = float(auroc(score.double(), truth))
+    if 0 < int(truth.sum()) < len(truth):
+        assert ours == pytest.approx(roc_auc_score(truth.numpy(), score.numpy()))
+    else:
+        assert math.isnan(ours)
+
+
+def test_the_interval_holds_the_value_and_says_how_many_there_were():
+    rng = torch.Generator().manual_seed(0)
+    truth = torch.arange(200) % 4 > 0
+    found = auroc_interval(truth + torch.randn(200, generator=rng), truth, rng)
+    assert found["low"] < found["value"] < found["high"]
+    assert found["high"] - found["low"] < 0.25
+    assert (found["yes"], found["no"]) == (150, 50)
+    assert auroc_interval(torch.rand(5), torch.ones(5, dtype=torch.bool), rng)["value"] is None
+
+
+def test_error_rates_leave_split_ones_out_and_count_the_undecided():
+    answers = [True, False, None, True, False, None, True]
+    truth = torch.tensor([1, 1, 1, 0, 0, 0, -1])
+    rates = error_rates(answers, truth)
+    assert (rates["tpr"]["hits"], rates["tpr"]["total"]) == (1, 3)
+    assert (rates["tnr"]["hits"], rates["tnr"]["total"]) == (1, 3)
+    assert rates["false_yes"]["hits"] == rates["false_no"]["hits"] == 1
+    assert (rates["undecided"]["hits"], rates["undecided"]["total"], rates["split"]) == (2, 7, 1)
+
+
+def test_precision_counts_split_ones_as_wrong():
+    found = precision([True, True, None, False], torch.tensor([True, False, True, True]))
+    assert found["precision"]["share"] == 0.5
+    assert found["recall"]["share"] == pytest.approx(1 / 3)
+
+
+def test_reliability_of_a_perfect_and_of_a_boastful_judge():
+    truth = torch.tensor([True, False] * 50)
+    honest, gap = reliability(torch.full((100,), 0.5), truth)
+    assert len(honest) == 1
+    assert gap == pytest.approx(0.0)
+    _, gap = reliability(torch.full((100,), 0.99), truth)
+    assert gap == pytest.approx(0.49)
+    confidence = torch.tensor([0.95] * 10 + [0.65] * 10, dtype=torch.float64)
+    right = torch.tensor([True] * 8 + [False] * 2 + [True] * 6 + [False] * 4)
+    assert reliability(confidence, right)[1] == pytest.approx(0.5 * 0.15 + 0.5 * 0.05)
+    assert reliability(torch.zeros(0), torch.zeros(0, dtype=torch.bool)) == ([], None)

@@ -6,16 +6,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from judged import QUICK, made_run, quick_judge, splits, test_run
+from judged import made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
-from hardcase.judges import verdicts
+from hardcase.judges import held_out, panel, verdicts
+from hardcase.judges import judge as panel_judges
+from hardcase.judges.calibration import Calibration
 from hardcase.judges.judge import FILE
-from hardcase.judges.teach import parts
 from hardcase.judges.verdicts import check, judge_run
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run
-from hardcase.tensors import fingerprints, from_bytes
+from hardcase.tensors import from_bytes
 from hardcase.types import Verdicts
 from tiny import bars, global_state
 
@@ -41,6 +42,35 @@ def test_training_is_kept_and_touches_no_global_state(judge):
     assert judge.card["accuracy"] > 0.9
     assert judge.card["kind"] == "judge"
     assert set(judge.card["members"]) == {"member 1", "member 2", "density"}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "card.json", FILE])
+def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
+    import shutil
+
+    folder = tmp_path / "judge"
+    shutil.copytree(judge.folder, folder)
+    panel_judges.keep_calibration(
+        panel.read(folder), Calibration(judge.rules, {"images": 9, "label_kept": {}, "valid": {}})
+    )
+    whole = (folder / name).read_bytes()
+    assert panel.read(folder).calibration["images"] == 9
+    digits = [i for i, byte in enumerate(whole) if chr(byte) in "123456789"]
+    places = [len(whole) // 3, len(whole) // 2, *digits[:: len(digits) // 12 + 1], len(whole) - 3]
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        (folder / name).write_bytes(flipped)
+        with pytest.raises(Problem, match=r"calibrate again|train again"):
+            panel.read(folder)
+    (folder / name).write_bytes(whole)
+    assert panel.read(folder).rules == judge.rules
+
+
+def test_a_card_without_its_checksum_is_no_judge(judge, tmp_path):
+    (tmp_path / "card.json").write_text(json.dumps(dict(judge.card)))
+    with pytest.raises(Problem, match="checksum"):
+        panel.read(tmp_path)
 
 
 def test_it_tells_good_tests_from_bad_ones(judge):
@@ -114,7 +144,7 @@ def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
 def test_seeds_it_has_learned_from_are_refused(judge, tmp_path):
     train, _ = splits()
     run = made_run(tmp_path / "run", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
-    with pytest.raises(Problem, match="learned from 6 of the 6 seeds"):
+    with pytest.raises(Problem, match="trained on 6 of the 6 seeds"):
         check(run, judge)
 
 
@@ -148,7 +178,7 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
         again = quick_judge()
         assert again.rules == fitted.rules
         assert again.standing.startswith("calibrated on 60 images")
-        assert verdicts.read(judge.folder).rules == fitted.rules
+        assert panel.read(judge.folder).rules == fitted.rules
         run = judge_run(test_run(tmp_path / "run"), again)
         assert run.record["judge"]["calibrated"] is True
         assert run.record["judge"]["calibration"]["confirmed"]["precision"]["total"] >= 0
@@ -190,11 +220,11 @@ def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     import shutil
 
     shutil.copytree(judge.folder, tmp_path / "moved")
-    moved = verdicts.read(tmp_path / "moved")
+    moved = panel.read(tmp_path / "moved")
     fitted = verdicts.calibrate_on(moved, rated_file(tmp_path / "rated.npz"))
     assert (tmp_path / "moved" / FILE).is_file()
     assert not (judge.folder / FILE).exists()
-    assert verdicts.read(tmp_path / "moved").rules == fitted.rules
+    assert panel.read(tmp_path / "moved").rules == fitted.rules
 
 
 @pytest.mark.parametrize("content", [None, b"no arrays"])
@@ -215,33 +245,22 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
         return judge
 
     monkeypatch.setattr(
-        verdicts,
+        held_out,
         "load",
         lambda name, *, split, offline=False: {"train": train, "test": test}[split],
     )
-    monkeypatch.setattr(verdicts.teach, "trained", stub)
-    verdicts.for_run(test_run(tmp_path / "run"))
+    monkeypatch.setattr(panel, "trained", stub)
+    held_out.for_run(test_run(tmp_path / "run"))
     assert asked == [("train", "test")]
     changed = made_run(tmp_path / "other", 255 - test.x[:4], test.y[:4], from_bytes(test.x[:4]))
     with pytest.raises(Problem, match="other data"):
-        verdicts.for_run(changed)
+        held_out.for_run(changed)
     strange = made_run(tmp_path / "strange", train.x[:70], train.y[:70], from_bytes(train.x[:4]))
     with pytest.raises(Problem, match="test-60"):
-        verdicts.for_run(strange)
-
-
-def test_fingerprints_and_parts():
-    train, _ = splits()
-    assert len(set(fingerprints(train.x).tolist())) == len(train)
-    taught, held_out = parts(train, QUICK.held_out)
-    assert len(held_out) == 16
-    assert not {*taught.id} & {*held_out.id}
-    assert held_out.y.bincount().max() - held_out.y.bincount().min() <= 1
+        held_out.for_run(strange)
 
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
-    from hardcase.judges import verdicts
-
     said = []
     monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
     monkeypatch.setattr(verdicts, "is_ready", lambda run, **given: False)
@@ -252,7 +271,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
     train, _ = splits()
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))
     assert verdicts.finish(known, say=said.append, train=True).verdicts is None
-    assert "learned from 6" in said[1]
+    assert "trained on 6" in said[1]
 
 
 def test_colour_findings_say_how_far_from_their_seed_they_look(tmp_path, monkeypatch):
@@ -291,9 +310,9 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
         asked.append(split)
         return bars(6)
 
-    first, second = verdicts._splits_of(run, offline=True, images=images)
+    first, second = held_out._splits_of(run, offline=True, images=images)
     assert asked == ["test"]
     assert (len(first), len(second)) == (0, 6)
     record["image"] = [1, 28, 28]
-    verdicts._splits_of(run, offline=True, images=images)
+    held_out._splits_of(run, offline=True, images=images)
     assert asked == ["test", "test", "train"]

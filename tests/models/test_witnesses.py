@@ -9,12 +9,10 @@ from hardcase.errors import Problem
 from hardcase.models import witnesses
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
-    apart,
     default_witnesses,
     even_half,
     lineage,
     pretrained_witnesses,
-    said,
     witness_record,
 )
 from hardcase.tensors import fingerprints
@@ -134,7 +132,7 @@ def test_families_of_networks():
     assert lineage("net.py:make") == "make"
 
 
-def test_independence_has_four_parts_and_says_what_is_shared():
+def test_independence_has_four_parts():
     train = bars(200)
     subject = toy_subject()
     own = [toy_world().peer]
@@ -146,23 +144,3 @@ def test_independence_has_four_parts_and_says_what_is_shared():
     record = witness_record(subject, [renamed], 2.0, train)
     known = record["independence"]["training images"]
     assert known["images"] == len(even_half(train))
-    judged = apart(record, fingerprints(train.x), train.hash, "warp(points=5)*light")
-    assert judged["training images"]["shared"] == known["images"]
-    assert judged["lessons"]["taught this space"] == ["warp", "light"]
-    lines = said(judged)
-    assert [line.split(":")[0] for line in lines] == [
-        "networks",
-        "lineage",
-        "training images",
-        "lessons of witnesses",
-    ]
-    assert f"{known['images']:,}" in lines[2]
-    assert "warp and light" in lines[3]
-    other = apart(record, fingerprints(train.x), train.hash, None, ["keras-resnet50"])
-    assert "judge keras-resnet50" in said(other)[1]
-    assert "by construction" not in said(other)[3]
-    odd = fingerprints(train.x)
-    odd = odd[odd % 2 != 0]
-    assert apart(record, odd, train.hash, None)["training images"]["shared"] == 0
-    assert apart(record, odd, "other data", None)["training images"] == "not known"
-    assert apart(None, odd, train.hash, None) is None

@@ -3,23 +3,24 @@
 from functools import partialmethod
 
 from hardcase.generators.diffusion import Diffusion
-from hardcase.judges import teach
-from hardcase.judges.panel import Seat
+from hardcase.judges import panel, training
+from hardcase.judges.networks import MemberConfig
+from hardcase.judges.training_data import Shares
 from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import photographs
 
 SHORT = TrainingRecipe(epochs=1, batch=64, lr=3e-3)
-QUICK = teach.Schooling(
-    places=(Seat(view="plain", width=12), Seat(view="even", width=16, deep=True)),
+QUICK = training.TrainConfig(
+    ensemble=(MemberConfig(view="plain", width=12), MemberConfig(view="even", width=16, deep=True)),
     members=SHORT,
     density=SHORT,
-    shares=teach.Shares(easy=0.5),
+    shares=Shares(easy=0.5),
     seen=0.9,
 )
 
 
 def test_the_judge_and_its_members_are_measured(bench, monkeypatch, written):
-    monkeypatch.setattr(teach, "schooling_for", lambda *args, **options: QUICK)
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
     small = bench()
     outcome = photographs.judge(small)
     names = [row[0] for row in outcome.tables[0].rows]
@@ -35,7 +36,7 @@ def test_reconstructions_are_counted(bench):
 
 
 def test_samples_are_counted_at_the_guidance_that_the_judge_prefers(bench, monkeypatch, written):
-    monkeypatch.setattr(teach, "schooling_for", lambda *args, **options: QUICK)
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
     monkeypatch.setattr(Diffusion, "draw", partialmethod(Diffusion.draw, rounds=2))
     small = bench(generator_epochs=1, width=4, tried=6, samples=9, guidance=[0.0, 0.5])
     outcome = photographs.diffusion(small)

@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges import teach
-from hardcase.judges.panel import Seat
+from hardcase.judges import panel, training
+from hardcase.judges.networks import MemberConfig
 from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import rated
 from tiny import bars
 
 SHORT = TrainingRecipe(epochs=4, batch=32, lr=3e-3)
-QUICK = teach.Schooling(
-    places=(Seat(view="plain", width=12),), members=SHORT, density=SHORT, passes=2
+QUICK = training.TrainConfig(
+    ensemble=(MemberConfig(view="plain", width=12),), members=SHORT, density=SHORT, passes=2
 )
 
 
@@ -35,7 +35,7 @@ def people(tmp_path):
 
 
 def test_digits_are_counted_for_all_and_for_both_halves(bench, people, monkeypatch, written):
-    monkeypatch.setattr(teach, "schooling_for", lambda *args, **options: QUICK)
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
     small = bench(people=str(people))
     outcome = rated.digits(small)
     area, agreement, confirmed = outcome.tables

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.judges import teach
+from hardcase.judges import training
 from hardcase.oracles import MARGIN
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Verdicts
@@ -27,12 +27,14 @@ long = pytest.mark.skipif(
 @pytest.fixture
 def small(bench):
     short = replace(
-        teach.USUAL,
-        places=teach.USUAL.places[:1],
-        members=replace(teach.USUAL.members, epochs=1, steps=40, batch=32),
-        density=replace(teach.USUAL.density, epochs=1, steps=20, batch=32),
+        training.USUAL,
+        ensemble=training.USUAL.ensemble[:1],
+        members=replace(training.USUAL.members, epochs=1, steps=40, batch=32),
+        density=replace(training.USUAL.density, epochs=1, steps=20, batch=32),
     )
-    return bench(schooling=short, seeds=8, draws=1, half="all", epochs=20, searches=["natural"])
+    return bench(
+        judge_training=short, seeds=8, draws=1, half="all", epochs=20, searches=["natural"]
+    )
 
 
 @long

@@ -12,8 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardcase.generators import build_generator
 from hardcase.generators.vae import reconstruct
-from hardcase.judges.teach import USUAL, _fresh, _likelihood, _prepared, build
-from hardcase.judges.teach import _config as judge_config
+from hardcase.judges.networks import build
+from hardcase.judges.panel import card_config
+from hardcase.judges.training import (
+    USUAL,
+    _classification,
+    _classification_of_fresh,
+    _likelihood,
+)
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.testing.device import PlayedDevice
@@ -54,7 +60,7 @@ def digits(count=24):
 
 def goals():
     images = digits(200)
-    panel = build(judge_config(images, images, images, USUAL, 0))
+    panel = build(card_config(images, images, USUAL, 0))
     yield "classifier", build_classifier("lenet5", channels=1, size=28, classes=10), classify(10)
     shape = {"channels": 1, "size": 28, "classes": 10}
     for kind in ("linear", "conditional"):
@@ -62,9 +68,10 @@ def goals():
         yield f"{kind} VAE", net, reconstruct(images)
     yield "density", panel.density, _likelihood(())
     for member in panel.members:
-        yield f"member {member.seat}", member, _fresh(panel, member.seat, USUAL)
+        goal = _classification_of_fresh(panel, member.config, USUAL)
+        yield f"member {member.config}", member, goal
     known = torch.full((10, 11), 1 / 11)
-    yield "prepared", panel.members[0], _prepared(panel, panel.members[0].seat, known)
+    yield "prepared", panel.members[0], _classification(panel, panel.members[0].config, known)
 
 
 @pytest.mark.parametrize(("name", "net", "goal"), goals(), ids=lambda value: str(value)[:30])

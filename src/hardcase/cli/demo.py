@@ -91,12 +91,12 @@ def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
     import torch
 
     from hardcase.data.sources import load
-    from hardcase.judges import teach
+    from hardcase.judges import panel
     from hardcase.tensors import usable_device
     from hardcase.training.cards import CARD
 
     train, test = (load(WORLD["data"], split=split) for split in ("train", "test"))
-    there = (teach.folder(train, test, seed=0) / CARD).exists()
+    there = (panel.folder(train, test, seed=0) / CARD).exists()
     alone = there or usable_device(flags.device or "auto") != "cpu" or (os.cpu_count() or 1) < 2
     if alone:
         yield None
@@ -158,14 +158,14 @@ def _judged(
     search; the assistant, who has begun with it, is helped.
     """
     from hardcase.cli.progress import front
-    from hardcase.judges import teach
+    from hardcase.judges import panel
     from hardcase.judges.verdicts import finish
 
     with front(flags.progress, quiet=flags.quiet) as screen:
         _enter(screen, "judge", began, trainings=2)
         if assistant is not None:
             context = runs[0][1]
-            teach.help_with(context.train, context.test, progress=screen.train)
+            panel.help_with(context.train, context.test, progress=screen.train)
             if assistant.wait() != 0:
                 raise Problem("the judge could not be trained.", fix="hardcase train judge")
         return [

@@ -88,15 +88,13 @@ def independence(record: dict[str, Any]) -> list[str]:
     """What a second judge says, and what witnesses and judge share, in lines; none in a run
     without them.
     """
-    from hardcase.models.witnesses import said
+    from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = said(judge.get("independence"))
+    lines = independence_in_words(judge.get("independence"))
     if not judge.get("beside"):
         return lines
-    from hardcase.judges.held_out import beside_in_words
-
-    return [beside_in_words(judge["beside"]), *lines]
+    return [held_out_in_words(judge["beside"]), *lines]
 
 
 def cost(record: dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ def _trained(
         return [card for _, card in found]
     how: dict[str, Any] = {"seed": seed, "device": device, "progress": screen.train}
     if what is Kind.judge:
-        from hardcase.judges.teach import trained
+        from hardcase.judges.panel import trained
 
         return [trained(train, test, **how).card]
     model = options.pop("model", "zoo:lenet5")
@@ -253,10 +253,10 @@ def judge(
         str | None,
         typer.Option(help="Whose judge; by default that of the run's data, mnist5k without a run."),
     ] = None,
-    untaught: Annotated[
+    held_out: Annotated[
         bool,
         typer.Option(
-            "--untaught", help="Train a second judge that was never taught what was searched."
+            "--held-out-judge", help="Train a second judge, never trained on what was searched."
         ),
     ] = False,
 ) -> None:
@@ -264,7 +264,8 @@ def judge(
     is missing.
     """
     from hardcase.cli.progress import front
-    from hardcase.judges.verdicts import judge_run, second_judge, with_people
+    from hardcase.judges.held_out import held_out_judge
+    from hardcase.judges.verdicts import judge_run, with_people
 
     place = flags.place
     runs = [opened(folder) for folder in folders or []]
@@ -288,7 +289,7 @@ def judge(
             _judge(None, which, data or "mnist5k", asked)
         ]
         others = [
-            second_judge(run, one, make=untaught, **asked)
+            held_out_judge(run, one, make=held_out, **asked)
             for run, one in zip(runs, judges)  # without runs there is one judge and nobody beside
         ]
     measured = None
@@ -300,7 +301,7 @@ def judge(
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
     earlier = [run.judged_by for run in runs]
-    judged = [judge_run(run, one, untaught=other) for run, one, other in zip(runs, judges, others)]
+    judged = [judge_run(run, one, held_out=other) for run, one, other in zip(runs, judges, others)]
     for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
@@ -319,16 +320,16 @@ def _judge(
     asked: dict[str, Any],
     features: Sequence[str] = (),
 ) -> Judge:
-    from hardcase.judges import teach, verdicts
+    from hardcase.judges import held_out, panel, verdicts
 
     if which is not None:
         return verdicts.named(which, asked["device"])
     if run is None or data is not None:
         split = "test" if run is None else run.record.get("split", "test")
-        return teach.for_data(
-            data or "mnist5k", learn_from="train" if split == "test" else "test", **asked
+        return panel.for_data(
+            data or "mnist5k", train_on={"test": "train"}.get(split, "test"), **asked
         )
-    return verdicts.for_run(run, features=features, **asked)
+    return held_out.for_run(run, features=features, **asked)
 
 
 def _tell_calibration(judge: Judge) -> None:

@@ -8,9 +8,11 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.judges.calibration import Calibration, People, calibrate, read_people
-    from hardcase.judges.judge import PanelJudge
-    from hardcase.judges.panel import Panel, Signals
-    from hardcase.judges.rules import DecisionRule, auroc
-    from hardcase.judges.teach import for_data, read
+    from hardcase.judges.judge import NormJudge, PanelJudge, SignalSource
+    from hardcase.judges.networks import Panel
+    from hardcase.judges.panel import for_data, read, trained
+    from hardcase.judges.photographs import feature_judge
+    from hardcase.judges.reserved import reserved_judge
+    from hardcase.judges.rules import DecisionRule, Signals, auroc
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,17 +13,22 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.judges.panel import Signals
 from hardcase.judges.rules import (
+    MISSED,
     REPEATS,
+    Answers,
     DecisionRule,
-    agreeing,
+    Signals,
     auroc,
     auroc_interval,
     error_rates,
+    fit_to_people,
+    precise_from,
     precision,
     reliability,
 )
+
+__all__ = ["Calibration", "People", "TooFewRated", "calibrate", "read_people", "seed_folds"]
 
 # Images that people have looked at: what they said, and what counts as the truth.
 
@@ -36,7 +41,7 @@ FORMAT = (
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Axis `m`: images. A rater's answer is the class seen, or -1 where no class was seen.
+    """Images that two people have looked at, and what each of them saw.
 
     Args:
         x: The images, 8-bit.
@@ -45,15 +50,8 @@ class People:
         generator: What made each image.
         rater1: Class that the first person saw; -1: none.
         rater2: Class that the second person saw; -1: none.
-        seed: The seed that each image was made from, where a study knows it.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> one = torch.zeros(1, dtype=torch.int64)
-        >>> x = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
-        >>> hc.judges.People(x, one, one, ("vae",), one, one).generator
-        ('vae',)
+        seed: The seed that each image was made from, where a study knows it; then each of the two
+            answers is the majority of one half of the raters.
     """
 
     x: UInt8[Tensor, "m c h w"]
@@ -63,16 +61,27 @@ class People:
     rater1: Int[Tensor, " m"]
     rater2: Int[Tensor, " m"]
     seed: tuple[str, ...] = ()
-    """Of each image the seed it was made from; known of a study, where each of the two answers is
-    the majority of one half of the raters."""
 
     def __len__(self) -> int:
         return len(self.expected)
 
+    def __getitem__(self, rows: Bool[Tensor, " m"]) -> People:
+        """Return the images where `rows` is true."""
+        chosen = rows.nonzero().squeeze(1).tolist()
+        return People(
+            self.x[rows],
+            self.expected[rows],
+            self.predicted[rows],
+            tuple(self.generator[i] for i in chosen),
+            self.rater1[rows],
+            self.rater2[rows],
+            tuple(self.seed[i] for i in chosen if self.seed),
+        )
+
     def half(self, number: int) -> People:
-        """The same images as one half of the raters (1 or 2) saw them."""
-        own = self.rater1 if number == 1 else self.rater2
-        return replace(self, rater1=own, rater2=own)
+        """Return the same images as one half of the raters (1 or 2) saw them."""
+        answers = (self.rater1, self.rater2)[number - 1]
+        return replace(self, rater1=answers, rater2=answers)
 
     @property
     def label_kept(self) -> Int[Tensor, " m"]:
@@ -97,8 +106,7 @@ def _both_agree(first: Bool[Tensor, " m"], second: Bool[Tensor, " m"]) -> Int[Te
 def read_people(
     arrays: Mapping[str, Any], *, where: str, shape: tuple[int, ...], classes: int
 ) -> People:
-    """Checked labels of people from the arrays of an npz file;
-    images must have the judge's `shape`.
+    """Check labels of people in the arrays of an npz file.
 
     Args:
         arrays: The arrays of an npz file.
@@ -137,16 +145,12 @@ def read_people(
         if name != "generator"
     }
     for name, values in numbers.items():
-        if (
-            int(values.min()) < (-1 if name.startswith("rater") else 0)
-            or int(values.max()) >= classes
-        ):
-            raise Problem(
-                f"{where}: {name} runs from {int(values.min())} to {int(values.max())} for"
-                f" {classes} classes."
-            )
-    names = tuple(str(name) for name in columns["generator"])
-    seeds = tuple(str(name) for name in np.asarray(arrays["seed"])) if "seed" in arrays else ()
+        low = int(values.min())
+        high = int(values.max())
+        if low < -name.startswith("rater") or high >= classes:
+            raise Problem(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
+    names = tuple(map(str, columns["generator"]))
+    seeds = tuple(map(str, np.asarray(arrays.get("seed", ()))))
     pixels = torch.from_numpy(np.ascontiguousarray(images))
     return People(pixels, generator=names, seed=seeds, **numbers)
 
@@ -159,17 +163,12 @@ def read_people(
 # generator; they are pooled, and all rates are measured on them. The rules that are kept afterwards
 # are fitted on all images.
 
-PRECISION = 0.95
 ENOUGH = 10
 """Rules are fitted where people agree on yes, and on no, for so many images."""
 DOUBTED = 0.05
-MISSED = 0.02
-"""Yes is said where at least `PRECISION` of the images above are right, never to the last `DOUBTED`
-of the right ones; no is said where only `MISSED` of the right ones fall.
-"""
+"""Yes is never said to the last such share of the right images."""
 FOLDS = 5
 Rules = Mapping[str, DecisionRule]
-Answers = tuple[bool | None, ...]
 
 
 class TooFewRated(Problem):
@@ -183,11 +182,6 @@ class Calibration:
     Args:
         rules: The fitted rules by question.
         measured: Their errors, for a card.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.judges.Calibration({}, {}).rules
-        {}
     """
 
     rules: dict[str, DecisionRule]
@@ -218,82 +212,74 @@ def calibrate(
     Raises:
         TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
     """
-    final_truths, final_strict = _truths(people)
-    few = _few(final_truths["label_kept"])
+    few = _few(people.label_kept)
     if few:
         raise TooFewRated(
             f"people agree that the label is kept {few}; {ENOUGH} of each are needed to fit a"
             " judge.",
             fix="more rated images, also of bad ones",
         )
-    fixed = {name: (plain or rules)[name] for name in rules if _few(final_truths[name])}
+    fitted_to = scored_by = people
+    if people.seed:
+        fitted_to = people.half(1)
+        scored_by = people.half(2)
     folds, how = _folds(people)
-    fit_truths, fit_strict = (
-        _truths(people.half(1)) if people.seed else (final_truths, final_strict)
-    )
-    final = {
-        name: _fitted(rules[name], signals, final_truths[name], final_strict[name])
-        for name in rules
-    } | fixed
-    pooled = {
-        name: _pooled(rules[name], signals, fit_truths[name], fit_strict[name], folds)
-        for name in rules
-    } | {name: _as_it_is(rule, signals) for name, rule in fixed.items()}
-    raters = people
-    people = people.half(2) if people.seed else people
-    truths = _truths(people)[0]
-    measured: dict[str, Any] = {
-        name: _measured(rules[name].evidence(signals).cpu(), *pooled[name], truths[name], rng)
-        for name in rules
-    }
-    honest, chosen = (
-        _both(answers) for answers in ([pooled[n][1] for n in rules], _own(final, signals))
-    )
-    if not bool((raters.rater1 == raters.rater2).all()):
+    fixed = {name: (plain or rules)[name] for name in rules if _few(_truth(people, name))}
+    final = {name: _fitted(rules[name], name, signals, people) for name in rules} | fixed
+    pooled = {name: _pooled(rules[name], name, signals, fitted_to, folds) for name in rules}
+    pooled |= {name: _unchanged(rule, signals) for name, rule in fixed.items()}
+    measured: dict[str, Any] = {}
+    for name, rule in rules.items():
+        truth = _truth(scored_by, name)
+        measured[name] = _measured(rule.evidence(signals).cpu(), *pooled[name], truth, rng)
+    if not bool((people.rater1 == people.rater2).all()):
         for name in rules:
-            measured[name]["one_rater"] = _left_out(rules, name, signals, raters, folds, rng)
-    measured["confirmed"] = precision(honest, people.confirmed)
-    measured["confirmed_as_chosen"] = precision(chosen, people.confirmed)
-    measured["generators"] = _per_generator(
-        people, rules["label_kept"].evidence(signals).cpu(), honest
+            measured[name]["one_rater"] = _left_out(rules[name], name, signals, people, folds, rng)
+    honest = _both([pooled[name][1] for name in rules])
+    chosen = _both([_unchanged(rule, signals)[1] for rule in final.values()])
+    evidence = rules["label_kept"].evidence(signals).cpu()
+    return Calibration(
+        final,
+        {
+            "images": len(people),
+            "pooled_over": how,
+            "not_fitted": sorted(fixed),
+            **measured,
+            "confirmed": precision(honest, scored_by.confirmed),
+            "confirmed_as_chosen": precision(chosen, scored_by.confirmed),
+            "generators": _per_generator(scored_by, evidence, honest),
+        },
     )
-    known = {"images": len(people), "pooled_over": how, "not_fitted": sorted(fixed)}
-    return Calibration(final, {**known, **measured})
 
 
-Truths = dict[str, Tensor]
-
-
-def _truths(people: People) -> tuple[Truths, Truths]:
-    """What people say of each question, and the same with splits counted as wrong."""
-    truths = {"label_kept": people.label_kept, "valid": people.valid}
-    return truths, {"label_kept": people.confirmed, "valid": truths["valid"] == 1}
-
-
-def _own(rules: Rules, signals: Signals) -> list[Answers]:
-    """What the final rules answer about the images they were fitted to."""
-    return [rule.answers(rule.probability(signals)) for rule in rules.values()]
+def _truth(people: People, question: str) -> Int[Tensor, " m"]:
+    """What people say of a question: 1 yes, 0 no, -1 split."""
+    return {"label_kept": people.label_kept, "valid": people.valid}[question]
 
 
 def _both(answers: Sequence[Answers]) -> Answers:
     """Yes where all say yes, no where one says no."""
-
-    def joined(row: tuple[bool | None, ...]) -> bool | None:
+    joined: list[bool | None] = []
+    for row in zip(*answers):
+        answer: bool | None = None
         if False in row:
-            return False
-        return None if None in row else True
-
-    return tuple(map(joined, zip(*answers)))
+            answer = False
+        elif None not in row:
+            answer = True
+        joined.append(answer)
+    return joined
 
 
 def _few(truth: Int[Tensor, " m"]) -> str:
     """How many images people said yes and no of, if these are too few to fit a rule to."""
     yes = int((truth == 1).sum())
     no = int((truth == 0).sum())
-    return f"in {yes} and lost in {no} images" if min(yes, no) < ENOUGH else ""
+    if min(yes, no) >= ENOUGH:
+        return ""
+    return f"in {yes} and lost in {no} images"
 
 
-def _as_it_is(rule: DecisionRule, signals: Signals) -> tuple[Float[Tensor, " m"], Answers]:
+def _unchanged(rule: DecisionRule, signals: Signals) -> tuple[Float[Tensor, " m"], Answers]:
     probability = rule.probability(signals).cpu()
     return probability.double(), rule.answers(probability)
 
@@ -351,52 +337,33 @@ def _folds(people: People) -> tuple[Folds, str]:
     return [(fold != number, fold == number) for number in sorted(set(fold.tolist()))], how
 
 
-def _fitted(
-    rule: DecisionRule, signals: Signals, truth: Int[Tensor, " m"], strict: Bool[Tensor, " m"]
-) -> DecisionRule:
-    """Scale, offset and thresholds that agree with people; unchanged where they gave one answer
-    only.
-    """
+def _fitted(rule: DecisionRule, question: str, signals: Signals, people: People) -> DecisionRule:
+    """Fit scale, offset and thresholds to people; unchanged where they gave one answer only."""
+    truth = _truth(people, question)
     known = truth >= 0
-    evidence = rule.evidence(signals).cpu()
-    kinds = set(truth[known].tolist())
-    if kinds != {0, 1}:
+    if set(truth[known].tolist()) != {0, 1}:
         return rule
-    fitted = agreeing(rule, evidence[known], truth[known] == 1)
-    return _thresholds(fitted, fitted.probability(signals).cpu(), strict, truth)
+    fitted = fit_to_people(rule, rule.evidence(signals).cpu()[known], truth[known] == 1)
+    probability = fitted.probability(signals).cpu()
+    right = (truth == 1).double()  # what people were split about counts as wrong
+    kept = probability[truth == 1]
+    high = max(precise_from(probability, right, 1 - right), float(kept.quantile(DOUBTED)))
+    return replace(fitted, low=float(kept.quantile(MISSED)), high=high)
 
 
 def _pooled(
-    rule: DecisionRule,
-    signals: Signals,
-    truth: Int[Tensor, " m"],
-    strict: Bool[Tensor, " m"],
-    folds: Folds,
+    rule: DecisionRule, question: str, signals: Signals, people: People, folds: Folds
 ) -> tuple[Float[Tensor, " m"], Answers]:
     """Probability and answer for every image by a rule that was fitted without its part."""
-    pooled = torch.zeros(len(truth), dtype=torch.float64)
-    answers: list[bool | None] = [None] * len(truth)
+    pooled = torch.zeros(len(people), dtype=torch.float64)
+    answers: list[bool | None] = [None] * len(people)
     for outside, inside in folds:
-        own = _fitted(rule, signals[outside], truth[outside], strict[outside])
-        pooled[inside] = own.probability(signals[inside]).cpu()
-        for row, said in zip(inside.nonzero().squeeze(1).tolist(), own.answers(pooled[inside])):
-            answers[row] = said
+        fitted = _fitted(rule, question, signals[outside], people[outside])
+        pooled[inside] = fitted.probability(signals[inside]).cpu()
+        rows = inside.nonzero().squeeze(1).tolist()
+        for row, answer in zip(rows, fitted.answers(pooled[inside])):
+            answers[row] = answer
     return pooled, tuple(answers)
-
-
-def _thresholds(
-    rule: DecisionRule,
-    probability: Float[Tensor, " m"],
-    strict: Bool[Tensor, " m"],
-    truth: Int[Tensor, " m"],
-) -> DecisionRule:
-    """`strict` counts what people were split about as wrong."""
-    order = probability.argsort(descending=True)
-    right = strict[order].double().cumsum(0) / torch.arange(1, len(order) + 1)
-    good = (right >= PRECISION).nonzero()
-    precise = float(probability[order][int(good.max())]) if len(good) else 1.0
-    low, doubted = (float(probability[truth == 1].quantile(share)) for share in (MISSED, DOUBTED))
-    return replace(rule, low=low, high=max(precise, doubted))
 
 
 def _measured(
@@ -417,8 +384,8 @@ def _measured(
 
 
 def _left_out(
-    rules: Rules,
-    name: str,
+    rule: DecisionRule,
+    question: str,
     signals: Signals,
     people: People,
     folds: Folds,
@@ -430,11 +397,10 @@ def _left_out(
     A smoothed predictor can agree with single people more often than they with each other without
     being right: this shows parity, not truth.
     """
-    theirs = [_truths(people.half(number))[0][name] == 1 for number in (1, 2)]
+    theirs = [_truth(people.half(number), question) == 1 for number in (1, 2)]
     agrees = []
     for number, other in ((1, 2), (2, 1)):
-        truths, strict = _truths(people.half(number))
-        pooled, _ = _pooled(rules[name], signals, truths[name], strict[name], folds)
+        pooled, _ = _pooled(rule, question, signals, people.half(number), folds)
         agrees.append((pooled >= 0.5) == theirs[other - 1])
     judge = torch.stack(agrees).double().mean(0)
     pair = (theirs[0] == theirs[1]).double()
@@ -458,11 +424,13 @@ def _per_generator(
     for name in sorted(set(people.generator)):
         inside = torch.tensor([other == name for other in people.generator])
         known = inside & (people.label_kept >= 0)
-        value = float(auroc(evidence[known], people.label_kept[known] == 1))
+        value: float | None = float(auroc(evidence[known], people.label_kept[known] == 1))
+        if value != value:
+            value = None
         said = [answer for answer, own in zip(answers, inside.tolist()) if own]
         rows[name] = {
             "images": int(inside.sum()),
-            "label_kept_auroc": value if value == value else None,
+            "label_kept_auroc": value,
             "confirmed": precision(said, people.confirmed[inside]),
         }
     return rows

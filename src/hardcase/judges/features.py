@@ -1,525 +1,515 @@
-"""A panel for photographs: features that networks learnt elsewhere, probes fitted in seconds, and
-the fine structure of pictures.
-
-`fit` makes a `FeaturePanel` from encoders and training images; it answers what
-`hardcase.judges.panel.Panel` answers, in the same `Signals`. Where a class has too few images to
-fit a probe (one photograph a class, as in samples of ImageNet), the encoder's own head is the
-probe, and the images only say what is usual.
-"""
+"""Features of networks that were trained elsewhere, kept on disk, and probes fitted to them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.errors import Problem
-from hardcase.judges.encoders import Encoder, Seen, view_named
-from hardcase.judges.feature_store import FeatureStore, Tell
-from hardcase.judges.panel import Signals, closer, spread
-from hardcase.judges.probes import (
-    FITS,
-    KINDS,
-    HeadProbe,
-    MahalanobisProbe,
-    NearestProbe,
-    Probe,
-    mahalanobis,
-    tempered,
-)
-from hardcase.judges.textures import Textures
-from hardcase.randomness import balanced_order, stream
-from hardcase.tensors import chunks, digest_tensors, fingerprints, from_bytes
-from hardcase.types import Images
+from hardcase.cache import cache_folder, write_atomically
+from hardcase.errors import Problem, choice
+from hardcase.judges.judge import Neighbours
+from hardcase.models.subject import Subject
+from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
-FEWEST = 3
-"""Images of a class from which on a probe is fitted to it."""
-ALL = "all layers"
-WEAKER = 0.1
-"""A probe whose accuracy on held-out images is this much below the best has no voice."""
-TEXTURED = 256
-"""Images, evenly spread, that say what fine structure is usual."""
-LIMIT = 20.0
-"""Signals are cut off here."""
-_Self = TypeVar("_Self", bound=nn.Module)
+__all__ = [
+    "ALL",
+    "FITS",
+    "Encoder",
+    "FeatureProbe",
+    "FeatureStore",
+    "HeadProbe",
+    "LogisticProbe",
+    "MahalanobisProbe",
+    "NearestProbe",
+    "Seen",
+    "Tell",
+    "depths",
+    "encoder",
+    "pooled",
+    "probe_from_card",
+    "reading",
+    "tempered",
+    "view_named",
+]
+
+View = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PanelPlan:
-    """How a panel is made.
+def cropped(x: Float[Tensor, "m c h w"], share: float = 0.875) -> Float[Tensor, "m c h w"]:
+    """The middle of the image, enlarged to its full size."""
+    height, width = x.shape[2:]
+    top = round((1 - share) / 2 * height)
+    left = round((1 - share) / 2 * width)
+    middle = x[:, :, top : height - top, left : width - left]
+    return functional.interpolate(middle, size=(height, width), mode="bilinear", antialias=True)
+
+
+def coarse(x: Float[Tensor, "m c h w"], share: float = 0.75) -> Float[Tensor, "m c h w"]:
+    """Made smaller and larger again: fine changes are gone."""
+    height, width = x.shape[2:]
+    size = (max(1, round(share * height)), max(1, round(share * width)))
+    small = functional.interpolate(x, size=size, mode="bilinear", antialias=True)
+    return functional.interpolate(small, size=(height, width), mode="bilinear", antialias=True)
+
+
+PHOTO_VIEWS: Mapping[str, View] = {
+    "plain": lambda x: x,
+    "flipped": lambda x: x.flip(3),
+    "cropped": cropped,
+    "coarse": coarse,
+}
+"""What an image is seen as. One view costs one pass of every encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an encoder makes of images: pooled features by layer, and the scores of its own head."""
+
+    features: Mapping[str, Float[Tensor, "m _"]]
+    logits: Float[Tensor, "m k"]
+
+    @staticmethod
+    def join(parts: list[Seen]) -> Seen:
+        """Concatenate what was seen of several batches."""
+        names = parts[0].features
+        joined = {name: torch.cat([part.features[name] for part in parts]) for name in names}
+        return Seen(joined, torch.cat([part.logits for part in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A frozen network, the layers that are read, and what is known of where it comes from.
 
     Args:
-        views: What every image is looked at as; each costs one pass of every encoder. The first is
-            the one that is kept.
-        kinds: The probes; see `hardcase.judges.probes`.
-        held_out: Share of the images on which probes are tempered and what is usual is measured.
+        subject: The network with its normalisation.
+        layers: Names of modules, from shallow to deep; see `depths`.
+        lineage: Networks of one lineage are not independent of each other; empty where it is not
+            known.
+        spec: The words that name it.
+        size: Side to which images are resized before the network sees them; 0: they stay.
     """
 
-    views: tuple[str, ...] = ("plain", "flipped")
-    kinds: tuple[str, ...] = ("logistic", "mahalanobis", "nearest")
-    held_out: float = 0.2
+    subject: Subject
+    layers: tuple[str, ...]
+    lineage: str = ""
+    spec: str = ""
+    size: int = 0
+
+    @property
+    def hash(self) -> str:
+        """The hash of the network."""
+        return self.subject.hash
+
+    def __call__(self, x: Float[Tensor, "m c h w"]) -> Seen:
+        answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
+        return Seen(dict(answer.activations), answer.logits)
+
+    @torch.no_grad()
+    def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Seen:
+        """Return features and scores of one view, in batches."""
+        transform = view_named(view)
+        parts = list(chunks(len(x), batch)) or [slice(0, 0)]
+        return Seen.join([self(transform(x[rows])) for rows in parts])
 
 
-USUAL = PanelPlan()
+def view_named(name: str) -> View:
+    """Return the view of this name."""
+    if name not in PHOTO_VIEWS:
+        raise choice("view", name, tuple(PHOTO_VIEWS))
+    return PHOTO_VIEWS[name]
 
 
-class ProbeSeat(nn.Module):
-    """One probe of one encoder as a module, so that a panel is stored as one file.
+def pooled(output: Tensor) -> Float[Tensor, "m _"]:
+    """Return one row of numbers per image: means over a map, first token and mean of the others,
+    or the output as it is.
+    """
+    if output.ndim == 4:
+        return output.mean((2, 3))
+    if output.ndim == 3:
+        return torch.cat([output[:, 0], output[:, 1:].mean(1)], 1)
+    return output.flatten(1).clone()
+
+
+def _sized(x: Float[Tensor, "m c h w"], size: int) -> Float[Tensor, "m c h w"]:
+    if not size or x.shape[2:] == (size, size):
+        return x
+    return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
+
+
+def encoder(
+    net: Subject,
+    x: Float[Tensor, "m c h w"],
+    *,
+    count: int = 3,
+    lineage: str = "",
+    spec: str = "",
+    size: int = 0,
+) -> Encoder:
+    """Return an encoder that reads the deepest resolutions of a network.
+
+    Args:
+        net: The network with its normalisation.
+        x: An image or more, to see which layers run.
+        count: How many layers are read.
+        lineage: See `Encoder`.
+        spec: The words that name the network; its own name if empty.
+        size: See `Encoder`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *pool, nn.Linear(4, 2))
+        >>> encoder(Subject(net), torch.rand(1, 3, 8, 8)).layers
+        ('3',)
+    """
+    layers = depths(net, _sized(x, size), count=count)
+    return Encoder(net, layers, lineage, spec or net.name, size)
+
+
+@torch.no_grad()
+def depths(net: Subject, x: Float[Tensor, "m c h w"], *, count: int = 3) -> tuple[str, ...]:
+    """Return the last layer of each of the deepest resolutions and the layer before the head,
+    `count` layers in all.
+    """
+    body = _fired(net, x)
+    heads = [at for at, (_, module, _) in enumerate(body) if isinstance(module, nn.Linear)]
+    if heads and heads[-1]:
+        body = body[: heads[-1]]
+    if not body:
+        raise Problem(f"{net.name} has no layer whose output could be read as features.")
+    *_, (before, _, shape) = body
+    last = {row[2][1:]: row for row in body if len(row[2]) == 3}
+    maps = [name for name, _, size in last.values() if name != before]
+    if maps and len(shape) == 1 and [*last.values()][-1][2][0] == shape[0]:
+        maps = maps[:-1]  # the mean over the last map is what stands before the head
+    chosen = {*maps[max(0, len(maps) - count + 1) :], before}
+    return tuple(name for name, _, _ in body if name in chosen)
+
+
+Fired = tuple[str, nn.Module, tuple[int, ...]]
+"""Name, module, and the shape of its output for one image, of which maps of one pixel count as
+rows.
+"""
+
+
+def _fired(net: Subject, x: Tensor) -> list[Fired]:
+    """Return every layer with a tensor of its own as output, in the order in which they ran."""
+    fired: dict[str, Fired] = {}
+
+    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
+        def note(module: nn.Module, _: object, output: object) -> None:
+            if not isinstance(output, Tensor) or output.ndim < 2 or name in fired:
+                return
+            shape = tuple(output.shape[1:])
+            if shape[1:] == (1, 1):
+                shape = shape[:1]
+            fired[name] = (name, module, shape)
+
+        return note
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in net.layers().items()]
+    try:
+        net(x[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(fired.values())
+
+
+# Features of images on the disk, by what the image shows: computed once, and again only where they
+# are missing. A folder for every encoder, its layers and the view; in it parts of some hundred
+# images, each written whole, so that interrupted work goes on after the last finished part.
+
+PART = 128
+"""Images in one part: what an interruption can lose."""
+Tell = Callable[[int, int], None]
+"""Told how many images are done, of how many."""
+KEYS = "hardcase.keys"
+LOGITS = "hardcase.logits"
+Rows = dict[int, dict[str, Tensor]]
+"""Features and scores of an image by its fingerprint."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureStore:
+    """Features that are kept on disk.
+
+    Args:
+        root: The folder; that of the user's cache if not given.
+    """
+
+    root: Path | None = None
+
+    def folder(self, encoder: Encoder, view: str) -> Path:
+        """Return where the features of this view are kept."""
+        size = [str(encoder.size)] * bool(encoder.size)
+        key = digest([encoder.hash, *encoder.layers, view, *size])
+        return (self.root or cache_folder() / "features") / key
+
+    def features(
+        self,
+        encoder: Encoder,
+        x: UInt8[Tensor, "n c h w"],
+        *,
+        view: str = "plain",
+        batch: int = 32,
+        tell: Tell | None = None,
+    ) -> Seen:
+        """Return features and scores of 8-bit images; what is missing is computed and kept."""
+        if not len(x):
+            raise Problem("there are no images to take features of.")
+        folder = self.folder(encoder, view)
+        keys = fingerprints(x)
+        known = self._known(folder, keys)
+        missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
+        done = len(keys) - len(missing)
+        for rows in chunks(len(missing), PART):
+            some = missing[rows]
+            images = from_bytes(x[some].to(encoder.subject.device))
+            known |= self._keep(folder, keys[some], encoder.ask(images, view=view, batch=batch))
+            done += len(some)
+            if tell is not None:
+                tell(done, len(keys))
+        found = [known[key] for key in keys.tolist()]
+        joined = {name: torch.stack([row[name] for row in found]) for name in found[0]}
+        logits = joined.pop(LOGITS)
+        return Seen({name: joined[name] for name in encoder.layers}, logits)
+
+    def _known(self, folder: Path, keys: Int[Tensor, " n"]) -> Rows:
+        """Read the kept rows of these images; a part is named after the checksum of its content."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        known: Rows = {}
+        for path in sorted(folder.glob("part-*.safetensors")):
+            try:
+                data = path.read_bytes()
+                if path.stem != f"part-{digest([data])}":
+                    raise OSError("its content is not what its checksum says")
+                table = load(data)
+                inside = torch.isin(table[KEYS], keys)
+            except (SafetensorError, OSError, KeyError) as error:
+                raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
+            known |= _rows({name: value[inside] for name, value in table.items()})
+        return known
+
+    def _keep(self, folder: Path, keys: Int[Tensor, " m"], seen: Seen) -> Rows:
+        from safetensors.torch import save
+
+        columns = {KEYS: keys, LOGITS: seen.logits, **seen.features}
+        table = {name: value.cpu().contiguous() for name, value in columns.items()}
+        data = save(table)
+        write_atomically(folder / f"part-{digest([data])}.safetensors", data)
+        return _rows(table)
+
+
+def _rows(table: Mapping[str, Tensor]) -> Rows:
+    columns = {name: value for name, value in table.items() if name != KEYS}
+    return {
+        key: {name: value[row] for name, value in columns.items()}
+        for row, key in enumerate(table[KEYS].tolist())
+    }
+
+
+# Probes: from features of a frozen network to classes, fitted in seconds. All are tempered on
+# images they were not fitted to, so that their probabilities mean something.
+
+PER_CLASS = 200
+"""Training images of a class that are kept as neighbours."""
+SHRINK = 0.1
+"""Share of the mean variance in a shrunk covariance (O. Ledoit, M. Wolf, 2004, who choose it)."""
+PENALTY = 1e-2
+"""Weight of the squared coefficients of a regression beside the mean loss per image."""
+WIDEST = 256
+"""Directions in which a covariance is kept, at most."""
+ALL = "all layers"
+_WHOLE = {"counts", "outputs"}
+
+
+class FeatureProbe(nn.Module):
+    """A probe of one encoder; its tensors are buffers, so that a panel is stored as one file.
 
     Args:
         encoder: Number of the encoder.
         layer: The layer that it reads, or `ALL` of them side by side, or empty for the encoder's
             own scores.
-        kind: A name of `KINDS`.
-        shapes: Of the probe's tensors.
+        tensors: What it was fitted to, by name.
     """
 
+    kind = ""
     scale: Tensor
-    voice: Tensor
+    weight: Tensor
     typical: Tensor
 
-    def __init__(
-        self, encoder: int, layer: str, kind: str, shapes: Mapping[str, Sequence[int]]
-    ) -> None:
+    def __init__(self, encoder: int, layer: str, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.encoder = encoder
         self.layer = layer
-        self.kind = kind
-        whole = {"counts", "outputs"}
-        for name, shape in shapes.items():
-            dtype = torch.int64 if name in whole else torch.float32
-            self.register_buffer(f"probe_{name}", torch.zeros(*shape, dtype=dtype))
-        for name in ("scale", "voice", "typical"):
+        self.names = tuple(tensors)
+        for name, value in tensors.items():
+            self.register_buffer(f"probe_{name}", value.clone())
+        for name in ("scale", "weight", "typical"):
             self.register_buffer(name, torch.tensor(1.0))
 
-    @property
-    def probe(self) -> Probe:
-        kind = KINDS[self.kind]
-        return kind(**{each.name: getattr(self, f"probe_{each.name}") for each in fields(kind)})
+    def tensor(self, name: str) -> Tensor:
+        """Return a tensor that it was fitted to."""
+        value: Tensor = getattr(self, f"probe_{name}")
+        return value
 
-    @staticmethod
-    def of(encoder: int, layer: str, kind: str, probe: Probe) -> ProbeSeat:
-        tensors = {each.name: getattr(probe, each.name) for each in fields(probe)}
-        seat = ProbeSeat(
-            encoder, layer, kind, {name: tuple(value.shape) for name, value in tensors.items()}
-        )
-        for name, value in tensors.items():
-            getattr(seat, f"probe_{name}").copy_(value)
-        return seat.to(next(iter(tensors.values())).device)
+    def logits(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return untempered scores of the classes; by default the nearer, the higher."""
+        return -self.distances(features).clamp_max(1e6)
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """What a card needs to build it again."""
-        shapes = {
-            name.removeprefix("probe_"): list(value.shape) for name, value in self.named_buffers()
-        }
-        own = {
-            name: shape
-            for name, shape in shapes.items()
-            if name not in ("scale", "voice", "typical")
-        }
-        return {"encoder": self.encoder, "layer": self.layer, "kind": self.kind, "shapes": own}
-
-    def reads(self, seen: Seen) -> Float[Tensor, "m f"]:
-        return reading(seen, self.layer)
+    def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return distances to the classes, where the probe has them."""
+        raise Problem(f"a {self.kind} probe has no distances.")
 
     def log_probabilities(self, seen: Seen) -> Float[Tensor, "m k"]:
-        return (self.scale * self.probe.logits(self.reads(seen))).log_softmax(1)
+        """Return tempered log-probabilities of the classes."""
+        return (self.scale * self.logits(reading(seen, self.layer))).log_softmax(1)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a card needs to build it again."""
+        shapes = {name: list(self.tensor(name).shape) for name in self.names}
+        return {"encoder": self.encoder, "layer": self.layer, "kind": self.kind, "shapes": shapes}
+
+
+class LogisticProbe(FeatureProbe):
+    """A multinomial regression on standardised features."""
+
+    kind = "logistic"
+
+    def logits(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return scores that are linear in the features."""
+        centred = (features - self.tensor("centre")) / self.tensor("width")
+        return centred @ self.tensor("weight") + self.tensor("bias")
+
+    @staticmethod
+    def fit(x: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> dict[str, Tensor]:
+        """Fit it; every class must have an image."""
+        from sklearn.linear_model import LogisticRegression
+
+        centre = x.mean(0)
+        width = x.std(0, correction=0).clamp_min(1e-6) * x.shape[1] ** 0.5
+        # The penalty of all coefficients per class; of two classes scikit-learn fits one row, the
+        # difference of two opposite ones, whose squares sum to half of its own.
+        strength = classes / (PENALTY * len(x))
+        if classes > 2:
+            strength = strength / 2
+        model = LogisticRegression(C=strength, max_iter=1000, tol=1e-6)
+        model.fit(((x - centre) / width).double().cpu().numpy(), y.cpu().numpy())
+        weight, bias = (x.new_tensor(value) for value in (model.coef_, model.intercept_))
+        if classes == 2:
+            weight, bias = (torch.cat([-value, value]) / 2 for value in (weight, bias))
+        return {"centre": centre, "width": width, "weight": weight.T.contiguous(), "bias": bias}
+
+
+class MahalanobisProbe(FeatureProbe):
+    """A Gaussian for each class with one shrunk covariance (after K. Lee et al., NeurIPS 2018).
+
+    Means of the classes are kept in coordinates in which that covariance is the identity.
+    """
+
+    kind = "mahalanobis"
+
+    def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return squared distances per coordinate; infinite for a class without images."""
+        means = self.tensor("means")
+        gaps = torch.cdist(features @ self.tensor("whitening"), means).square() / means.shape[1]
+        return gaps.masked_fill(self.tensor("present")[None] == 0, torch.inf)
+
+    @staticmethod
+    def fit(x: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> dict[str, Tensor]:
+        """Fit means and the covariance within classes, in the directions that tell most."""
+        from sklearn.covariance import shrunk_covariance
+
+        counts = y.bincount(minlength=classes)
+        present = counts > 0
+        sums = x.new_zeros(classes, x.shape[1]).index_add_(0, y, x)
+        means = sums / counts.clamp_min(1)[:, None]
+        within = x - means[y]
+        covariance = within.T @ within / max(len(y) - int(present.sum()), 1)
+        covariance = covariance + 1e-12 * torch.eye(len(covariance), device=x.device)
+        shrunk = shrunk_covariance(covariance.double().cpu().numpy(), shrinkage=SHRINK)
+        variance, directions = torch.linalg.eigh(torch.from_numpy(shrunk).to(x.device))
+        telling = variance  # with one class, the widest directions
+        if int(present.sum()) > 1:  # else those along which classes lie apart
+            centred = means[present].double() - means[present].double().mean(0)
+            telling = (centred @ directions).square().mean(0) / variance
+        order = telling.argsort(descending=True, stable=True)[:WIDEST]
+        whitening = (directions[:, order] / variance[order].sqrt()).to(x.dtype)
+        return {"whitening": whitening, "means": means @ whitening, "present": present.to(x.dtype)}
+
+
+class NearestProbe(FeatureProbe):
+    """The distance (1 - cosine) to the nearest training images of each class."""
+
+    kind = "nearest"
+
+    def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return the mean distance to the nearest images of every class."""
+        return Neighbours(self.tensor("references"), self.tensor("counts")).distances(features)
+
+    @staticmethod
+    def fit(x: Float[Tensor, "n f"], y: Int[Tensor, " n"], classes: int) -> dict[str, Tensor]:
+        """Keep the first `PER_CLASS` images of every class."""
+        kept = Neighbours.of(x, y, classes, most=PER_CLASS)
+        return {"references": kept.features, "counts": kept.counts}
+
+
+class HeadProbe(FeatureProbe):
+    """The network's own last layer: `outputs` are those of its scores that mean the classes."""
+
+    kind = "head"
+
+    def logits(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return the scores of the outputs that mean the classes."""
+        return features[:, self.tensor("outputs")]
+
+
+FITS: Mapping[str, type[LogisticProbe | MahalanobisProbe | NearestProbe]] = {
+    each.kind: each for each in (LogisticProbe, MahalanobisProbe, NearestProbe)
+}
+"""Probes that are fitted, by kind."""
+
+
+def probe_from_card(row: Mapping[str, Any]) -> FeatureProbe:
+    """Return an empty probe of the shape that a card describes."""
+    dtypes = dict.fromkeys(_WHOLE, torch.int64)
+    tensors = {
+        name: torch.zeros(*shape, dtype=dtypes.get(name, torch.float32))
+        for name, shape in row["shapes"].items()
+    }
+    kinds: Mapping[str, type[FeatureProbe]] = {**FITS, HeadProbe.kind: HeadProbe}
+    return kinds[row["kind"]](row["encoder"], row["layer"], tensors)
 
 
 def reading(seen: Seen, layer: str) -> Float[Tensor, "m f"]:
-    """The features that a seat reads: of one layer, of all (each made unit length),
-    or the encoder's own scores.
-    """
+    """Return the features of a layer, of all (each made unit length), or the encoder's scores."""
     if not layer:
         return seen.logits
     if layer == ALL:
-        return torch.cat(
-            [functional.normalize(value, dim=1) for value in seen.features.values()], 1
-        )
+        unit = [functional.normalize(value, dim=1) for value in seen.features.values()]
+        return torch.cat(unit, 1)
     return seen.features[layer]
 
 
-class FeaturePanel(nn.Module):
-    """Probes, usual distances and textures as one network; its encoders are beside it and are not
-    stored with it.
+def tempered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:
+    """Return what to multiply scores by so that their probabilities fit these labels best.
 
-    Args:
-        encoders: The networks whose features are read.
-        classes: How many classes there are.
-        views: Names of the views.
-        voices: Seats that say which class it is.
-        distances: Seats (`MahalanobisProbe`) that say how far an image is from what is usual.
-        learned: How many images it was made from.
+    Between 1/100 and 1,000; the labels are of images that the scores were not fitted to.
     """
-
-    energy: Tensor
-    learned: Tensor
-
-    def __init__(
-        self,
-        encoders: Sequence[Encoder],
-        *,
-        classes: int,
-        views: Sequence[str],
-        voices: Sequence[ProbeSeat],
-        distances: Sequence[ProbeSeat],
-        learned: int,
-    ) -> None:
-        super().__init__()
-        self.encoders = tuple(encoders)
-        self.classes = classes
-        self.views = tuple(views)
-        self.voices = nn.ModuleList(voices)
-        self.distances = nn.ModuleList(distances)
-        self.textures = Textures()
-        self.register_buffer("energy", torch.tensor([[0.0, 1.0]]).repeat(len(self.encoders), 1))
-        self.register_buffer("learned", torch.zeros(learned, dtype=torch.int64))
-
-    @property
-    def members(self) -> tuple[nn.Module, ...]:
-        """The networks of the panel, so that a search that used one of them is recognised."""
-        return tuple(each.subject.net for each in self.encoders)
-
-    def _apply(self: _Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Self:
-        """Encoders go wherever the panel goes."""
-        for each in getattr(self, "encoders", ()):
-            each.subject._apply(fn, recurse)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it bare
-        return self
-
-    @torch.no_grad()
-    def look(self, x: Float[Tensor, "m c h w"]) -> list[list[Seen]]:
-        """What every encoder makes of every view; the outer list is over encoders."""
-        return [[each(view_named(view)(x)) for view in self.views] for each in self.encoders]
-
-    def opinions(self, looks: list[list[Seen]]) -> Float[Tensor, "p m k"]:
-        """Log-probabilities by every probe that has a voice, in every view."""
-        spoken = [
-            seat.log_probabilities(seen)
-            for seat in self._seats(self.voices)
-            if float(seat.voice) > 0
-            for seen in looks[seat.encoder]
-        ]
-        return torch.stack(spoken)
-
-    def signals(self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]) -> Signals:
-        """Everything the rules need to know of these images, given the class each is expected to
-        show.
-        """
-        return self._signals(x, self.look(x), expected)
-
-    def _signals(
-        self, x: Float[Tensor, "m c h w"], looks: list[list[Seen]], expected: Int[Tensor, " m"]
-    ) -> Signals:
-        mean = _mixed(self.opinions(looks))
-        low, high = spread(x)
-        return Signals(
-            seen=mean.argmax(1),
-            classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
-            neighbours=self._neighbours(looks, mean, expected),
-            something=self._something(looks),
-            nearness=self._nearness(looks),
-            likeness=self.textures.likeness(x),
-            contrast=((high - low).flatten() / 0.1).clamp(1e-3, 1).log(),
-        )
-
-    @torch.no_grad()
-    def read(
-        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 32
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """`signals` and `features` together, in batches: every view of every encoder is asked
-        once.
-        """
-        plain = self.views.index("plain") if "plain" in self.views else None
-        if plain is None or not len(x):
-            return self.ask(x, expected, batch=batch), self.features(x, batch=batch)
-        signals = list[Signals]()
-        features = list[Tensor]()
-        for rows in chunks(len(x), batch):
-            looks = self.look(x[rows])
-            signals.append(self._signals(x[rows], looks, expected[rows]))
-            features.append(self._deepest([views[plain] for views in looks]))
-        return Signals.join(signals), torch.cat(features)
-
-    @torch.no_grad()
-    def ask(
-        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 32
-    ) -> Signals:
-        """`signals` in batches."""
-        parts = [self.signals(x[rows], expected[rows]) for rows in chunks(len(x), batch)]
-        return Signals.join(parts) if parts else self._nothing(expected)
-
-    @torch.no_grad()
-    def agreement(self, x: Float[Tensor, "m c h w"], *, batch: int = 32) -> Float[Tensor, " m"]:
-        """The share of voices and views that say what the panel as a whole says."""
-        parts = [x.new_zeros(0)]
-        for rows in chunks(len(x), batch):
-            spoken = self.opinions(self.look(x[rows]))
-            parts.append((spoken.argmax(2) == _mixed(spoken).argmax(1)).float().mean(0))
-        return torch.cat(parts)
-
-    @torch.no_grad()
-    def features(self, x: Float[Tensor, "m c h w"], *, batch: int = 32) -> Float[Tensor, "m f"]:
-        """Unit features of the deepest layer of every encoder, side by side."""
-        parts = [
-            self._deepest([each(x[rows]) for each in self.encoders])
-            for rows in chunks(len(x), batch)
-        ]
-        return torch.cat(parts) if parts else x.new_zeros(0, 0)
-
-    def _deepest(self, plain: Sequence[Seen]) -> Float[Tensor, "m f"]:
-        """The same of what the encoders have seen of one batch, in the plain view."""
-        pairs = zip(self.encoders, plain)
-        unit = [functional.normalize(seen.features[each.layers[-1]], dim=1) for each, seen in pairs]
-        return torch.cat(unit, 1)
-
-    def hashes(self) -> dict[str, str]:
-        """The weights of every network on the panel."""
-        own = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
-        return {**own, "probes": digest_tensors(self.state_dict())}
-
-    @property
-    def lineages(self) -> tuple[str, ...]:
-        return tuple(each.lineage for each in self.encoders if each.lineage)
-
-    @property
-    def places(self) -> dict[str, Any]:
-        """What a card needs to build the panel again around its encoders."""
-        return {
-            "views": list(self.views),
-            "voices": [seat.place for seat in self._seats(self.voices)],
-            "distances": [seat.place for seat in self._seats(self.distances)],
-            "layers": [list(each.layers) for each in self.encoders],
-        }
-
-    def _neighbours(
-        self, looks: list[list[Seen]], mean: Tensor, expected: Tensor
-    ) -> Float[Tensor, " m"]:
-        """How much nearer training images of the expected class are; without training images,
-        the margin of the voices.
-        """
-        rows = [
-            closer(seat.probe.distances(seat.reads(seen)), expected)
-            for seat in self._seats(self.voices)
-            if isinstance(seat.probe, NearestProbe)
-            for seen in looks[seat.encoder]
-        ]
-        if rows:
-            return torch.stack(rows).mean(0).clamp(-LIMIT, LIMIT)
-        own = mean.gather(1, expected[:, None])
-        others = mean.scatter(1, expected[:, None], -torch.inf)
-        return (own - others.amax(1, keepdim=True)).squeeze(1).clamp(-LIMIT, LIMIT)
-
-    def _something(self, looks: list[list[Seen]]) -> Float[Tensor, " m"]:
-        """How much stronger the encoders' own scores are than is usual for real images,
-        in their spreads.
-        """
-        rows = [
-            (seen.logits.logsumexp(1) - self.energy[number, 0]) / self.energy[number, 1]
-            for number, views in enumerate(looks)
-            for seen in views
-        ]
-        return torch.stack(rows).mean(0).clamp(-LIMIT, LIMIT)
-
-    def _nearness(self, looks: list[list[Seen]]) -> Float[Tensor, " m"]:
-        """How near the usual is, against real images that were held out (logarithm),
-        over layers and views.
-        """
-        rows = []
-        for seat in self._seats(self.distances):
-            probe = seat.probe
-            assert isinstance(probe, MahalanobisProbe)
-            for seen in looks[seat.encoder]:
-                rows.append(
-                    (seat.typical / probe.distances(seat.reads(seen)).amin(1).clamp_min(1e-9)).log()
-                )
-        return torch.stack(rows).mean(0).clamp(-LIMIT, LIMIT)
-
-    def _nothing(self, expected: Tensor) -> Signals:
-        none = torch.zeros(0, device=expected.device)
-        names = [each.name for each in fields(Signals) if each.name != "seen"]
-        return Signals(seen=expected[:0], **dict.fromkeys(names, none))
-
-    @staticmethod
-    def _seats(modules: nn.ModuleList) -> list[ProbeSeat]:
-        return [seat for seat in modules if isinstance(seat, ProbeSeat)]
-
-
-def _mixed(spoken: Float[Tensor, "p m k"]) -> Float[Tensor, "m k"]:
-    """The logarithm of the mean probability."""
-    return spoken.logsumexp(0) - torch.tensor(float(len(spoken))).log().to(spoken.device)
-
-
-def build(
-    encoders: Sequence[Encoder], places: Mapping[str, Any], *, classes: int, learned: int
-) -> FeaturePanel:
-    """An empty panel of the shape that a card describes."""
-    seats = {
-        role: [
-            ProbeSeat(row["encoder"], row["layer"], row["kind"], row["shapes"])
-            for row in places[role]
-        ]
-        for role in ("voices", "distances")
-    }
-    return FeaturePanel(encoders, classes=classes, views=places["views"], learned=learned, **seats)
-
-
-def fit(
-    encoders: Sequence[Encoder],
-    train: Images,
-    *,
-    plan: PanelPlan = USUAL,
-    heads: Sequence[Int[Tensor, " k"]] = (),
-    store: FeatureStore | None = None,
-    seed: int = 0,
-    tell: Tell | None = None,
-) -> FeaturePanel:
-    """A panel from encoders and training images, which must not hold the seeds that it will judge.
-
-    Args:
-        encoders: Networks that take no part in the search.
-        train: Labelled images; the more, the better the probes. With fewer than `FEWEST` of some
-            class no probe is fitted and the heads are asked.
-        plan: Views, probes and the share that is held out.
-        heads: For every encoder, the output that means each class; if not given, its outputs are
-            the classes in order.
-        store: Where features are kept; that of the user's cache if not given.
-        seed: Of what is drawn for the textures.
-        tell: Told how many images are done, of how many.
-    """
-    if not encoders:
-        raise Problem(
-            "a panel for photographs needs an encoder.",
-            fix="--judge-features zoo:resnet50-imagenet",
-        )
-    store = store or FeatureStore()
-    classes = len(train.classes)
-    fitted, held_out = parts(train.y, train.id, plan.held_out)
-    enough = int(train.y[fitted].bincount(minlength=classes).min()) >= FEWEST
-    voices = list[ProbeSeat]()
-    distances = list[ProbeSeat]()
-    energies = list[list[float]]()
-    for number, each in enumerate(encoders):
-        seen = store.features(each, train.x, view=plan.views[0], tell=tell)
-        if enough:
-            voices += _voices(number, each, seen, train.y, fitted, held_out, classes, plan.kinds)
-        else:
-            outputs = heads[number] if heads else _own_outputs(each, seen, classes)
-            voices.append(
-                _measured(
-                    ProbeSeat.of(number, "", "head", HeadProbe(outputs)), seen, train.y, held_out
-                )
-            )
-        distances += _distances(
-            number, each, seen, train.y, fitted, held_out, classes if enough else 1
-        )
-        energies.append(_middle_and_width(seen.logits[held_out].logsumexp(1)))
-    _quieten(voices)
-    panel = FeaturePanel(
-        encoders,
-        classes=classes,
-        views=plan.views,
-        voices=voices,
-        distances=distances,
-        learned=len(train),
-    )
-    panel.energy.copy_(torch.tensor(energies))
-    panel.learned.copy_(fingerprints(train.x).sort().values)
-    spaced = torch.linspace(0, len(fitted) - 1, min(TEXTURED, len(fitted))).long()
-    some = train.x[fitted[spaced]]
-    panel.textures.settle(from_bytes(some), stream(seed, "judge", "textures"))
-    return panel.eval().to(encoders[0].subject.device)
-
-
-def parts(
-    y: Tensor, ids: Sequence[str], share: float
-) -> tuple[Int[Tensor, " f"], Int[Tensor, " h"]]:
-    """Rows to fit and rows held out, the classes taking turns in the latter."""
-    order, _ = balanced_order(y, ids, seed=0)
-    count = max(1, min(round(share * len(y)), 3000))
-    return order[count:].sort().values, order[:count].sort().values
-
-
-def _voices(
-    number: int,
-    each: Encoder,
-    seen: Seen,
-    y: Tensor,
-    fitted: Tensor,
-    held_out: Tensor,
-    classes: int,
-    kinds: Sequence[str],
-) -> list[ProbeSeat]:
-    """Probes that say the class: a regression on all layers, distances on the deepest."""
-    seats = []
-    for kind in kinds:
-        layer = ALL if kind == "logistic" else each.layers[-1]
-        features = reading(seen, layer)
-        seat = ProbeSeat.of(number, layer, kind, FITS[kind](features[fitted], y[fitted], classes))
-        seats.append(_measured(seat, seen, y, held_out))
-    return seats
-
-
-def _measured(seat: ProbeSeat, seen: Seen, y: Tensor, held_out: Tensor) -> ProbeSeat:
-    """Temper a seat, and note its accuracy as its voice for now."""
-    logits = seat.probe.logits(reading(seen, seat.layer)[held_out])
-    seat.scale.fill_(tempered(logits, y[held_out]))
-    seat.voice.fill_(float((logits.argmax(1) == y[held_out]).float().mean()))
-    return seat
-
-
-def _quieten(voices: Sequence[ProbeSeat]) -> None:
-    """From accuracies to voices: 1 for those near the best, 0 for the others."""
-    best = max(float(seat.voice) for seat in voices)
-    for seat in voices:
-        seat.voice.fill_(1.0 if float(seat.voice) >= best - WEAKER else 0.0)
-
-
-def _distances(
-    number: int,
-    each: Encoder,
-    seen: Seen,
-    y: Tensor,
-    fitted: Tensor,
-    held_out: Tensor,
-    classes: int,
-) -> list[ProbeSeat]:
-    """What is usual in every layer: Gaussians of the classes,
-    or one for all where classes have too few images.
-    """
-    labels = y if classes > 1 else torch.zeros_like(y)
-    seats = []
-    for layer in each.layers:
-        features = seen.features[layer]
-        probe = mahalanobis(features[fitted], labels[fitted], classes)
-        seat = ProbeSeat.of(number, layer, "mahalanobis", probe)
-        seat.typical.copy_(probe.distances(features[held_out]).amin(1).median())
-        seats.append(seat)
-    return seats
-
-
-def _own_outputs(each: Encoder, seen: Seen, classes: int) -> Int[Tensor, " k"]:
-    outputs = seen.logits.shape[1]
-    if outputs != classes:
-        raise Problem(
-            f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and"
-            f" {each.spec} has {outputs} outputs for {classes} classes.",
-            fix=(
-                "more images of every class, or an encoder whose outputs are mapped to these"
-                " classes"
-            ),
-        )
-    return torch.arange(classes)
-
-
-def _middle_and_width(values: Float[Tensor, " m"]) -> list[float]:
-    low, middle, high = values.quantile(
-        torch.tensor([0.16, 0.5, 0.84], dtype=values.dtype)
-    ).tolist()
-    return [middle, max((high - low) / 2, 1e-3)]
+    if not len(y):
+        raise Problem("a probe is tempered on images that it was not fitted to; there are none.")
+    grid = torch.logspace(-2, 3, 101, device=logits.device, dtype=torch.float64)
+    losses = torch.stack([functional.cross_entropy(each * logits.double(), y) for each in grid])
+    return float(grid[losses.argmin()])

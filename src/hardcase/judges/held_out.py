@@ -1,107 +1,519 @@
-"""A second judge for spaces that the usual one was taught about: its lessons leave that family out.
+"""Which judge is independent of a run: held-out images, held-out networks, held-out families.
 
-A panel that learned that bending keeps a label cannot be surprised by bent digits, so part of what
-it confirms is so by construction. The second one learned neither that the searched kind of change
-keeps a label nor that it loses one.
+A judge must not have been trained on the run's seeds, share a network or a lineage with the search,
+or be asked about data it was not made for. Where it was trained on what was searched (a panel that
+learned that bending keeps a label cannot be surprised by bent digits), a second one, whose training
+leaves that family of changes out, is asked as well.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from hardcase.judges import teach
+from hardcase.data.images import large
+from hardcase.data.sources import load
+from hardcase.data.streams import HELD, ImageSet, LabelledSet
+from hardcase.errors import Problem
+from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.panel import Panel
-from hardcase.judges.teach import Tell
+from hardcase.judges.networks import Panel
+from hardcase.judges.photographs import FEWEST_IMAGES, feature_judge, is_made
+from hardcase.judges.reserved import ReservedJudge, encoder_of, head_of, reserved_judge
+from hardcase.judges.training import Tell
+from hardcase.judges.training_data import FAMILIES, families_of_space
+from hardcase.models.load import lineage_of
+from hardcase.models.names import aligned
+from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
+from hardcase.models.pretrained.roles import roles
+from hardcase.models.subject import Subject
+from hardcase.models.witnesses import OWN
+from hardcase.runs.identity import require
 from hardcase.runs.results import Run
+from hardcase.runs.tables import group_rows
 from hardcase.statistics import Rate
-from hardcase.types import Images, Verdicts
+from hardcase.tensors import chunks, fingerprints
+from hardcase.training import cards
+from hardcase.types import Images, Judge, Verdicts, is_photographic
 
-FAMILIES = {
-    "bending": ("warp", "camera"),
-    "retouching": ("light", "focus", "sensor", "weather"),
-}
-"""Parts of appearance by the family of lessons (`judges.synthetic.FAMILIES`) that treats them."""
+__all__ = [
+    "KNOWN",
+    "check",
+    "families_of",
+    "features_of",
+    "for_run",
+    "held_out_entry",
+    "held_out_in_words",
+    "held_out_judge",
+    "independence",
+    "independence_in_words",
+    "independence_of",
+    "is_ready",
+    "row_parts",
+]
+
+KNOWN = 0.01
+"""Share of seeds that a judge may have been trained on; data sets do hold some images twice."""
+Splits = Callable[[str], ImageSet]
+"""A split of a run's data by its name."""
 
 
-def families_of(run: Run) -> tuple[str, ...]:
-    """The families of lessons that the space of a run belongs to; empty for any other space."""
-    text = str((run.record.get("space") or {}).get("text") or "")
-    parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", text))
-    return tuple(name for name, own in FAMILIES.items() if any(part in own for part in parts))
-
-
-def untaught_judge(
+def for_run(
     run: Run,
-    judge: PanelJudge,
-    first: Images,
-    second: Images,
     *,
+    features: Sequence[str] = (),
+    offline: bool = False,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Tell = None,
+    images: Splits | None = None,
+    make: bool = True,
+) -> PanelJudge | ReservedJudge:
+    """Return the judge for a run: of its data, trained on the split that the seeds are not from.
+
+    Photographs without enough others beside them to fit a panel to are judged by a network alone.
+
+    Args:
+        run: A stored run.
+        features: Networks whose features the judge reads; by default those the run was started
+            with, else, for photographs, the best one on this machine that took no part.
+        offline: Touch no network.
+        seed: Of the judge's training.
+        device: Where the judge computes.
+        progress: Told how its training goes.
+        images: The splits of the run's data, where they are loaded already.
+        make: Make a judge of photographs that is not in the cache, which takes minutes.
+
+    Raises:
+        Problem: If the data are others now, or no independent judge can be had.
+    """
+    wanted = features_of(run, features)
+    first, second = _splits_of(run, offline=offline, images=images)
+    if not str(run.seeds["id"][0]).startswith("generated"):
+        _same_data(run, second)
+    if not wanted:
+        return panel.trained(
+            first.images(), second.images(), seed=seed, device=device, progress=progress
+        )
+    for spec in wanted:
+        _other_lineage(run, spec, lineage_of(spec))
+    encoders = [
+        encoder_of(spec, *_needed(spec, first, second), device=device, offline=offline)
+        for spec in wanted
+    ]
+    for each in encoders:
+        _took_no_part(run, {each.hash: each.spec, each.subject.weights: each.spec})
+    is_named = bool(features or run.record.get("judge_features"))
+    enough = len(first) >= FEWEST_IMAGES
+    if not is_named and not (enough and (make or is_made(encoders, first, seed=seed))):
+        if enough and head_of(encoders[0], second) is None:
+            raise Problem(
+                f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
+                fix=f"hardcase judge {run.folder}, which takes minutes, once",
+            )
+        return reserved_judge(encoders[0], _seeds_of(run, second))
+    return feature_judge(
+        wanted,
+        first.images(),
+        _sample(second, HELD // math.prod(second.shape)),
+        seed=seed,
+        device=device,
+        encoders=encoders,
+        progress=progress,
+    )
+
+
+def _needed(spec: str, first: ImageSet, second: ImageSet) -> tuple[Images, Images]:
+    """What a network is loaded with: only one that is trained here needs all images."""
+    if spec.startswith("zoo:") and not lineage_of(spec):
+        return first.images(), second.images()
+    return _sample(first), _sample(second)
+
+
+def _sample(images: ImageSet, count: int = 256) -> Images:
+    """All of what is in memory, evenly spaced images of what is not."""
+    if isinstance(images, Images):
+        return images
+    return images.take(torch.linspace(0, len(images) - 1, min(count, len(images))).long()).images()
+
+
+def families_of(run: Run) -> tuple[str, ...]:
+    """Return the families of training data that the space of a run belongs to."""
+    return tuple(families_of_space(_space(run)))
+
+
+def _space(run: Run) -> str:
+    return str((run.record.get("space") or {}).get("text") or "")
+
+
+def held_out_judge(
+    run: Run,
+    judge: Judge,
+    *,
+    offline: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Tell = None,
+    images: Splits | None = None,
     make: bool = False,
 ) -> PanelJudge | None:
-    """The judge of the same data whose lessons leave out what was searched.
+    """Return the judge of the same data whose training leaves out what was searched.
 
     Args:
         run: A stored run.
         judge: Its usual judge.
-        first: The images that a judge of the run learns from.
-        second: The split that holds its seeds.
+        offline: Touch no network.
         seed: Of the judge's training.
         device: Where it computes.
         progress: Told how its training goes.
+        images: The splits of the run's data, where they are loaded already.
         make: Train it if it is not in the cache.
 
     Returns:
-        None if the usual judge was not taught about this space, or there is no other and none is to
-        be made.
+        None if the usual judge was not trained on this kind of change, or there is no other and
+        none is to be made.
     """
     families = families_of(run)
-    if not families or not isinstance(judge.panel, Panel):
+    if not families or not isinstance(judge, PanelJudge) or not isinstance(judge.panel, Panel):
         return None
-    usual = teach.schooling_for(first, second, seed=seed, device=device)
-    schooling = replace(usual, untaught=families)
-    kept = teach.folder(first, second, seed=seed, schooling=schooling)
-    if not make and not (kept / "card.json").is_file():
+    first, second = (part.images() for part in _splits_of(run, offline=offline, images=images))
+    usual = panel.config_for(first, second, seed=seed, device=device)
+    config = replace(usual, held_out_families=families)
+    folder = panel.folder(first, second, seed=seed, config=config)
+    if not make and not (folder / cards.CARD).is_file():
         return None
-    return teach.trained(
-        first, second, seed=seed, schooling=schooling, device=device, progress=progress
-    )
+    return panel.trained(first, second, seed=seed, config=config, device=device, progress=progress)
 
 
-def asked_beside(run: Run, judge: PanelJudge, said: Verdicts) -> dict[str, Any]:
-    """What run.json and the report say of the second judge.
+def held_out_entry(run: Run, judge: PanelJudge, verdicts: Verdicts) -> dict[str, Any]:
+    """Return what run.json and the report say of the held-out judge.
 
     Args:
         run: A stored run.
-        judge: The one whose lessons leave out what was searched.
-        said: What it says of the findings.
+        judge: The one whose training leaves out what was searched.
+        verdicts: What it says of the findings.
     """
-    names = run.findings["seed"].to_pylist()
-    seeds = {
-        seed
-        for seed, valid, kept in zip(names, said.valid, said.label_kept, strict=True)
-        if valid and kept
-    }
+    rows = zip(run.findings["seed"].to_pylist(), verdicts.valid, verdicts.label_kept, strict=True)
+    seeds = {seed for seed, valid, kept in rows if valid and kept}
     attempted = run.counts()["funnel"]["attempted"] or 0
     return {
-        "untaught": list(families_of(run)),
-        "weights": judge.card["weights"],
-        "accuracy": judge.card["accuracy"],
-        "measured_images": judge.card["measured_images"],
+        "held_out": list(families_of(run)),
+        **{name: judge.card[name] for name in ("weights", "accuracy", "measured_images")},
         "confirmed": Rate(len(seeds), attempted).to_json(),
     }
 
 
-def beside_in_words(entry: Mapping[str, Any]) -> str:
-    """The line that a summary says of the second judge."""
-    families = " and ".join(entry["untaught"])
+def held_out_in_words(entry: Mapping[str, Any]) -> str:
+    """Return the line that a summary says of the held-out judge."""
+    families = " and ".join(entry["held_out"])
     rate = Rate.from_json(entry["confirmed"])
-    return f"beside: a judge that was never taught about {families} confirms {rate}"
+    return f"beside: a judge that was never trained on {families} confirms {rate}"
+
+
+def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return whose features judge a run: those given, the run's own, or for photographs the best.
+
+    Args:
+        run: A stored run.
+        given: What the user asked for now.
+
+    Raises:
+        Problem: If the run is about photographs and no independent network is on this machine.
+    """
+    if given:
+        return tuple(given)
+    stated = list(run.record.get("judge_features") or ())
+    require({"judge_features": stated}, run.folder)
+    if stated or not is_photographic(run.record["image"]):
+        return tuple(stated)
+    parameters = (run.record.get("hashes") or {}).get("parameters") or {}
+    subject = known_as(run.record["model"], parameters.get("subject", ""))
+    used = {run.record["model"], subject, *_witness_names(run)}
+    present = [name for name in fetched_classifiers() if f"zoo:{name}" not in used]
+    chosen = roles(subject, present)
+    taken = {lineage_of(name) for name in used}
+    if not chosen.judge or lineage_of(chosen.judge) in taken:
+        raise Problem(
+            "no network is on this machine that could judge these photographs: "
+            "small networks trained on them read too few rightly.",
+            chosen.note or "All that are here took part in the search.",
+            fix=f"hardcase fetch model resnet50-imagenet, then hardcase judge {run.folder}",
+        )
+    return (f"zoo:{chosen.judge}",)
+
+
+def _seeds_of(run: Run, images: ImageSet) -> ImageSet:
+    """The run's seeds, in the order of its table."""
+    place = {name: row for row, name in enumerate(images.id)}
+    return images.take(torch.tensor([place[name] for name in run.seeds["id"].to_pylist()]))
+
+
+def _witness_names(run: Run) -> list[str]:
+    known = run.record.get("witnesses")
+    if not isinstance(known, Mapping):
+        return []
+    return list(map(str, known.get("models", ())))
+
+
+def is_ready(
+    run: Run,
+    *,
+    offline: bool = True,
+    seed: int = 0,
+    images: Splits | None = None,
+) -> bool:
+    """Say whether the judge of a run's data is in the cache, so that judging takes seconds."""
+    if run.record.get("judge_features") or is_photographic(run.record["image"]):
+        return True  # or there is no network for it, and why is said then
+    try:
+        first, second = _splits_of(run, offline=offline, images=images)
+        return panel.folder(first.images(), second.images(), seed=seed).is_dir()
+    except Problem:
+        return False
+
+
+def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[ImageSet, ImageSet]:
+    """What the judge of a run is trained on, and the split that holds the run's seeds; very many
+    images stay in their files.
+    """
+    name = run.record["data"]
+
+    def get(split: str) -> ImageSet:
+        if images is not None:
+            return images(split).held()
+        found = large(name, split) or load(name, split=split, offline=offline)
+        return _under(run, found).held()
+
+    own = run.record.get("split", "test")
+    photographs = is_photographic(run.record["image"])
+    names = ["test", "train"]
+    if own == "train":
+        names.reverse()
+    second = get(names[0])
+    nothing = _sample(second).take(torch.arange(0))
+    if own == "all" and photographs:  # all may serve as seeds: nothing is left to train on
+        return nothing, second
+    try:
+        return get(names[1]), second
+    except Problem:
+        if not photographs:
+            raise
+        return nothing, second  # one photograph per class leaves no other
+
+
+def _under(run: Run, images: LabelledSet) -> LabelledSet:
+    """The images under the classes of the run."""
+    names = tuple(run.record["classes"])
+    if images.classes == names:
+        return images
+    return aligned(images, names)
+
+
+def _same_data(run: Run, images: ImageSet) -> None:
+    """Refuse a data set of the same name that does not hold the run's seeds."""
+    rows = {name: i for i, name in enumerate(images.id)}
+    ids = run.seeds["id"].to_pylist()
+    strange = [name for name in ids if name not in rows]
+    for part in row_parts(len(ids), group_rows(images.shape)):
+        if strange:
+            break
+        now = images.take(torch.tensor([rows[ids[i]] for i in part])).images().x
+        if not torch.equal(now, run.seed_images(part)):
+            strange = [ids[part.start]]
+    if strange:
+        raise Problem(
+            f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
+            " other data.",
+            "A judge of other data says little about these images.",
+            fix="the data that the run was made with, or --data D",
+        )
+
+
+def row_parts(count: int, size: int) -> list[range]:
+    """Cut rows into parts of so many."""
+    return [range(part.start, part.stop) for part in chunks(count, size)]
+
+
+def check(run: Run, judge: PanelJudge) -> None:
+    """Refuse a judge that may not judge a run.
+
+    Args:
+        run: A stored run.
+        judge: A trained judge.
+
+    Raises:
+        Problem: If it was made for other images, was trained on the seeds, or shares a network or
+            a lineage with the search.
+    """
+    _fits(run, judge)
+    own = {**judge.card["members"], "panel": judge.card["weights"]}
+    names = {digest: name for name, digest in own.items()}
+    for i, net in enumerate(map(Subject, judge.panel.networks), 1):
+        names |= {net.hash: f"member {i}", net.weights: f"member {i}"}
+    _took_no_part(run, names)
+    for lineage in judge.card.get("lineages", ()):
+        _other_lineage(run, "its encoder", lineage)
+    _never_seen(run, judge)
+
+
+def _fits(run: Run, judge: PanelJudge) -> None:
+    config = judge.card["configuration"]
+    own = (config["channels"], config["size"], config["size"], config["classes"])
+    given = (*run.record["image"], len(run.record["classes"]))
+    if own != given:
+        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, own)]
+        raise Problem(
+            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
+            fix="hardcase judge RUN without --judge trains one for the run's own data",
+        )
+
+
+def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
+    """Refuse a judge one of whose networks (name by hash) the search has used."""
+    used = _hashes(run.record.get("hashes") or {})
+    for role, digest in used.items():
+        if digest in names:
+            raise Problem(
+                f"the search used a network of this judge: its {role.removeprefix('parameters ')}"
+                f" is the judge's {names[digest]}.",
+                "It would confirm its own mistakes.",
+                fix="train another judge: hardcase train judge --seed N, then --judge",
+            )
+
+
+def _other_lineage(run: Run, network: str, lineage: str) -> None:
+    """Refuse a network of the judge whose lineage the search has used: they err together."""
+    record = run.record
+    used = {"subject": lineage_of(str(record["model"]))}
+    used |= {f"witness {name}": lineage_of(name) for name in _witness_names(run)}
+    used |= _hashes(record.get("lineages") or {})
+    for role, other in used.items():
+        if lineage and lineage == other:
+            raise Problem(
+                f"the run's {role} and the judge's network ({network}) are of one lineage,"
+                f" {lineage}.",
+                "Networks of one lineage err together; it would confirm their common mistakes.",
+                fix="--judge-features with a network of another lineage, as zoo:resnet50-imagenet",
+            )
+
+
+def _never_seen(run: Run, judge: PanelJudge) -> None:
+    total = len(run.seeds)
+    known = judge.panel.learned.cpu()
+    count = sum(
+        int(torch.isin(fingerprints(run.seed_images(part)), known).sum())
+        for part in row_parts(total, group_rows(run.record["image"]))
+    )
+    if count > KNOWN * total:
+        raise Problem(
+            f"the judge was trained on {count} of the {total} seeds.",
+            "It knows them by heart and would find their neighbours valid whatever was done to"
+            " them.",
+            fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
+        )
+
+
+def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
+    """Every network hash of a run, by the role it played."""
+    flat: dict[str, str] = {}
+    for role, value in record.items():
+        if role == "data" or value is None:
+            continue
+        inner: dict[Any, Any] = {"": value}
+        if isinstance(value, Mapping):
+            inner = dict(value)
+        elif isinstance(value, list):
+            inner = dict(enumerate(value, 1))
+        flat |= {f"{role} {name}".strip(): str(digest) for name, digest in inner.items()}
+    return flat
+
+
+def independence(
+    witnesses: Mapping[str, Any] | None,
+    learned: Tensor | None,
+    data: str,
+    space: str = "",
+    lineages: Sequence[str] = (),
+) -> dict[str, Any] | None:
+    """Return how far a judge is independent of a run's witnesses; None without any.
+
+    Args:
+        witnesses: The entry of that name in run.json.
+        learned: Fingerprints of the images that the judge was trained on; None for a network that
+            others have trained.
+        data: The hash of the training split that they are of.
+        space: The text of the appearance space that was searched, if it was one.
+        lineages: Of the networks whose features the judge reads; none if all of it is trained here.
+    """
+    if not witnesses:
+        return None
+    known = witnesses.get("independence") or {}
+    images = known.get("training images")
+    shared: dict[str, int] | str = "not known"
+    trained_on: list[str] | str = "not known"
+    if learned is not None:
+        trained_on = [word for family in FAMILIES.values() for word in family.words]
+        if isinstance(images, Mapping) and images.get("data") == data:
+            both = int((learned % 2 == 0).sum())  # witnesses are trained on even content hashes
+            shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
+    return {
+        "networks": "none shared",
+        "lineage": {**dict(known.get("lineage") or {}), "judge": list(lineages) or [OWN]},
+        "training images": shared,
+        "trained on": {
+            "witnesses": known.get("lessons", "not known"),
+            "judge": trained_on,
+            "searched": [part for own in families_of_space(space).values() for part in own],
+        },
+    }
+
+
+def independence_of(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
+    """Return how far a run's judge is independent of its witnesses."""
+    witnesses = run.record.get("witnesses")
+    if isinstance(judge, ReservedJudge):
+        return independence(witnesses, None, "", lineages=[judge.encoder.lineage])
+    lineages = list(map(str, judge.card.get("lineages", ())))
+    learned = judge.panel.learned.cpu()
+    return independence(witnesses, learned, judge.card["data"], _space(run), lineages)
+
+
+def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
+    """Return the same in lines for people, one for each of the four parts."""
+    if not entry:
+        return []
+    names = {role: _joined(value) for role, value in entry["lineage"].items()}
+    images = entry["training images"]
+    shared = "whether witnesses and judge share any is not known"
+    if isinstance(images, Mapping):
+        shared = (
+            f"of the {images['witnesses']:,} that the witnesses were trained on, "
+            f"the judge was trained on {images['shared']:,} too"
+        )
+    lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
+    if entry["lineage"].get("subject") in (entry["lineage"].get("witnesses") or ()):
+        lineage += "; a witness is of the subject's own"
+    trained_on = f"witnesses were trained on: {entry['trained on']['witnesses']}"
+    searched = " and ".join(entry["trained on"]["searched"])
+    if searched:
+        trained_on += (
+            f"; the judge was trained to keep the label under changes of {searched}: its answer is"
+            " partly so by construction (hardcase judge RUN --held-out-judge asks another too)"
+        )
+    return [
+        "networks: witnesses and judge share none",
+        lineage,
+        f"training images: {shared}",
+        trained_on,
+    ]
+
+
+def _joined(value: str | Sequence[str]) -> str:
+    if isinstance(value, str):
+        return value
+    return " and ".join(dict.fromkeys(value))

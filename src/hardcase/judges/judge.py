@@ -1,37 +1,59 @@
-"""A trained judge and what people have made of it: its rules,
-and the error rates that go with every count.
+"""What every trained judge is: a source of signals, two rules, and what people made of them.
+
+`SignalSource` is what a new kind of trained judge implements (`read_batch`); a `PanelJudge` turns
+its signals into verdicts. `NormJudge` needs no network at all.
 """
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
+from hardcase import registry
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
-from hardcase.judges.features import FeaturePanel
-from hardcase.judges.panel import WEAK, Panel, Signals
-from hardcase.judges.rules import DecisionRule
+from hardcase.judges.rules import DecisionRule, Signals, rules_from_card
 from hardcase.statistics import Rate
-from hardcase.tensors import chunks, from_bytes, steady
+from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.types import Findings, Verdicts
 
+__all__ = [
+    "ELSEWHERE",
+    "FILE",
+    "KIND",
+    "NOTICEABLE",
+    "WEAK",
+    "Neighbours",
+    "NormJudge",
+    "PanelJudge",
+    "SignalSource",
+    "accuracy_on",
+    "by_norm",
+    "calibrated",
+    "keep_calibration",
+    "panel_judge",
+]
+
+KIND = "judge"
+"""The kind of network that cards of judges state."""
 FILE = "calibration.json"
+WEAK = 0.8
+"""A judge that takes fewer real test images for what they are is called weak."""
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.92},
     "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98},
 }
-"""For data that nobody has rated: chosen on the MNIST images of V.
-
-Riccio, P. Tonella, ICSE 2023.
-"""
+"""For data that nobody has rated: chosen on the digits of V. Riccio, P. Tonella, ICSE 2023."""
 MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,
     "valid": {
@@ -49,7 +71,7 @@ MEASURED_ELSEWHERE: dict[str, Any] = {
     "confirmed": {"precision": Rate(236, 251).to_json(), "recall": Rate(236, 362).to_json()},
 }
 """What these thresholds did on the same rated digits, so mildly optimistic,
-with a judge taught by the 4,000 training images of mnist5k.
+with a judge trained on the 4,000 training images of mnist5k.
 """
 NOTICEABLE = 8 / 255
 """Largest change of any value that cannot change what an image shows, whatever its direction.
@@ -60,54 +82,106 @@ levels against 8.4 at quality 50 on 200 digits (``python -m benchmarks noticeabl
 """
 AT_ONCE = 2**28
 """Numbers of images that are on the judge's device at once."""
-NOBODY = slice(0, 0)
-NOT_RATED = "no person has rated images of this data; thresholds were chosen on "
+NEAREST = 5
+"""Training images of a class that count as its nearest."""
+
+
+class SignalSource(nn.Module):
+    """A network, or several, that read images into signals; stored as one file with a card."""
+
+    learned: Tensor
+    """Fingerprints of the images that it was trained on, sorted."""
+    batch = 256
+
+    @property
+    @abstractmethod
+    def networks(self) -> Sequence[nn.Module]:
+        """Networks that must have no part in a search that this judges."""
+
+    @abstractmethod
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of the weights of every network, by name."""
+
+    @abstractmethod
+    def read_batch(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
+        """Return signals and unit features of one batch, given the class each image should show."""
+
+    @torch.no_grad()
+    def read(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
+        """Return signals and features of any number of images; every network sees each once."""
+        if not len(x):  # nothing is kept of what is read from one blank image
+            signals, features = self.read_batch(x.new_zeros(1, *x.shape[1:]), expected.new_zeros(1))
+            return signals[expected], features[:0]
+        rows = chunks(len(x), batch or self.batch)
+        parts = [self.read_batch(x[part], expected[part]) for part in rows]
+        return Signals.join([signals for signals, _ in parts]), torch.cat([f for _, f in parts])
+
+    def ask(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
+    ) -> Signals:
+        """Return the signals alone."""
+        return self.read(x, expected, batch=batch)[0]
+
+    def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
+        """Return the features alone."""
+        return self.read(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))[1]
+
+
+def contrast(low: Float[Tensor, "m 1 1 1"], high: Float[Tensor, "m 1 1 1"]) -> Float[Tensor, " m"]:
+    """The signal of that name, from the shades between which an image lies."""
+    return ((high - low).flatten() / 0.1).clamp(1e-3, 1).log()
 
 
 @dataclass(frozen=True, slots=True)
-class NormJudge:
-    """No network at all: only changes too small to change a label are decided, by their norm."""
+class Neighbours:
+    """Unit features of real images, sorted by class; `counts` says how many there are of each.
 
-    def __call__(self, findings: Findings) -> Verdicts:
-        nothing = [None] * len(findings)
-        return Verdicts(nothing, nothing)
-
-    def about(self) -> dict[str, Any]:
-        """What run.json and the report say of it."""
-        return {
-            "name": "norm",
-            "calibrated": False,
-            "standing": "only changes of at most 8/255 are decided; nobody judged the others",
-        }
-
-
-def by_norm(verdicts: Verdicts, largest: Sequence[float]) -> Verdicts:
-    """The verdicts, with every change that is too small to change a label kept and valid by
-    construction; the column ``by`` says which.
-
-    Args:
-        verdicts: What a judge said of findings.
-        largest: The largest change of a value in each of them, in units of [0, 1].
-
-    Example:
-        >>> said = by_norm(Verdicts([None, False], [None, True]), [8 / 255, 0.3])
-        >>> said.valid, said.columns["by"]
-        ([True, False], ['norm', 'judge'])
+    In torch and not scikit-learn's `NearestNeighbors`, since it is asked inside every batch, on
+    the device of the networks.
     """
-    small = [size <= NOTICEABLE + 1e-6 for size in largest]
-    valid = [True if own else said for own, said in zip(small, verdicts.valid)]
-    kept = [True if own else said for own, said in zip(small, verdicts.label_kept)]
-    by = ["norm" if own else "judge" for own in small]
-    return replace(verdicts, valid=valid, label_kept=kept, columns={**verdicts.columns, "by": by})
+
+    features: Float[Tensor, "n f"]
+    counts: Int[Tensor, " k"]
+
+    @staticmethod
+    def of(
+        features: Float[Tensor, "n f"], labels: Int[Tensor, " n"], classes: int, *, most: int
+    ) -> Neighbours:
+        """Keep up to `most` images of each class in the order given."""
+        rows = [(labels == label).nonzero().squeeze(1)[:most] for label in range(classes)]
+        counts = torch.tensor([len(part) for part in rows], device=features.device)
+        return Neighbours(functional.normalize(features[torch.cat(rows)], dim=1), counts)
+
+    def distances(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
+        """Return the mean distance (1 - cosine) to the nearest images of every class; a class
+        without images is as far away as can be.
+        """
+        cosine = functional.normalize(features, dim=1) @ self.features.T
+        means = [torch.full_like(cosine[:, :1].sum(1), -1.0)] * len(self.counts)
+        for label, part in enumerate(torch.split(cosine, self.counts.tolist(), dim=1)):
+            if part.shape[1]:
+                means[label] = part.topk(min(NEAREST, part.shape[1]), dim=1).values.mean(1)
+        return (1 - torch.stack(means, 1)).clamp_min(1e-6)
+
+
+def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    """Return the log of how much nearer images of the label are than those of another class."""
+    own = distances.gather(1, label[:, None])
+    others = distances.scatter(1, label[:, None], torch.inf)
+    return (others.amin(1, keepdim=True) / own).log().squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)
 class PanelJudge:
-    """A trained panel as a judge: its networks, the two rules by which it answers, its calibration.
+    """A source of signals as a judge: the two rules by which it answers, and its calibration.
 
     Args:
         panel: Networks that took no part in any search, and the signals they give.
-        card: What the panel is and how it was taught.
+        card: What the panel is and how it was trained.
         folder: Where it is kept.
         label_kept: The rule for "still shows what its seed showed".
         valid: The rule for "looks like the data".
@@ -116,7 +190,7 @@ class PanelJudge:
         elsewhere: How its thresholds did on rated images of other data; None if that is not known.
     """
 
-    panel: Panel | FeaturePanel
+    panel: SignalSource
     card: Mapping[str, Any]
     folder: Path
     label_kept: DecisionRule
@@ -127,21 +201,23 @@ class PanelJudge:
 
     @property
     def rules(self) -> dict[str, DecisionRule]:
+        """The rules by question."""
         return {"label_kept": self.label_kept, "valid": self.valid}
 
     def __call__(self, findings: Findings) -> Verdicts:
-        """The verdicts on some findings, with the signals that led to them."""
-        place = self.panel.learned.device
+        """Return the verdicts on some findings, with the signals that led to them."""
+        device = self.panel.learned.device
         size = max(findings.x[:1].numel(), 1)
-        how = {} if steady(place) else {"batch": max(64, min(4096, 2**26 // size // 64 * 64))}
-        asked = list[Signals]()
-        seen = list[Tensor]()
-        for rows in list(chunks(len(findings), max(256, AT_ONCE // size // 256 * 256))) or [NOBODY]:
-            x = from_bytes(findings.x[rows].to(place))
-            signals, features = self.panel.read(x, findings.expected[rows].to(place), **how)
-            asked.append(signals)
-            seen.append(features.cpu())
-        signals = Signals.join(asked)
+        batch = 0
+        if not steady(device):
+            batch = max(64, min(4096, 2**26 // size // 64 * 64))
+        parts = list(chunks(len(findings), max(256, AT_ONCE // size // 256 * 256)))
+        read = list[tuple[Signals, Tensor]]()
+        for rows in parts or [slice(0, 0)]:
+            x = from_bytes(findings.x[rows].to(device))
+            signals, features = self.panel.read(x, findings.expected[rows].to(device), batch=batch)
+            read.append((signals, features.cpu()))
+        signals = Signals.join([part for part, _ in read])
         answers: dict[str, Sequence[bool | None]] = {}
         columns: dict[str, Sequence[Any]] = {"seen": signals.seen.tolist()}
         for name, rule in self.rules.items():
@@ -149,24 +225,24 @@ class PanelJudge:
             answers[name] = rule.answers(probability)
             columns[f"p_{name}"] = probability.tolist()
             columns |= {each: getattr(signals, each).tolist() for each in rule.signals}
-        return Verdicts(answers["valid"], answers["label_kept"], columns, torch.cat(seen))
+        features = torch.cat([part for _, part in read])
+        return Verdicts(answers["valid"], answers["label_kept"], columns, features)
 
     def about(self) -> dict[str, Any]:
-        """What run.json and the report say of this judge."""
-        card = self.card
+        """Return what run.json and the report say of this judge."""
+        names = ("name", "weights", "data", "accuracy", "measured_images", "members")
+        more = [name for name in ("encoders", "lineages") if name in self.card]
+        elsewhere = self.elsewhere
+        if self.calibration is not None:
+            elsewhere = None
         return {
-            "name": card["name"],
-            "weights": card["weights"],
-            "data": card["data"],
-            "accuracy": card["accuracy"],
-            "measured_images": card["measured_images"],
-            "members": card["members"],
+            **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
             "standing": self.standing,
             "rules": {name: rule.to_card() for name, rule in self.rules.items()},
             "calibration": self.calibration,
-            "elsewhere": None if self.calibration is not None else self.elsewhere,
-            **{name: card[name] for name in ("encoders", "lineages") if name in card},
+            "elsewhere": elsewhere,
+            **{name: self.card[name] for name in more},
         }
 
     @property
@@ -174,71 +250,137 @@ class PanelJudge:
         """One sentence on how far its answers can be trusted."""
         share = self.card["accuracy"]
         read = f"reads {share:.1%} of {self.card['measured_images']} real images rightly"
-        weak = f"; weak judge: it {read}" if share < WEAK else ""
         if self.calibration is None:
-            return f"uncalibrated, {read}: {NOT_RATED}{self.chosen_on}{weak and '; weak judge'}"
-        kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
-        return (
-            f"calibrated on {self.calibration['images']} images rated by people: AUROC"
-            f" {_value(kept)} for label kept, {_value(valid)} for valid{weak}"
-        )
+            text = (
+                f"uncalibrated, {read}: no person has rated images of this data; thresholds were"
+                f" chosen on {self.chosen_on}"
+            )
+        else:
+            kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
+            text = (
+                f"calibrated on {self.calibration['images']} images rated by people: AUROC"
+                f" {_interval(kept)} for label kept, {_interval(valid)} for valid"
+            )
+        if share < WEAK:
+            text += f"; weak judge: it {read}"
+        return text
 
 
-def _value(auroc: Mapping[str, Any]) -> str:
+def _interval(auroc: Mapping[str, Any]) -> str:
     if auroc["value"] is None:
         return "not measured"
     return f"{auroc['value']:.2f} ({auroc['low']:.2f} to {auroc['high']:.2f})"
 
 
-def judge_of(net: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudge:
-    """The judge that this network and card are, with the calibration that lies beside them in
-    `folder`.
+def accuracy_on(
+    source: SignalSource, x: Tensor, y: Int[Tensor, " n"], device: torch.device | str
+) -> int:
+    """Return how many of these 8-bit images the source reads as what they are."""
+    return int((source.ask(from_bytes(x.to(device)), y.to(device)).seen.cpu() == y).sum())
+
+
+def panel_judge(
+    source: nn.Module,
+    card: Mapping[str, Any],
+    folder: Path,
+    *,
+    overrides: Mapping[str, Mapping[str, Any]] = ELSEWHERE,
+    **facts: Any,
+) -> PanelJudge:
+    """Return the judge that a source and its card are, as people's ratings left it.
+
+    Args:
+        source: A trained source of signals.
+        card: Its card, with the rules of the exam.
+        folder: Where it is kept, with a calibration for these weights if there is one.
+        overrides: What replaces values of these rules until people are asked.
+        facts: `chosen_on` and `elsewhere` of `PanelJudge`, where they differ.
     """
-    assert isinstance(net, Panel)
-    made = {name: DecisionRule.from_card(card["rules"][name]) for name in ELSEWHERE}
-    plain = {name: replace(made[name], **ELSEWHERE[name]) for name in made}
-    return with_kept_calibration(
-        PanelJudge(net, card, folder, plain["label_kept"], plain["valid"], None)
-    )
-
-
-def with_kept_calibration(judge: PanelJudge) -> PanelJudge:
-    """The judge as people's ratings made it, if they are kept in its folder for these weights."""
-    stored = _read(judge.folder / FILE)
-    if stored is None or stored.get("weights") != judge.card["weights"]:
+    assert isinstance(source, SignalSource)
+    made = rules_from_card(card)
+    rules = {name: replace(rule, **overrides.get(name, {})) for name, rule in made.items()}
+    judge = PanelJudge(source, card, folder, rules["label_kept"], rules["valid"], None, **facts)
+    stored = _read_calibration(folder / FILE)
+    if stored is None or stored["weights"] != card["weights"]:
         return judge
-    return calibrated(
-        judge,
-        Calibration(
-            {n: DecisionRule.from_card(r) for n, r in stored["rules"].items()}, stored["measured"]
-        ),
-    )
+    return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
 
 def calibrated(judge: PanelJudge, found: Calibration) -> PanelJudge:
+    """Return the judge with the rules that people's ratings gave."""
+    rules = found.rules
     return replace(
         judge,
-        label_kept=found.rules["label_kept"],
-        valid=found.rules["valid"],
+        label_kept=rules["label_kept"],
+        valid=rules["valid"],
         calibration=found.measured,
     )
 
 
 def keep_calibration(judge: PanelJudge, found: Calibration) -> Path:
-    """Store a calibration beside the judge it belongs to."""
+    """Store a calibration, with its checksum, beside the judge it belongs to."""
     rules = {name: rule.to_card() for name, rule in found.rules.items()}
-    text = json.dumps(
-        {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}, indent=2
-    )
-    return write_atomically(judge.folder / FILE, text.encode())
+    stored = {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}
+    stored["checksum"] = digest([json.dumps(stored, sort_keys=True)])
+    return write_atomically(judge.folder / FILE, json.dumps(stored, indent=2).encode())
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_calibration(path: Path) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        stored = dict(json.loads(path.read_text(encoding="utf-8")))
+        checksum = stored.pop("checksum", None)
+        if checksum != digest([json.dumps(stored, sort_keys=True)]):
+            raise ValueError("its content is not what its checksum says")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise Problem(
             f"{path} cannot be read: {error}", fix="delete it and calibrate again"
         ) from error
+    return stored
+
+
+@registry.judge(
+    "norm",
+    needs="nothing; asked of every run, before any other judge",
+    paper="ours",
+    laws=("only changes of at most 8/255 are decided",),
+)
+@dataclass(frozen=True, slots=True)
+class NormJudge:
+    """Judge by the size of the change alone: what is too small to change a label keeps it."""
+
+    def __call__(self, findings: Findings) -> Verdicts:
+        """Leave every finding undecided; `by_norm` decides the small changes, for any judge."""
+        nothing = [None] * len(findings)
+        return Verdicts(nothing, nothing)
+
+    def about(self) -> dict[str, Any]:
+        """Return what run.json and the report say of it."""
+        return {
+            "name": "norm",
+            "calibrated": False,
+            "standing": "only changes of at most 8/255 are decided; nobody judged the others",
+        }
+
+
+def by_norm(verdicts: Verdicts, largest: Sequence[float]) -> Verdicts:
+    """Call every change that is too small to change a label valid and kept.
+
+    Args:
+        verdicts: What a judge said of findings.
+        largest: The largest change of a value in each of them, in units of [0, 1].
+
+    Returns:
+        The verdicts; the column ``by`` says who decided.
+
+    Example:
+        >>> said = by_norm(Verdicts([None, False], [None, True]), [8 / 255, 0.3])
+        >>> said.valid, said.columns["by"]
+        ([True, False], ['norm', 'judge'])
+    """
+    small = [size <= NOTICEABLE + 1e-6 for size in largest]
+    valid = [is_small or said for is_small, said in zip(small, verdicts.valid)]
+    kept = [is_small or said for is_small, said in zip(small, verdicts.label_kept)]
+    by = [("judge", "norm")[is_small] for is_small in small]
+    return replace(verdicts, valid=valid, label_kept=kept, columns={**verdicts.columns, "by": by})

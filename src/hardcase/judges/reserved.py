@@ -1,7 +1,7 @@
 """A judge for which nothing has to be made: a pretrained network that took no part in the search.
 
 It reads photographs of ImageNet's kind as it is, so a run is judged in seconds. A panel of features
-(`hardcase.judges.photographs`) knows more, and needs photographs that are no seeds to learn from.
+(`hardcase.judges.photographs`) knows more, and needs photographs that are no seeds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase import registry
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
-from hardcase.judges.encoders import Encoder
-from hardcase.judges.photographs import head_of
+from hardcase.judges.features import Encoder, encoder
+from hardcase.models.load import Loading, lineage_of, load_model, network
+from hardcase.models.names import map_between
+from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.tensors import from_bytes, tile_rows
-from hardcase.types import Findings, Verdicts
+from hardcase.types import Findings, Images, Verdicts
+
+__all__ = ["ReservedJudge", "encoder_of", "head_of", "reserved_judge"]
 
 NAME = "reserved network"
 VIEWS = ("plain", "flipped")
@@ -55,24 +60,23 @@ class ReservedJudge:
     data: str
 
     def __call__(self, findings: Findings) -> Verdicts:
-        """What it says of findings; `Findings.seed` is the row of a seed."""
-        said = _look(self.encoder, self.outputs, findings.x)
+        """Return the verdicts on findings; `Findings.seed` is the row of a seed."""
+        read = _read(self.encoder, self.outputs, findings.x)
         expected = findings.expected.cpu()
-        first = said.logits.argmax(1)
-        top = said.logits.topk(min(TOP, said.logits.shape[1]), 1).indices
+        first = read.logits.argmax(1)
+        top = read.logits.topk(min(TOP, read.logits.shape[1]), 1).indices
         lost = ~(top == expected[:, None]).any(1) & self.read[findings.seed.cpu()]
-        answers = torch.where(lost, 0, 2)
-        answers = torch.where(first == expected, 1, answers)
-        own = said.logits.softmax(1).gather(1, expected[:, None]).squeeze(1)
+        answers = torch.where(first == expected, 1, torch.where(lost, 0, 2))
+        probability = read.logits.softmax(1).gather(1, expected[:, None]).squeeze(1)
         return Verdicts(
-            [True if usual else None for usual in (said.strength >= self.usual).tolist()],
+            [usual or None for usual in (read.strength >= self.usual).tolist()],
             [(False, True, None)[answer] for answer in answers.tolist()],
-            {"seen": first.tolist(), "p_label_kept": own.tolist()},
-            functional.normalize(said.features, dim=1),
+            {"seen": first.tolist(), "p_label_kept": probability.tolist()},
+            functional.normalize(read.features, dim=1),
         )
 
     def about(self) -> dict[str, Any]:
-        """What run.json and the report say of it."""
+        """Return what run.json and the report say of it."""
         share = float(self.read.double().mean())
         count = len(self.read)
         return {
@@ -87,36 +91,42 @@ class ReservedJudge:
             f" {self.encoder.spec} took no part in the search and its first answer counts;"
             " no person has rated images of this data",
             "encoders": [self.encoder.spec],
-            "lineages": [self.encoder.lineage] if self.encoder.lineage else [],
+            "lineages": list(filter(None, [self.encoder.lineage])),
         }
 
 
-def reserved_judge(encoder: Encoder, seeds: ImageSet) -> ReservedJudge:
-    """The judge that this network is for a run from these seeds.
+@registry.judge(
+    "reserved",
+    needs="a pretrained network of another lineage that knows the classes",
+    paper="ours",
+    laws=("took no part in the search", "never used in a search"),
+)
+def reserved_judge(net: Encoder, seeds: ImageSet) -> ReservedJudge:
+    """Return the judge that a pretrained network is, as it is, for a run from these seeds.
 
     Args:
-        encoder: A network that took no part in the search.
+        net: A network that took no part in the search.
         seeds: The photographs that the run started from.
 
     Raises:
         Problem: If its outputs cannot be mapped to the run's classes.
     """
-    outputs = head_of(encoder, seeds)
+    outputs = head_of(net, seeds)
     if outputs is None:
         raise Problem(
-            f"{encoder.spec} does not know the classes of these photographs,"
+            f"{net.spec} does not know the classes of these photographs,"
             " and there are too few beside the seeds to teach it.",
             fix="more photographs beside the seeds: a folder train/ and a folder test/",
         )
-    outputs = outputs.to(encoder.subject.device)
-    said = [_look(encoder, outputs, part.x) for part in seeds.shards(AT_ONCE)]
-    usual = float(torch.cat([part.strength for part in said]).quantile(USUAL))
-    read = torch.cat([part.logits.argmax(1) for part in said]) == seeds.y
-    return ReservedJudge(encoder, outputs, read, usual, seeds.hash)
+    outputs = outputs.to(net.subject.device)
+    parts = [_read(net, outputs, part.x) for part in seeds.shards(AT_ONCE)]
+    usual = float(torch.cat([part.strength for part in parts]).quantile(USUAL))
+    rightly = torch.cat([part.logits.argmax(1) for part in parts]) == seeds.y
+    return ReservedJudge(net, outputs, rightly, usual, seeds.hash)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Reading:
     """Log-probabilities of the run's classes, how strongly images excite the network, and its
     deepest features.
     """
@@ -126,11 +136,52 @@ class _Look:
     features: Float[Tensor, "m f"]
 
 
-def _look(encoder: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]) -> _Look:
-    images = from_bytes(x.to(encoder.subject.device))
+def _read(net: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]) -> _Reading:
+    images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
-    seen = [encoder.ask(images, view=view, batch=batch) for view in VIEWS]
-    logits = torch.stack([one.logits[:, outputs].log_softmax(1) for one in seen])
-    strength = torch.stack([one.logits.logsumexp(1) for one in seen])
-    deepest = seen[0].features[encoder.layers[-1]]
-    return _Look(logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu())
+    seen = [net.ask(images, view=view, batch=batch) for view in VIEWS]
+    logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
+    strength = torch.stack([each.logits.logsumexp(1) for each in seen])
+    deepest = seen[0].features[net.layers[-1]]
+    return _Reading(logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu())
+
+
+def encoder_of(
+    spec: str,
+    train: Images,
+    test: Images,
+    *,
+    device: torch.device | str = "cpu",
+    offline: bool = False,
+) -> Encoder:
+    """Load the network that `spec` names as an encoder of images like these.
+
+    Args:
+        spec: Any name of a model whose layers can be read.
+        train: Images of the data; only a network that is trained here learns from them.
+        test: Images of the data.
+        device: Where it computes.
+        offline: Fetch nothing.
+    """
+    how = Loading(train=train, test=test, device=str(device), offline=offline)
+    subject = network(load_model(spec, how))
+    known = PRETRAINED.get(spec.removeprefix("zoo:"))
+    size = 0
+    if known is not None and test.x.shape[2] < known.size / 2:
+        size = known.size
+    example = from_bytes(test.x[:1].to(subject.device))
+    return encoder(subject, example, lineage=lineage_of(spec), spec=spec, size=size)
+
+
+def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
+    """Return the output of an encoder that means each class, if it has one for all of them."""
+    names = each.subject.class_names
+    try:
+        found = map_between(train.classes, names)
+    except Problem:
+        return None
+    if not names:
+        return None
+    if found is None:
+        return torch.arange(len(train.classes))
+    return torch.tensor(found.outputs)

@@ -1,28 +1,120 @@
-"""From signals to a probability, from a probability to one of three answers,
-and how good that is.
+"""From signals to a probability, from a probability to one of three answers, and how good that is.
+
+A judge reads images into `Signals`; a `DecisionRule` for each question ("valid", "label kept")
+weighs them. The rules come from an exam of made images (`rules_from_exam`), and people may correct
+them (`hardcase.judges.calibration`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
+from scipy.special import expit
+from scipy.stats import rankdata
 from torch import Tensor
-from torch.nn import functional
 
-from hardcase.judges.panel import Signals
+from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
 
-# From signals to a probability, and from a probability to one of three answers.
+__all__ = [
+    "MEANINGS",
+    "PRECISION",
+    "Answers",
+    "DecisionRule",
+    "Signals",
+    "auroc",
+    "auroc_interval",
+    "error_rates",
+    "fit_to_people",
+    "logistic",
+    "precise_from",
+    "precision",
+    "reliability",
+    "rule_from_votes",
+    "rules_from_card",
+    "rules_from_exam",
+    "with_thresholds",
+]
+
+Answers = Sequence[bool | None]
+"""Yes, no, or undecided for each image."""
+PRECISION = 0.95
+MISSED = 0.02
+"""Yes is said where `PRECISION` of the images above are right, no where only `MISSED` of the right
+ones fall below.
+"""
+REPEATS = 2000
+"""Bootstrap samples of an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What a judge reads from images, a value per image; higher is better (see `MEANINGS`).
+
+    Args:
+        seen: The class that the judge itself would answer.
+        classifiers: How sure its networks are of the label.
+        neighbours: How much nearer training images of the label are than others.
+        something: How sure it is that the image shows anything of the data.
+        nearness: How near the nearest training images are.
+        likeness: How likely the image is under a model of real images.
+        contrast: Range of shades in use.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> signals = hc.judges.Signals(torch.tensor([0, 1]), *torch.arange(12.0).reshape(6, 2))
+        >>> signals.of(("classifiers", "contrast")).tolist()
+        [[0.0, 10.0], [1.0, 11.0]]
+    """
+
+    seen: Int[Tensor, " m"]
+    classifiers: Float[Tensor, " m"]
+    neighbours: Float[Tensor, " m"]
+    something: Float[Tensor, " m"]
+    nearness: Float[Tensor, " m"]
+    likeness: Float[Tensor, " m"]
+    contrast: Float[Tensor, " m"]
+
+    def of(self, names: Sequence[str]) -> Float[Tensor, "m s"]:
+        """Stack the named signals as columns."""
+        return torch.stack([getattr(self, name) for name in names], 1)
+
+    def __getitem__(self, rows: Tensor) -> Signals:
+        return Signals(**{f.name: getattr(self, f.name)[rows] for f in fields(Signals)})
+
+    @staticmethod
+    def join(parts: Sequence[Signals]) -> Signals:
+        """Concatenate the signals of several batches."""
+        names = [f.name for f in fields(Signals)]
+        return Signals(**{n: torch.cat([getattr(part, n) for part in parts]) for n in names})
+
+
+MEANINGS = {
+    "classifiers": "mean log-probability of the expected class over the members",
+    "neighbours": (
+        "how much nearer training images of the expected class are than those of any other class"
+        " (logarithm)"
+    ),
+    "something": "mean log-odds, over the members, that the image shows a class at all",
+    "nearness": (
+        "how near the nearest training images are, against real images that were held out"
+        " (logarithm)"
+    ),
+    "likeness": "likelihood under a generative model, against real images of the same complexity",
+    "contrast": "range of shades in use, against what the eye needs (logarithm, at most 0)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRule:
-    """A weighted sum of signals, scaled and shifted to agree with people, and the two thresholds of
-    its answers.
+    """A weighted sum of signals, scaled and shifted to agree with people, and two thresholds.
 
     `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
     from people.
@@ -37,9 +129,13 @@ class DecisionRule:
         high: From this probability on the answer is yes.
 
     Example:
+        >>> import torch
         >>> import hardcase as hc
-        >>> hc.judges.DecisionRule(signals=("nearness",), weights=(1.0,), bias=0.0).answers.__name__
-        'answers'
+        >>> rule = hc.judges.DecisionRule(
+        ...     signals=("nearness",), weights=(1.0,), bias=0.0, low=0.4, high=0.9
+        ... )
+        >>> rule.answers(torch.tensor([0.2, 0.6, 0.95]))
+        (False, None, True)
     """
 
     signals: tuple[str, ...]
@@ -51,51 +147,75 @@ class DecisionRule:
     high: float = 0.5
 
     def evidence(self, signals: Signals) -> Float[Tensor, " m"]:
-        """Log-odds before people were asked."""
+        """Return the log-odds before people were asked."""
         values = signals.of(self.signals).double()
-        return (
-            values @ torch.tensor(self.weights, dtype=torch.float64, device=values.device)
-            + self.bias
-        )
+        return values @ values.new_tensor(self.weights) + self.bias
 
     def probability(self, signals: Signals) -> Float[Tensor, " m"]:
+        """Return the probability of yes after people were asked."""
         return torch.sigmoid(self.scale * self.evidence(signals) + self.offset)
 
     def answers(self, probability: Float[Tensor, " m"]) -> tuple[bool | None, ...]:
-        """Yes from `high` on, no below `low`, otherwise undecided."""
-
-        def answer(p: float) -> bool | None:
-            if p >= self.high:
-                return True
-            return False if p < self.low else None
-
-        return tuple(map(answer, probability.tolist()))
+        """Answer yes from `high` on, no below `low`, otherwise undecided."""
+        yes = (probability >= self.high).tolist()
+        no = (probability < self.low).tolist()
+        return tuple(is_yes or (None, False)[is_no] for is_yes, is_no in zip(yes, no))
 
     def to_card(self) -> dict[str, Any]:
+        """Return plain values for a card."""
         return asdict(self)
 
     @staticmethod
     def from_card(card: Mapping[str, Any]) -> DecisionRule:
-        return DecisionRule(
-            **{**card, "signals": tuple(card["signals"]), "weights": tuple(card["weights"])}
-        )
+        """Read a rule as `to_card` wrote it."""
+        lists = {name: tuple(card[name]) for name in ("signals", "weights")}
+        return DecisionRule(**{**card, **lists})
 
 
-def learned(
+def rules_from_card(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
+    """Return the rules of a judge's card, as they are before people are asked."""
+    return {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
+
+
+def rules_from_exam(
+    signals: Signals,
+    exam: Exam,
+    votes: Mapping[str, Mapping[str, float]],
+    *,
+    thresholds: bool,
+) -> dict[str, DecisionRule]:
+    """Return the rule of each question that tells the exam's images apart.
+
+    Args:
+        signals: What the judge reads from the images of the exam.
+        exam: Images of which it is known whether they are valid and have kept their label.
+        votes: How much each signal counts, by question.
+        thresholds: Choose the thresholds of the answers on the exam as well.
+    """
+    rules = {}
+    for name, own_votes in votes.items():
+        truth: Tensor = getattr(exam, name)
+        known = truth >= 0
+        rules[name] = rule_from_votes(own_votes, signals[known], truth[known] > 0)
+        if thresholds:
+            rules[name] = with_thresholds(rules[name], signals[known], truth[known] > 0)
+    return rules
+
+
+def rule_from_votes(
     votes: Mapping[str, float], signals: Signals, truth: Bool[Tensor, " m"]
 ) -> DecisionRule:
-    """Signals in units of their spread over made images, weighted by `votes`, as log-odds that tell
-    those images apart.
+    """Weigh signals, in units of their spread, by `votes`; scale the sum to log-odds of `truth`.
 
-    The votes are fixed and not fitted: made images are what the members were taught on, so a fit
+    The votes are fixed and not fitted: made images are what the members were trained on, so a fit
     would trust the members alone.
     """
     values = signals.of(tuple(votes)).double()
     centre = values.mean(0)
     width = values.std(0).clamp_min(1e-6)
-    weights = torch.tensor(list(votes.values()), dtype=torch.float64, device=values.device) / width
+    weights = values.new_tensor(list(votes.values())) / width
     total = (values - centre) @ weights
-    slope, bias = logistic(total[:, None], truth).tolist()
+    slope, bias = logistic(total, truth)
     weights = max(slope, 1e-3) * weights
     return DecisionRule(
         signals=tuple(votes), weights=tuple(weights.tolist()), bias=bias - float(weights @ centre)
@@ -103,67 +223,108 @@ def learned(
 
 
 def logistic(
-    values: Float[Tensor, "m s"],
+    values: Float[Tensor, " m"],
     truth: Bool[Tensor, " m"],
     *,
     tight: float = 1.0,
-    prior: Sequence[float] = (),
-    alike: bool = True,
-    steps: int = 50,
-) -> Float[Tensor, " s1"]:
-    """Weights and (last) bias of a logistic regression by Newton's method.
+    prior: tuple[float, float] = (0.0, 0.0),
+    balanced: bool = True,
+) -> tuple[float, float]:
+    """Fit slope and bias of a logistic regression on one value per image.
 
-    If `alike`, both answers count alike, however many there are of each. `tight` pulls the weights
-    towards `prior` (0 if not given), and the bias a hundredth as hard.
+    scikit-learn's regression has no prior other than 0, which is why the loss is written here and
+    only minimised by a library (it is convex, with exact second derivatives).
+
+    Args:
+        values: The one value of each image.
+        truth: What is true of it.
+        tight: How hard the slope is pulled towards `prior`; the bias a hundredth as hard.
+        prior: Slope and bias without any image.
+        balanced: Both answers count alike, however many there are of each.
     """
-    design = torch.cat([values, torch.ones_like(values[:, :1])], 1)
-    y = truth.double()
-    equal = torch.where(truth, 0.5 / y.mean().clamp(1e-9, 1), 0.5 / (1 - y).mean().clamp(1e-9, 1))
-    balance = equal if alike else torch.ones_like(y)
-    pull = torch.full((design.shape[1],), tight, dtype=torch.float64, device=values.device)
-    pull[-1] = tight / 100
-    centre = torch.tensor(
-        list(prior) or [0.0] * design.shape[1], dtype=torch.float64, device=values.device
+    design = np.stack([values.double().cpu().numpy(), np.ones(len(values))], 1)
+    y = truth.cpu().numpy().astype(float)
+    weight = np.ones_like(y)
+    if balanced:
+        shares = np.clip([1 - y.mean(), y.mean()], 1e-9, 1)
+        weight = (0.5 / shares)[y.astype(int)]
+    pull = np.array([tight, tight / 100])
+    start = np.array(prior, float)
+
+    def loss(at: np.ndarray) -> float:
+        signed = np.where(y > 0, -1.0, 1.0) * (design @ at)
+        return float(weight @ np.logaddexp(0, signed) + pull @ (at - start) ** 2 / 2)
+
+    def gradient(at: np.ndarray) -> np.ndarray:
+        gap: np.ndarray = weight * (expit(design @ at) - y)
+        slope: np.ndarray = design.T @ gap + pull * (at - start)
+        return slope
+
+    def hessian(at: np.ndarray) -> np.ndarray:
+        p = expit(design @ at)
+        bend: np.ndarray = (design * (weight * p * (1 - p))[:, None]).T @ design + np.diag(pull)
+        return bend
+
+    found = minimize(
+        loss, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
     )
-
-    def loss(at: Tensor) -> Tensor:
-        signed = torch.where(truth, -1.0, 1.0) * (design @ at)
-        return (balance * functional.softplus(signed)).sum() + (
-            pull * (at - centre).square()
-        ).sum() / 2
-
-    weights = centre.clone()
-    for _ in range(steps):
-        p = torch.sigmoid(design @ weights)
-        slope = design.T @ (balance * (p - y)) + pull * (weights - centre)
-        bend = (design * (balance * p * (1 - p))[:, None]).T @ design + torch.diag(pull)
-        move = torch.linalg.solve(bend, slope)
-        while float(move.abs().max()) > 1e-10 and bool(loss(weights - move) > loss(weights)):
-            move = move / 2
-        weights = weights - move
-        if float(move.abs().max()) < 1e-10:
-            break
-    return weights
+    slope, bias = found.x.tolist()
+    return slope, bias
 
 
-def agreeing(
+def fit_to_people(
     rule: DecisionRule, evidence: Float[Tensor, " m"], truth: Bool[Tensor, " m"]
 ) -> DecisionRule:
-    """`rule` scaled and shifted to what people said; with few labels it stays near what it was."""
-    values = evidence[:, None].double()
+    """Scale and shift `rule` to what people said; with few labels it stays near what it was."""
     prior = (rule.scale, rule.offset)
-    scale, offset = logistic(values, truth, tight=4.0, prior=prior, alike=False).tolist()
+    scale, offset = logistic(evidence, truth, tight=4.0, prior=prior, balanced=False)
     return replace(rule, scale=max(scale, 1e-3), offset=offset)
 
 
-# How good scores are against the truth: AUROC, rates with intervals, reliability.
+def precise_from(
+    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+) -> float:
+    """Return the lowest probability from which on `PRECISION` of the images are right; 1 if none.
 
-REPEATS = 2000
+    Args:
+        probability: What a rule says of each image.
+        right: How much each image counts as right.
+        wrong: How much each image counts as wrong.
+    """
+    order = probability.argsort(descending=True)
+    hits = right[order].cumsum(0)
+    misses = wrong[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
+    if not len(good):
+        return 1.0
+    return float(probability[order][int(good.max())])
+
+
+def with_thresholds(
+    rule: DecisionRule, signals: Signals, truth: Bool[Tensor, " m"]
+) -> DecisionRule:
+    """Choose thresholds on made images, both kinds of which count alike however many there are.
+
+    Yes from where `PRECISION` of those above are so (never below one half), no below all but
+    `MISSED` of those that are so (never above one half), undecided between. People, once asked,
+    replace them.
+    """
+    probability = rule.probability(signals).cpu()
+    truth = truth.cpu()
+    if not (bool(truth.any()) and bool((~truth).any())):
+        return replace(rule, low=0.0, high=1.0)
+    right = truth.double() / truth.sum()
+    wrong = (~truth).double() / (~truth).sum()
+    high = precise_from(probability, right, wrong)
+    low = float(probability[truth].quantile(MISSED))
+    return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
 
 
 def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
-    """The chance that a true one scores above a false one, ties counting half;
-    NaN where one kind is missing.
+    """Return the chance that a true one scores above a false one, ties counting half.
+
+    It is the rank statistic of Mann and Whitney over the last axis, for all bootstrap samples at
+    once (scikit-learn's `roc_auc_score` takes one sample at a time); NaN where one kind is missing.
 
     Args:
         score: Higher for what is held to be true.
@@ -172,22 +333,14 @@ def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Te
     Example:
         >>> import torch
         >>> import hardcase as hc
-        >>> hc.judges.auroc(torch.tensor([0.1, 0.9]), torch.tensor([False, True])).item()
+        >>> hc.judges.auroc(torch.tensor([0.1, 0.9, 0.4]), torch.tensor([False, True, True])).item()
         1.0
     """
-    order = score.argsort(-1)
-    ranks = _mean_ranks(score.gather(-1, order))
-    hits = truth.gather(-1, order).to(ranks.dtype)
+    ranks = torch.from_numpy(rankdata(score.cpu().numpy(), axis=-1))
+    hits = truth.cpu().double()
     yes = hits.sum(-1)
     no = (1 - hits).sum(-1)
     return ((hits * ranks).sum(-1) - yes * (yes + 1) / 2) / (yes * no)
-
-
-def _mean_ranks(ordered: Float[Tensor, "*b m"]) -> Float[Tensor, "*b m"]:
-    """Ranks from 1 of sorted values, equal values sharing the mean of theirs."""
-    first = torch.searchsorted(ordered.contiguous(), ordered.contiguous())
-    last = torch.searchsorted(ordered.contiguous(), ordered.contiguous(), right=True)
-    return (first + last + 1).double() / 2
 
 
 def auroc_interval(
@@ -197,7 +350,7 @@ def auroc_interval(
     *,
     repeats: int = REPEATS,
 ) -> dict[str, Any]:
-    """AUROC with a 95 % bootstrap interval over the images."""
+    """Return AUROC with a 95 % bootstrap interval over the images."""
     score = score.double().cpu()
     truth = truth.cpu()
     counts = {"yes": int(truth.sum()), "no": int((~truth).sum())}
@@ -205,17 +358,15 @@ def auroc_interval(
         return {"value": None, "low": None, "high": None, **counts}
     drawn = torch.randint(len(score), (repeats, len(score)), generator=rng)
     values = auroc(score[drawn], truth[drawn])
-    low, high = (
-        values[values.isfinite()]
-        .quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-        .tolist()
-    )
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    low, high = values[values.isfinite()].quantile(ends).tolist()
     return {"value": float(auroc(score, truth)), "low": low, "high": high, **counts}
 
 
-def error_rates(answers: Sequence[bool | None], truth: Int[Tensor, " m"]) -> dict[str, Any]:
-    """How often yes is said where it is so, and no where it is not;
-    undecided and split ones are counted apart.
+def error_rates(answers: Answers, truth: Int[Tensor, " m"]) -> dict[str, Any]:
+    """Return how often yes is said where it is so, and no where it is not.
+
+    Undecided answers, and images on which people are split (-1), are counted on their own.
     """
     pairs = list(zip(answers, truth.tolist()))
     yes, no = ([said for said, right in pairs if right == kind] for kind in (1, 0))
@@ -229,8 +380,8 @@ def error_rates(answers: Sequence[bool | None], truth: Int[Tensor, " m"]) -> dic
     }
 
 
-def precision(answers: Sequence[bool | None], truth: Bool[Tensor, " m"]) -> dict[str, Any]:
-    """Of those called yes, how many are; of those that are, how many were called so."""
+def precision(answers: Answers, truth: Bool[Tensor, " m"]) -> dict[str, Any]:
+    """Return precision and recall of the answer yes."""
     said = torch.tensor([answer is True for answer in answers], dtype=torch.bool)
     right = int((said & truth.cpu()).sum())
     return {
@@ -242,27 +393,25 @@ def precision(answers: Sequence[bool | None], truth: Bool[Tensor, " m"]) -> dict
 def reliability(
     probability: Float[Tensor, " m"], truth: Bool[Tensor, " m"], *, bins: int = 10
 ) -> tuple[list[dict[str, Any]], float | None]:
-    """Said and true shares in equal bins of the probability, and their mean gap weighted by count
-    (ECE).
+    """Return predicted and true shares in equal bins of the probability, and the ECE.
+
+    The expected calibration error is the mean gap of the two, weighted by count (M. Naeini, G.
+    Cooper, M. Hauskrecht, AAAI 2015); None without images. The library's (torchmetrics) gives a
+    probability of exactly 1, the commonest of all, a bin of its own.
     """
     probability = probability.double().cpu()
     truth = truth.cpu()
     place = (probability * bins).long().clamp(0, bins - 1)
     rows = []
     gap = 0.0
-    for i in range(bins):
+    for i in sorted(set(place.tolist())):
         inside = place == i
         count = int(inside.sum())
-        if count:
-            said = float(probability[inside].mean())
-            hits = int(truth[inside].sum())
-            rows.append(
-                {
-                    "from": i / bins,
-                    "to": (i + 1) / bins,
-                    "said": said,
-                    **Rate(hits, count).to_json(),
-                }
-            )
-            gap += count / len(truth) * abs(said - hits / count)
-    return rows, gap if rows else None
+        said = float(probability[inside].mean())
+        hits = int(truth[inside].sum())
+        edges = {"from": i / bins, "to": (i + 1) / bins}
+        rows.append({**edges, "said": said, **Rate(hits, count).to_json()})
+        gap += count / len(truth) * abs(said - hits / count)
+    if not rows:
+        return [], None
+    return rows, gap

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.models.pretrained.catalogue import PRETRAINED
@@ -44,19 +43,6 @@ the architecture of the usual subject.
 """
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
-BENDING = ("warp", "camera")
-LIGHTING = ("light", "focus", "sensor", "weather")
-LESSONS = (
-    "turned",
-    "stretched",
-    "sheared",
-    "moved",
-    "bent",
-    "blurred",
-    "light and contrast",
-    "noise",
-)
-"""What the panel is taught to keep the label of, in words (`judges.synthetic`)."""
 
 
 def even_half(images: Images) -> Images:
@@ -349,81 +335,3 @@ def witness_record(
             else "not known",
         },
     }
-
-
-def apart(
-    record: Mapping[str, Any] | None,
-    learned: Tensor | None,
-    data: str,
-    space: str | None,
-    lineages: Sequence[str] = (),
-) -> dict[str, Any] | None:
-    """How far a judge's panel is independent of a run's witnesses; None without any.
-
-    Args:
-        record: The entry ``witnesses`` of run.json.
-        learned: Fingerprints of the images that the panel learned from; None for a network that
-            others have taught.
-        data: The hash of the training split that they are of.
-        space: The text of the space of appearance that was searched, if it was one.
-        lineages: Of the networks whose features the judge reads; none if all of it is trained here.
-    """
-    if not record:
-        return None
-    known = record.get("independence") or {}
-    images = known.get("training images")
-    shared: dict[str, int] | str = "not known"
-    if learned is not None and isinstance(images, Mapping) and images.get("data") == data:
-        both = int((learned % 2 == 0).sum())
-        shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
-    return {
-        "networks": "none shared",
-        "lineage": {**dict(known.get("lineage") or {}), "judge": list(lineages) or [OWN]},
-        "training images": shared,
-        "lessons": {
-            "witnesses": known.get("lessons", "not known"),
-            "judge": "not known" if learned is None else list(LESSONS),
-            "taught this space": _taught(space),
-        },
-    }
-
-
-def _taught(space: str | None) -> list[str]:
-    """The parts of the searched space that the panel was taught to keep the label in."""
-    parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", space or ""))
-    return [part for part in parts if part in (*BENDING, *LIGHTING)]
-
-
-def said(independence: Mapping[str, Any] | None) -> list[str]:
-    """The same in lines for people, one for each of the four parts."""
-    if not independence:
-        return []
-    lineage = independence["lineage"]
-    names = {role: _names(value) for role, value in lineage.items()}
-    own = lineage.get("subject") in (lineage.get("witnesses") or ())
-    images = independence["training images"]
-    shared = "whether witnesses and judge share any is not known"
-    if isinstance(images, Mapping):
-        shared = (
-            f"of the {images['witnesses']:,} that the witnesses learned from, "
-            f"the judge learned from {images['shared']:,} too"
-        )
-    lessons = independence["lessons"]
-    taught = " and ".join(lessons["taught this space"])
-    partly = (
-        f"; the judge was taught that changes of {taught} keep the label: "
-        "its answer is partly so by construction (hardcase judge RUN --untaught asks another too)"
-    )
-    return [
-        "networks: witnesses and judge share none",
-        "lineage: "
-        + ", ".join(f"{role} {text}" for role, text in names.items())
-        + ("; a witness is of the subject's own" if own else ""),
-        f"training images: {shared}",
-        f"lessons of witnesses: {lessons.get('witnesses', 'not known')}"
-        + (partly if taught else ""),
-    ]
-
-
-def _names(value: str | Sequence[str]) -> str:
-    return value if isinstance(value, str) else " and ".join(dict.fromkeys(value))

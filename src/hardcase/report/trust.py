@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.judges.panel import WEAK
+from hardcase.judges.judge import WEAK
 from hardcase.report.words import Sheet, rate
 from hardcase.runs.results import Run
 from hardcase.tensors import flat, from_bytes

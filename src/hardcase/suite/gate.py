@@ -14,7 +14,7 @@ from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.cache import write_atomically
 from hardcase.config import limits_in
 from hardcase.errors import Problem, choice
-from hardcase.judges.panel import WEAK
+from hardcase.judges.judge import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
 from hardcase.suite.junit import JunitCase, junit

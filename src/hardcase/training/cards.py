@@ -26,6 +26,11 @@ from hardcase.tensors import digest, digest_tensors
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"
+CHECKSUM = "checksum"
+VERIFIED = ("judge",)
+"""Kinds of network whose card must carry a checksum; that of any other is verified if it is there,
+since older caches hold cards without one.
+"""
 SCHEMA = 1
 Card = dict[str, Any]
 Config = Mapping[str, Any]
@@ -127,6 +132,10 @@ def read_card(folder: Path) -> Card:
     words = all(isinstance(card[name], str) for name in ("kind", "name", "data", "weights"))
     if not words or not isinstance(card["configuration"], dict):
         raise _spoiled(path, "some of it is of another kind than it should be")
+    stored = card.pop(CHECKSUM, None)
+    needed_here = stored is not None or card["kind"] in VERIFIED
+    if needed_here and stored != _checksum(card):
+        raise _spoiled(path, "its content is not what its checksum says")
     return card
 
 
@@ -193,7 +202,13 @@ def _plain(config: Config) -> dict[str, Any]:
 
 
 def _text(card: Card) -> bytes:
-    return (json.dumps(card, indent=2, sort_keys=True) + "\n").encode()
+    sealed = {**card, CHECKSUM: _checksum(_plain(card))}
+    return (json.dumps(sealed, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _checksum(card: Card) -> str:
+    """What changes with any value of a card; of its values, not of how the file is spaced."""
+    return digest([json.dumps(card, sort_keys=True)])
 
 
 def _spoiled(path: Path, why: str) -> Problem:

@@ -15,9 +15,9 @@ from hardcase.campaign.in_memory import on_cpu
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.errors import Problem
-from hardcase.judges import teach
+from hardcase.judges import panel
+from hardcase.judges.held_out import KNOWN
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.verdicts import KNOWN
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
 from hardcase.oracles import LEAD
@@ -145,18 +145,18 @@ def bar(here: Lab) -> Bar:
     """The data's judge, if it is in the cache or ``--set judge=true`` has it trained; ``judge=false`` does without."""
     bench = here.bench
     asked = bench.options.get("judge")
-    if asked is False or (asked is None and not teach.folder(here.train, here.test).is_dir()):
+    if asked is False or (asked is None and not panel.folder(here.train, here.test).is_dir()):
         how = f"hardcase train judge --data {bench.data}, or --set judge=true"
         return Bar(None, f"no judge, so no judged ER: {how}")
     bench.say("judge")
-    judge = teach.trained(here.train, here.test, device=bench.device)
+    judge = panel.trained(here.train, here.test, device=bench.device)
     counted = f"ER judged: failing, valid and label kept ÷ all, over up to {SAMPLE} images of each original drawn from all that were made"
     return Bar(judge, f"{counted}; undecided counts as no; judge {judge.standing}")
 
 
 def admit(judge: PanelJudge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
     """Refuse a judge of whose networks one is under test, or that has learned from the originals."""
-    own = {Subject(net).hash for net in judge.panel.members} | set(judge.card["members"].values())
+    own = {Subject(net).hash for net in judge.panel.networks} | set(judge.card["members"].values())
     for subject in subjects:
         if subject.hash in own:
             raise Problem(

@@ -18,7 +18,7 @@ from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.guides.archive import CellGrid
-from hardcase.judges.teach import for_data
+from hardcase.judges.panel import for_data
 from hardcase.models.health import answers
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Outcome, Table

@@ -15,7 +15,7 @@ from torch import Tensor
 from hardcase.generators.build import trained_generator
 from hardcase.generators.diffusion import Diffusion
 from hardcase.generators.quality import write
-from hardcase.judges import teach
+from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
@@ -62,7 +62,7 @@ def _telling(bench: Bench) -> Callable[[TrainingProgress], None]:
 def _judge(lab: Lab) -> PanelJudge:
     bench = lab.bench
     bench.say("judge")
-    return teach.trained(
+    return panel.trained(
         lab.train, lab.test, seed=bench.seed, device=bench.device, progress=_telling(bench)
     )
 
@@ -86,10 +86,11 @@ def judge(bench: Bench) -> Outcome:
 @torch.no_grad()
 def _members(panel: Any, test: Images, device: str) -> list[float]:
     """The share of images that each member of a panel takes for what they are."""
-    right = torch.zeros(len(panel.members), dtype=torch.int64)
+    right = torch.zeros(len(panel.networks), dtype=torch.int64)
     for rows in chunks(len(test), 256):
-        spoken, _ = panel.opinions(from_bytes(test.x[rows].to(device)))
-        right += (spoken.argmax(2).cpu() == test.y[rows]).sum(1)
+        x = from_bytes(test.x[rows].to(device))
+        answers = torch.stack([member(x).argmax(1).cpu() for member in panel.networks])
+        right += (answers == test.y[rows]).sum(1)
     return [int(count) / len(test) for count in right]
 
 

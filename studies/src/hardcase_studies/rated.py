@@ -20,11 +20,11 @@ from torch import Tensor
 
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.judges import teach
+from hardcase.judges import panel
 from hardcase.judges.calibration import People, calibrate, read_people
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.photographs import feature_judge
-from hardcase.judges.rules import auroc_interval
+from hardcase.judges.rules import auroc_interval, rules_from_card
 from hardcase.randomness import stream
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -44,7 +44,7 @@ def digits(bench: Bench) -> Outcome:
     arrays = _arrays(bench)
     lab = Lab(bench)
     bench.say("judge")
-    judge = teach.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
+    judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
     people = read_people(
         arrays,
         where=str(bench.options["people"]),
@@ -117,7 +117,7 @@ def _tables(
 ) -> list[Table]:
     place = bench.device
     signals = judge.panel.ask(from_bytes(people.x.to(place)), people.expected.to(place))
-    rules = teach.made(judge.card)
+    rules = rules_from_card(judge.card)
     rng = stream(bench.seed, "study", "people")
     found = calibrate(signals, people, rules, rng)
     known = found.measured

@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
 from hardcase.inference import Interval, crossed_interval, newcombe_paired
-from hardcase.judges import teach
+from hardcase.judges import panel, training
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.verdicts import LPIPS, SMALLEST
 from hardcase.models.health import answers
@@ -59,7 +59,7 @@ class WitnessWorld:
         subject: The network under test.
         witnesses: Take part in the search.
         scorers: Networks that no search asks, for digits from images that no witness learned from.
-        judges: For digits the usual judge (``confirmed``) and one whose lessons leave bending out (``untaught``).
+        judges: For digits the usual judge (``confirmed``) and one whose training leaves bending out (``untaught``).
         codes: The codes of a VAE, where one is searched.
         standins: Networks whose gradients stand for those of a subject that gives none.
         precision: Arithmetic of searches on a GPU; findings count in the subject's own.
@@ -112,20 +112,20 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     )
     seeds = tuple(APART * number + seed for seed in SEEDS)
     blind = any("blackbox" in name for name in bench.names("searches", ["natural-blackbox"]))
-    schooling = bench.options.get("schooling", teach.USUAL)
+    config = bench.options.get("judge_training", training.USUAL)
     return WitnessWorld(
         subject,
         default_witnesses(train, test, seeds=seeds, epochs=epochs, device=bench.device),
         scorers,
         {
-            name: teach.trained(
+            name: panel.trained(
                 train,
                 test,
                 seed=number,
-                schooling=replace(schooling, untaught=untaught),
+                config=replace(config, held_out_families=families),
                 device=bench.device,
             )
-            for name, untaught in JUDGES.items()
+            for name, families in JUDGES.items()
         },
         _codes(bench, train, test, subject) if codes else None,
         standins=tuple(

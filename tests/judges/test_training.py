@@ -1,11 +1,11 @@
-"""Lessons and members: targets that add up, attacks that stay near, networks of any size."""
+"""Members of a panel and their training: any size, attacks that stay near, work that goes on."""
 
 import pytest
 import torch
 
-from hardcase.judges import teach
-from hardcase.judges.panel import FEATURES, VIEWS, Density, Member, Seat, even
-from hardcase.judges.teach import Shares, attacked, lesson
+from hardcase.judges import panel
+from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
+from hardcase.judges.training import TrainConfig, attacked
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingRecipe, beside
 from tiny import bars
@@ -15,38 +15,10 @@ def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize(
-    "shares", [Shares(), Shares(blended=0.0), Shares(ruined=0.0), Shares(blended=0.5, ruined=0.5)]
-)
-def test_targets_are_shares_and_nothing_is_only_said_of_ruins(shares):
-    images = bars(64)
-    x, y = from_bytes(images.x), images.y
-    made, target = lesson(x, y, 3, Density(channels=1, size=12), rng(), shares)
-    assert made.shape == x.shape
-    assert torch.allclose(target.sum(1), torch.ones(64), atol=1e-5)
-    ruined, blended = int(64 * shares.ruined), int(64 * shares.blended)
-    plain = 64 - ruined - blended
-    assert torch.equal(target[:plain], torch.nn.functional.one_hot(y[:plain], 4).float())
-    assert not target[: 64 - ruined, 3].any()
-    assert not made.requires_grad
-
-
-def test_a_lesson_may_leave_out_a_family_of_changes():
-    images = bars(64)
-    x, y = from_bytes(images.x), images.y
-    shares = Shares(blended=0.0, ruined=0.0)
-    codes = Density(channels=1, size=12)
-    everything = ("bending", "retouching")
-    made, _ = lesson(x, y, 3, codes, rng(), shares, everything)
-    assert torch.equal(made, x)
-    made, _ = lesson(x, y, 3, codes, rng(), shares, ("bending",))
-    assert not torch.equal(made, x)
-
-
 @pytest.mark.parametrize("size", [4, 12, 13])
 @pytest.mark.parametrize("view", VIEWS)
 def test_members_take_any_size_and_see_through_their_view(size, view):
-    net = Member(Seat(view=view, kernel=3), channels=2, size=size, classes=5).eval()
+    net = Member(MemberConfig(view=view, kernel=3), channels=2, size=size, classes=5).eval()
     x = torch.rand(6, 2, size, size, generator=rng())
     assert net(x).shape == (6, 6)
     assert net.features(x).shape == (6, FEATURES)
@@ -64,7 +36,7 @@ def test_even_images_do_not_depend_on_light_and_contrast():
 def test_attacks_raise_the_loss_and_stay_in_their_ball():
     images = bars(30)
     x = from_bytes(images.x)
-    net = Member(Seat(view="plain"), channels=1, size=12, classes=3).eval()
+    net = Member(MemberConfig(view="plain"), channels=1, size=12, classes=3).eval()
     target = torch.nn.functional.one_hot(images.y, 4).float()
     moved = attacked(net, x, target, 0.7, rng())
     length = (moved - x).flatten(1).norm(dim=1)
@@ -76,29 +48,17 @@ def test_attacks_raise_the_loss_and_stay_in_their_ball():
 
 
 def test_a_deep_member_reads_an_image_and_its_mirror_image_alike():
-    net = Member(Seat(view="plain", width=4, deep=True), channels=3, size=16, classes=5).eval()
+    net = Member(
+        MemberConfig(view="plain", width=4, deep=True), channels=3, size=16, classes=5
+    ).eval()
     x = torch.rand(4, 3, 16, 16, generator=rng())
     assert torch.allclose(net(x), net(x.flip(3)), atol=1e-5)
     assert net.features(x).shape == (4, FEATURES)
 
 
-def test_easy_images_are_only_moved_mirrored_and_covered_in_one_place():
-    images = bars(64, channels=3)
-    x = from_bytes(images.x)
-    shares = Shares(blended=0.0, ruined=0.25, easy=0.5)
-    made, _ = lesson(x, images.y, 3, Density(channels=3, size=12), rng(), shares)
-    for image, given in zip(made[:24], x[:24], strict=True):
-        known = torch.cat([torch.zeros(1), given.unique()])
-        strange = ~torch.isin(image, known).all(0)
-        down, right = strange.any(1).nonzero(), strange.any(0).nonzero()
-        if len(down):  # all of it lies in one small rectangle
-            assert int(down.max() - down.min()) < 6
-            assert int(right.max() - right.min()) < 6
-
-
 SHORT = TrainingRecipe(epochs=1, batch=32, lr=3e-3)
-SCHOOL = teach.Schooling(
-    places=(Seat(view="plain", width=12), Seat(view="even", width=12)),
+QUICK = TrainConfig(
+    ensemble=(MemberConfig(view="plain", width=12), MemberConfig(view="even", width=12)),
     members=SHORT,
     density=SHORT,
     seen=0.8,
@@ -107,14 +67,14 @@ SCHOOL = teach.Schooling(
 
 def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    monkeypatch.setattr(teach, "schooling_for", lambda *_, **__: SCHOOL)
+    monkeypatch.setattr(panel, "config_for", lambda *_, **__: QUICK)
     train, test = bars(96), bars(30, seed=1, split="test")
-    teach.help_with(train, test)
+    panel.help_with(train, test)
     assert not list(tmp_path.iterdir())  # nobody has begun: there is nobody to help
-    beside(teach.folder(train, test)).mkdir(parents=True)
+    beside(panel.folder(train, test)).mkdir(parents=True)
     helped, left = [], []
-    teach.help_with(train, test, progress=helped.append)
-    judge = teach.trained(train, test, progress=left.append)
+    panel.help_with(train, test, progress=helped.append)
+    judge = panel.trained(train, test, progress=left.append)
     assert {one.what.partition(" on ")[0] for one in helped} == {
         "judge, density",
         "judge, member 2 of 2",
@@ -122,7 +82,7 @@ def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatc
     }
     assert not left
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
-    assert teach.trained(train, test).card["weights"] == judge.card["weights"]
+    assert panel.trained(train, test).card["weights"] == judge.card["weights"]
 
 
 def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, monkeypatch):
@@ -136,15 +96,15 @@ def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        teach.trained(train, test, schooling=SCHOOL, progress=stop)
+        panel.trained(train, test, config=QUICK, progress=stop)
     assert any("member 1" in what for what in trained)
     later = []
-    judge = teach.trained(train, test, schooling=SCHOOL, progress=lambda p: later.append(p))
+    judge = panel.trained(train, test, config=QUICK, progress=lambda p: later.append(p))
     first = [p for p in later if "member 1" in p.what or "density" in p.what]
     assert not first
     assert [p.what for p in later if "member 2" in p.what]
     assert judge.card["measured_images"] == 30
     assert not list(tmp_path.rglob("*.unfinished"))
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
-    whole = teach.trained(train, test, schooling=SCHOOL)
+    whole = panel.trained(train, test, config=QUICK)
     assert whole.card["weights"] == judge.card["weights"]

@@ -3,21 +3,24 @@
 import pytest
 import torch
 
-from hardcase.judges.panel import Density
-from hardcase.judges.synthetic import (
+from hardcase.judges.networks import Density
+from hardcase.judges.training_data import (
+    CORRUPTIONS,
+    FAMILIES,
     OFTEN,
-    RUINS,
     SHARED,
+    Shares,
     background,
-    blend,
     cloud,
     content,
-    examination,
+    corrupt,
+    exam_of_digits,
+    interpolate,
     mirror,
     retouch,
-    ruin,
-    ruins_of,
+    split_rows,
     towards,
+    training_batch,
     with_shades_of,
 )
 from hardcase.tensors import from_bytes
@@ -36,45 +39,45 @@ def rng(seed=0):
 
 
 @pytest.mark.parametrize(("channels", "size"), SHAPES)
-@pytest.mark.parametrize("kind", RUINS)
-def test_ruins_stay_in_range_and_say_how_much_is_lost(kind, channels, size):
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_corruptions_stay_in_range_and_say_how_much_is_lost(kind, channels, size):
     x, codes = some(channels, size), Density(channels=channels, size=size)
     before = x.clone()
-    made, lost = ruin(x, codes, rng(), kind=kind)
+    made, lost = corrupt(x, codes, rng(), kind=kind)
     assert made.shape == x.shape
     assert lost.shape == (len(x),)
     assert float(made.detach().min()) >= 0
     assert float(made.detach().max()) <= 1
     assert bool(((lost >= 0) & (lost <= 1)).all())
     assert torch.equal(x, before)
-    assert torch.equal(made, ruin(x, codes, rng(), kind=kind)[0])
+    assert torch.equal(made, corrupt(x, codes, rng(), kind=kind)[0])
     assert not torch.equal(made, x)
 
 
 def test_the_tables_agree():
-    assert set(OFTEN) <= set(RUINS)
-    assert set(SHARED) <= set(RUINS)
+    named = {kind for family in FAMILIES.values() for kind in family.corruptions}
+    assert {*OFTEN, *SHARED, *named} <= set(CORRUPTIONS)
 
 
 def test_nothing_is_left_of_blank_images_and_all_of_untouched_ones():
     x, codes = some(), Density(channels=1, size=12)
-    made, lost = ruin(x, codes, rng(), kind="blank")
+    made, lost = corrupt(x, codes, rng(), kind="blank")
     assert float(content(made.detach()).max()) < 0.35 * float(content(x).min())
     assert lost.tolist() == [1.0] * len(x)
-    left = torch.stack([ruin(x, codes, rng(i), kind="erased")[1] for i in range(8)])
+    left = torch.stack([corrupt(x, codes, rng(i), kind="erased")[1] for i in range(8)])
     assert float(left.min()) == 0.0
     assert float(left.max()) == 1.0
 
 
 def test_inverted_is_the_negative():
     x = some()
-    assert torch.equal(ruin(x, Density(channels=1, size=12), rng(), kind="inverted")[0], 1 - x)
+    assert torch.equal(corrupt(x, Density(channels=1, size=12), rng(), kind="inverted")[0], 1 - x)
 
 
 def test_shuffled_squares_hold_the_same_pixels():
     x = some(size=84 // 7)
     made = next(
-        ruin(x, Density(channels=1, size=12), rng(i), kind="shuffle")[0] for i in range(50) if Dice(1, rng(i)).one_of(4) == 2
+        corrupt(x, Density(channels=1, size=12), rng(i), kind="shuffle")[0] for i in range(50) if Dice(1, rng(i)).one_of(4) == 2
     )  # fmt: skip
     assert torch.equal(made.flatten(1).sort(1).values, x.flatten(1).sort(1).values)
 
@@ -111,12 +114,12 @@ def test_shades_are_those_of_the_model_in_the_order_of_the_image():
     assert torch.equal(made.flatten(2).argsort(2), x.flatten(2).argsort(2))
 
 
-def test_a_blend_says_which_image_it_is():
+def test_an_interpolation_says_which_image_it_is():
     assert towards(torch.tensor([0.0, 0.5, 1.0])).tolist() == [0.0, 0.5, 1.0]
     assert towards(torch.tensor([0.7])).item() > 0.7
     x = torch.zeros(400, 1, 8, 8)
     x[::2] = 1.0
-    made, share = blend(x, 1 - x, Density(channels=1, size=8), rng())
+    made, share = interpolate(x, 1 - x, Density(channels=1, size=8), rng())
     assert made.shape == x.shape
     light = made.detach().flatten(1).mean(1)
     first, second = (light[::2], share[::2]), (1 - light[1::2], share[1::2])
@@ -137,16 +140,15 @@ def test_clouds_are_smooth_and_backgrounds_are_the_commonest_shade():
 def test_nothing_of_a_family_that_is_left_out_is_examined():
     images = bars(48, size=12)
     codes = Density(channels=1, size=12)
-    exam = examination(images, codes, rng(), untaught=("bending", "retouching"))
+    exam = exam_of_digits(images, codes, rng(), held_out=("bending", "retouching"))
     assert torch.equal(exam.x[:48], from_bytes(images.x))
-    bent = examination(images, codes, rng(), untaught=("retouching",))
+    bent = exam_of_digits(images, codes, rng(), held_out=("retouching",))
     assert not torch.equal(bent.x[:48], from_bytes(images.x))
-    assert ruins_of(["bending"]) == {"crumpled"}
 
 
-def test_an_examination_knows_its_answers():
+def test_an_exam_knows_its_answers():
     images = bars(48, size=12)
-    exam = examination(images, Density(channels=1, size=12), rng())
+    exam = exam_of_digits(images, Density(channels=1, size=12), rng())
     count = len(images)
     assert exam.x.shape == (4 * count, 1, 12, 12)
     assert exam.valid[:count].tolist() == [1] * count
@@ -156,3 +158,60 @@ def test_an_examination_knows_its_answers():
         assert set(truth.tolist()) == {-1, 0, 1}
     assert bool((exam.valid[count : 2 * count] != 0).all())
     assert bool((exam.label_kept[count : 2 * count] == 0).any())
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        Shares(),
+        Shares(interpolated=0.0),
+        Shares(corrupted=0.0),
+        Shares(interpolated=0.5, corrupted=0.5),
+    ],
+)
+def test_targets_are_shares_and_nothing_is_only_said_of_corrupted_images(shares):
+    images = bars(64)
+    x, y = from_bytes(images.x), images.y
+    made, target = training_batch(x, y, 3, Density(channels=1, size=12), rng(), shares)
+    assert made.shape == x.shape
+    assert torch.allclose(target.sum(1), torch.ones(64), atol=1e-5)
+    corrupted, interpolated = int(64 * shares.corrupted), int(64 * shares.interpolated)
+    plain = 64 - corrupted - interpolated
+    assert torch.equal(target[:plain], torch.nn.functional.one_hot(y[:plain], 4).float())
+    assert not target[: 64 - corrupted, 3].any()
+    assert not made.requires_grad
+
+
+def test_a_batch_may_leave_out_a_family_of_changes():
+    images = bars(64)
+    x, y = from_bytes(images.x), images.y
+    shares = Shares(interpolated=0.0, corrupted=0.0)
+    codes = Density(channels=1, size=12)
+    everything = ("bending", "retouching")
+    made, _ = training_batch(x, y, 3, codes, rng(), shares, everything)
+    assert torch.equal(made, x)
+    made, _ = training_batch(x, y, 3, codes, rng(), shares, ("bending",))
+    assert not torch.equal(made, x)
+
+
+def test_easy_images_are_only_moved_mirrored_and_covered_in_one_place():
+    images = bars(64, channels=3)
+    x = from_bytes(images.x)
+    shares = Shares(interpolated=0.0, corrupted=0.25, easy=0.5)
+    made, _ = training_batch(x, images.y, 3, Density(channels=3, size=12), rng(), shares)
+    for image, given in zip(made[:24], x[:24], strict=True):
+        known = torch.cat([torch.zeros(1), given.unique()])
+        strange = ~torch.isin(image, known).all(0)
+        down, right = strange.any(1).nonzero(), strange.any(0).nonzero()
+        if len(down):  # all of it lies in one small rectangle
+            assert int(down.max() - down.min()) < 6
+            assert int(right.max() - right.min()) < 6
+
+
+def test_splits_balance_the_classes_in_what_is_held_out():
+    images = bars(160, size=12)
+    fitted, held_out = split_rows(images.y, images.id, 0.1)
+    assert sorted([*fitted.tolist(), *held_out.tolist()]) == list(range(160))
+    counts = images.y[held_out].bincount()
+    assert len(held_out) == 16
+    assert counts.max() - counts.min() <= 1

@@ -1,0 +1,317 @@
+"""The panel for photographs: probes on features of frozen networks, and their signals.
+
+Where a class has too few images to fit a probe (one photograph per class, as in samples of
+ImageNet), the encoder's own head is the probe, and the images only say what is usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.errors import Problem
+from hardcase.judges.features import (
+    ALL,
+    FITS,
+    Encoder,
+    FeatureProbe,
+    FeatureStore,
+    HeadProbe,
+    MahalanobisProbe,
+    NearestProbe,
+    Seen,
+    Tell,
+    probe_from_card,
+    reading,
+    tempered,
+    view_named,
+)
+from hardcase.judges.judge import SignalSource, closer, contrast
+from hardcase.judges.networks import spread
+from hardcase.judges.rules import Signals
+from hardcase.judges.textures import Textures
+from hardcase.judges.training_data import split_rows
+from hardcase.randomness import stream
+from hardcase.tensors import digest_tensors, fingerprints, from_bytes
+from hardcase.types import Images
+
+__all__ = ["USUAL", "FeaturePanel", "PanelPlan", "build", "fit"]
+
+FEWEST = 3
+"""Images of a class from which on a probe is fitted to it."""
+WEAKER = 0.1
+"""A probe whose accuracy on held-out images is this much below the best has no weight."""
+TEXTURED = 256
+"""Images, evenly spread, that say what fine structure is usual."""
+LIMIT = 20.0
+"""Signals are cut off here."""
+_Self = TypeVar("_Self", bound=nn.Module)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelPlan:
+    """How a panel is made.
+
+    Args:
+        views: What every image is seen as; each costs one pass of every encoder. Features of the
+            first are kept on disk.
+        kinds: The probes; see `hardcase.judges.features.FITS`.
+        held_out: Share of the images on which probes are tempered and what is usual is measured.
+    """
+
+    views: tuple[str, ...] = ("plain", "flipped")
+    kinds: tuple[str, ...] = ("logistic", "mahalanobis", "nearest")
+    held_out: float = 0.2
+
+
+USUAL = PanelPlan()
+
+
+class FeaturePanel(SignalSource):
+    """Probes, usual distances and textures; its encoders are beside it and not stored with it.
+
+    Args:
+        encoders: The networks whose features are read.
+        views: Names of the views.
+        classifiers: Probes that say which class it is.
+        distances: Probes that say how far an image is from what is usual.
+        learned: How many images it is made from.
+    """
+
+    energy: Tensor
+    batch = 32
+
+    def __init__(
+        self,
+        encoders: Sequence[Encoder],
+        *,
+        views: Sequence[str],
+        classifiers: Sequence[FeatureProbe],
+        distances: Sequence[FeatureProbe],
+        learned: int,
+    ) -> None:
+        super().__init__()
+        self.encoders = tuple(encoders)
+        self.views = tuple(views)
+        self.classifiers = nn.ModuleList(classifiers)
+        self.distances = nn.ModuleList(distances)
+        self.textures = Textures()
+        self.register_buffer("energy", torch.tensor([[0.0, 1.0]]).repeat(len(self.encoders), 1))
+        self.register_buffer("learned", torch.zeros(learned, dtype=torch.int64))
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """The encoders."""
+        return [each.subject.net for each in self.encoders]
+
+    def _apply(self: _Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Self:
+        """Encoders go wherever the panel goes."""
+        for each in getattr(self, "encoders", ()):
+            each.subject._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it bare
+        return self
+
+    def read_batch(
+        self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
+    ) -> tuple[Signals, Float[Tensor, "m f"]]:
+        """Return signals, and unit features of the deepest layer of every encoder side by side,
+        in the first view.
+        """
+        seen = [[each(view_named(view)(x)) for view in self.views] for each in self.encoders]
+        opinions = self.opinions(seen)
+        mean = opinions.logsumexp(0) - opinions.new_tensor(len(opinions)).log()
+        energies = [
+            (one.logits.logsumexp(1) - usual) / width
+            for views, (usual, width) in zip(seen, self.energy)
+            for one in views
+        ]
+        nearness = [
+            (probe.typical / distances.amin(1).clamp_min(1e-9)).log()
+            for probe, distances in self._distances(self.distances, seen)
+        ]
+        signals = Signals(
+            seen=mean.argmax(1),
+            classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
+            neighbours=self._neighbours(seen, mean, expected).clamp(-LIMIT, LIMIT),
+            something=torch.stack(energies).mean(0).clamp(-LIMIT, LIMIT),
+            nearness=torch.stack(nearness).mean(0).clamp(-LIMIT, LIMIT),
+            likeness=self.textures.likeness(x),
+            contrast=contrast(*spread(x)),
+        )
+        first = zip(self.encoders, [views[0] for views in seen])
+        deepest = [one.features[each.layers[-1]] for each, one in first]
+        return signals, torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
+
+    def opinions(self, seen: Sequence[Sequence[Seen]]) -> Float[Tensor, "p m k"]:
+        """Return log-probabilities by every probe that has a weight, in every view."""
+        weighty = [probe for probe in _probes(self.classifiers) if float(probe.weight) > 0]
+        return torch.stack(
+            [probe.log_probabilities(one) for probe in weighty for one in seen[probe.encoder]]
+        )
+
+    def _neighbours(
+        self, seen: Sequence[Sequence[Seen]], mean: Tensor, expected: Tensor
+    ) -> Float[Tensor, " m"]:
+        """How much nearer training images of the expected class are; without training images,
+        the margin of the classifiers.
+        """
+        nearest = [probe for probe in self.classifiers if isinstance(probe, NearestProbe)]
+        rows = [closer(gaps, expected) for _, gaps in self._distances(nearest, seen)]
+        if rows:
+            return torch.stack(rows).mean(0)
+        own = mean.gather(1, expected[:, None])
+        others = mean.scatter(1, expected[:, None], -torch.inf)
+        return (own - others.amax(1, keepdim=True)).squeeze(1)
+
+    @staticmethod
+    def _distances(
+        probes: Sequence[nn.Module] | nn.ModuleList, seen: Sequence[Sequence[Seen]]
+    ) -> list[tuple[FeatureProbe, Tensor]]:
+        """Distances by every probe in every view."""
+        return [
+            (probe, probe.distances(reading(one, probe.layer)))
+            for probe in _probes(probes)
+            for one in seen[probe.encoder]
+        ]
+
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of every encoder, and of the probes."""
+        own = {f"encoder {i}": each.hash for i, each in enumerate(self.encoders, 1)}
+        return {**own, "probes": digest_tensors(self.state_dict())}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a card needs to build the panel again around its encoders."""
+        return {
+            "views": list(self.views),
+            "classifiers": [probe.described for probe in _probes(self.classifiers)],
+            "distances": [probe.described for probe in _probes(self.distances)],
+        }
+
+
+def _probes(modules: Sequence[nn.Module] | nn.ModuleList) -> list[FeatureProbe]:
+    return [probe for probe in modules if isinstance(probe, FeatureProbe)]
+
+
+def build(encoders: Sequence[Encoder], parts: Mapping[str, Any], *, learned: int) -> FeaturePanel:
+    """Return an empty panel of the shape that a card describes."""
+    probes = {
+        role: [probe_from_card(row) for row in parts[role]] for role in ("classifiers", "distances")
+    }
+    return FeaturePanel(encoders, views=parts["views"], learned=learned, **probes)
+
+
+def fit(
+    encoders: Sequence[Encoder],
+    train: Images,
+    *,
+    plan: PanelPlan = USUAL,
+    heads: Sequence[Int[Tensor, " k"]] = (),
+    store: FeatureStore | None = None,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> FeaturePanel:
+    """Fit a panel to training images, which must not hold the seeds that it will judge.
+
+    Args:
+        encoders: Networks that take no part in the search.
+        train: Labelled images; the more, the better the probes. With fewer than `FEWEST` of some
+            class no probe is fitted and the heads are asked.
+        plan: Views, probes and the share that is held out.
+        heads: For every encoder, the output that means each class; if not given, its outputs are
+            the classes in order.
+        store: Where features are kept; that of the user's cache if not given.
+        seed: Of what is drawn for the textures.
+        tell: Told how many images are done, of how many.
+    """
+    if not encoders:
+        raise Problem(
+            "a panel for photographs needs an encoder.",
+            fix="--judge-features zoo:resnet50-imagenet",
+        )
+    store = store or FeatureStore()
+    classes = len(train.classes)
+    fitted, held_out = split_rows(train.y, train.id, plan.held_out)
+    held_out = held_out.sort().values
+    enough = int(train.y[fitted].bincount(minlength=classes).min()) >= FEWEST
+    classifiers = list[FeatureProbe]()
+    distances = list[FeatureProbe]()
+    energies = list[list[float]]()
+    for number, each in enumerate(encoders):
+        seen = store.features(each, train.x, view=plan.views[0], tell=tell)
+        if enough:
+            own = [_classifier(kind, number, each, seen, train.y, fitted) for kind in plan.kinds]
+        else:
+            outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
+            own = [HeadProbe(number, "", {"outputs": outputs[0]})]
+        for probe in own:
+            logits = probe.logits(reading(seen, probe.layer)[held_out])
+            probe.scale.fill_(tempered(logits, train.y[held_out]))
+            probe.weight.fill_(float((logits.argmax(1) == train.y[held_out]).float().mean()))
+        classifiers += own
+        labels = train.y * enough  # one Gaussian for all where classes have too few images
+        distances += _usual_distances(number, each, seen, labels, fitted, held_out)
+        energies.append(_median_and_width(seen.logits[held_out].logsumexp(1)))
+    best = max(float(probe.weight) for probe in classifiers)
+    for probe in classifiers:  # so far the accuracy
+        probe.weight.fill_(float(float(probe.weight) >= best - WEAKER))
+    panel = FeaturePanel(
+        encoders,
+        views=plan.views,
+        classifiers=classifiers,
+        distances=distances,
+        learned=len(train),
+    )
+    panel.energy.copy_(torch.tensor(energies))
+    panel.learned.copy_(fingerprints(train.x).sort().values)
+    spaced = torch.linspace(0, len(fitted) - 1, min(TEXTURED, len(fitted))).long()
+    panel.textures.settle(from_bytes(train.x[fitted[spaced]]), stream(seed, "judge", "textures"))
+    return panel.eval().to(encoders[0].subject.device)
+
+
+def _classifier(
+    kind: str, number: int, each: Encoder, seen: Seen, y: Tensor, fitted: Tensor
+) -> FeatureProbe:
+    """Fit a probe that says the class: a regression on all layers, distances on the deepest."""
+    layer = {"logistic": ALL}.get(kind, each.layers[-1])
+    probe = FITS[kind]
+    tensors = probe.fit(reading(seen, layer)[fitted], y[fitted], int(y.max()) + 1)
+    return probe(number, layer, tensors)
+
+
+def _usual_distances(
+    number: int, each: Encoder, seen: Seen, labels: Tensor, fitted: Tensor, held_out: Tensor
+) -> list[FeatureProbe]:
+    """Fit Gaussians of the classes in every layer, and how far held-out images lie from them."""
+    probes = list[FeatureProbe]()
+    for layer in each.layers:
+        x = seen.features[layer]
+        tensors = MahalanobisProbe.fit(x[fitted], labels[fitted], int(labels.max()) + 1)
+        probe = MahalanobisProbe(number, layer, tensors)
+        probe.typical.copy_(probe.distances(x[held_out]).amin(1).median())
+        probes.append(probe)
+    return probes
+
+
+def _own_outputs(each: Encoder, seen: Seen, classes: int) -> Int[Tensor, " k"]:
+    outputs = seen.logits.shape[1]
+    if outputs != classes:
+        raise Problem(
+            f"there are fewer than {FEWEST} images of some class, so no probe can be fitted, and"
+            f" {each.spec} has {outputs} outputs for {classes} classes.",
+            fix="more images of every class, or an encoder whose outputs are mapped to these"
+            " classes",
+        )
+    return torch.arange(classes)
+
+
+def _median_and_width(values: Float[Tensor, " m"]) -> list[float]:
+    quantiles = torch.tensor([0.16, 0.5, 0.84], dtype=values.dtype)
+    low, middle, high = values.quantile(quantiles).tolist()
+    return [middle, max((high - low) / 2, 1e-3)]

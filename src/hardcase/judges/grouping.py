@@ -1,0 +1,313 @@
+"""Confirmed findings grouped into likely faults, the high-confidence ones among them, and how far
+all of them lie from the seeds as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from hardcase.judges.rules import reliability
+from hardcase.statistics import Rate
+
+__all__ = ["Group", "alarm", "apart", "frechet", "groups", "kernel_distance", "silence", "silent"]
+
+# Confirmed findings grouped into likely faults: the same two classes, alike in the features of an
+# independent network.
+#
+# HDBSCAN: R. Campello, D. Moulavi, J. Sander, "Density-based clustering based on hierarchical
+# density estimates", PAKDD 2013. Stability: C. Hennig, "Cluster-wise assessment of cluster
+# stability", Computational Statistics & Data Analysis, 2007 (here on samples of four fifths drawn
+# without replacement). A cautious count: findings that belong to no cluster join the nearest one,
+# and a pair of classes in which no cluster is found is one group.
+
+SMALLEST = 5
+REPEATS = 20
+SHARE = 0.8
+MOST = 2000
+"""Findings that make a cluster; resamplings, their share; findings of a pair that are clustered
+(the others join the nearest).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of one likely fault: the one in its middle, the one nearest to its seed,
+    how surely it is found again.
+    """
+
+    expected: int
+    predicted: int
+    rows: tuple[int, ...]
+    representative: int
+    closest: int
+    stability: float | None
+
+
+def groups(
+    features: Float[Tensor, "t f"],
+    expected: Int[Tensor, " t"],
+    predicted: Int[Tensor, " t"],
+    distance: Float[Tensor, " t"],
+    rng: torch.Generator,
+) -> list[Group]:
+    """Return groups of all rows, largest first.
+
+    Args:
+        features: Features of the findings by a judge.
+        expected: Label of each finding's seed.
+        predicted: What the subject answered.
+        distance: How far each finding is from its seed.
+        rng: Draws the samples of which the stability is the mean.
+    """
+    unit = functional.normalize(features.float(), dim=1).cpu()
+    found = [
+        _group(rows[members], unit, expected, predicted, distance, stability)
+        for rows in _pairs(expected, predicted)
+        for members, stability in _clusters(unit[rows], rng)
+    ]
+    return sorted(
+        found,
+        key=lambda group: (-len(group.rows), group.expected, group.predicted, group.representative),
+    )
+
+
+def _pairs(
+    expected: Int[Tensor, " t"], predicted: Int[Tensor, " t"]
+) -> Iterator[Int[Tensor, " r"]]:
+    """The rows of every pair of classes that occurs."""
+    pair = torch.stack([expected, predicted], 1)
+    found, place = torch.unique(pair, dim=0, return_inverse=True)
+    return ((place == i).nonzero().squeeze(1) for i in range(len(found)))
+
+
+def _clusters(
+    x: Float[Tensor, "r f"], rng: torch.Generator
+) -> Iterator[tuple[Int[Tensor, " s"], float | None]]:
+    """Members of every cluster of a pair, and how stable it is."""
+    labels = _labels(x)
+    count = int(labels.max()) + 1
+    stability: dict[int, float | None] = {}
+    if count > 1:
+        stability = _resampled(x, labels, rng)
+    return (((labels == i).nonzero().squeeze(1), stability.get(i)) for i in range(count))
+
+
+def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
+    """A cluster for every row; one for all where HDBSCAN finds none."""
+    from sklearn.cluster import HDBSCAN
+
+    if len(x) < 2 * SMALLEST:
+        return torch.zeros(len(x), dtype=torch.int64)
+    core = x[:MOST]
+    found = torch.from_numpy(
+        HDBSCAN(min_cluster_size=SMALLEST, copy=True).fit_predict(core.numpy()).astype(np.int64)
+    )
+    if int(found.max()) < 1:
+        return torch.zeros(len(x), dtype=torch.int64)
+    centres = torch.stack([core[found == i].mean(0) for i in range(int(found.max()) + 1)])
+    nearest = torch.cdist(x, centres).argmin(1)
+    nearest[: len(core)] = torch.where(found >= 0, found, nearest[: len(core)])
+    return nearest
+
+
+def _resampled(
+    x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
+) -> dict[int, float | None]:
+    """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
+    alike cluster found.
+    """
+    kinds = int(labels.max()) + 1
+    likeness = torch.zeros(REPEATS, kinds)
+    count = max(2 * SMALLEST, round(SHARE * len(x)))
+    for i in range(REPEATS):
+        rows = torch.randperm(len(x), generator=rng)[:count]
+        before = functional.one_hot(labels[rows], kinds).float()
+        after = _labels(x[rows])
+        now = functional.one_hot(after, int(after.max()) + 1).float()
+        shared = before.T @ now
+        union = before.sum(0)[:, None] + now.sum(0)[None] - shared
+        likeness[i] = (shared / union.clamp_min(1)).amax(1)
+    return dict(enumerate(likeness.mean(0).tolist()))
+
+
+def _group(
+    rows: Int[Tensor, " s"],
+    unit: Float[Tensor, "t f"],
+    expected: Int[Tensor, " t"],
+    predicted: Int[Tensor, " t"],
+    distance: Float[Tensor, " t"],
+    stability: float | None,
+) -> Group:
+    middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
+    return Group(
+        expected=int(expected[rows[0]]),
+        predicted=int(predicted[rows[0]]),
+        rows=tuple(rows.tolist()),
+        representative=int(rows[middle.argmin()]),
+        closest=int(rows[distance[rows].argmin()]),
+        stability=stability,
+    )
+
+
+# High-confidence failures: confirmed findings on which the subject is sure; and what its own
+# confidence would have caught.
+
+REFUSED = 0.05
+POINTS = 60
+"""Share of right answers that a user would give up; points of the curve that are kept."""
+
+
+def alarm(right: Float[Tensor, " n"]) -> float:
+    """Return the confidence below which `REFUSED` of the subject's right answers on seeds lie;
+    1 if there are none.
+    """
+    if not len(right):
+        return 1.0
+    return float(right.double().quantile(REFUSED))
+
+
+def silent(confidence: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> Bool[Tensor, " t"]:
+    """Say on which findings a subject that refuses below `alarm` would still have answered."""
+    return confidence.double() >= alarm(right)
+
+
+def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[str, Any]:
+    """Compare confidences of confirmed findings (all misclassified) with those of correctly
+    classified seeds.
+
+    `risk_coverage`: answering only the most confident share (coverage) of seeds and findings
+    together, how many of the answers are wrong (risk). `ece` is the expected calibration error on
+    both together, `ece_tests` on the findings alone.
+    """
+    quiet = silent(confirmed, right)
+    both = torch.cat([right, confirmed]).double()
+    wrong = torch.arange(len(both)) >= len(right)
+    return {
+        "refused": REFUSED,
+        "alarm": alarm(right),
+        "silent": Rate(int(quiet.sum()), len(confirmed)).to_json(),
+        "caught": Rate(int((~quiet).sum()), len(confirmed)).to_json(),
+        "risk_coverage": _risk_coverage(both, wrong.double()),
+        "ece": reliability(both, ~wrong)[1],
+        "ece_tests": reliability(confirmed, torch.zeros(len(confirmed), dtype=torch.bool))[1],
+    }
+
+
+def _risk_coverage(
+    confidence: Float[Tensor, " b"], wrong: Float[Tensor, " b"]
+) -> list[dict[str, float]]:
+    """The curve at the end of every stretch of equal confidences, thinned;
+    the surest answers come first.
+    """
+    if not len(confidence):
+        return []
+    order = confidence.argsort(descending=True, stable=True)
+    sure = confidence[order]
+    last = torch.cat([sure[1:] != sure[:-1], torch.ones(1, dtype=torch.bool)]).nonzero().squeeze(1)
+    last = last[torch.linspace(0, len(last) - 1, min(POINTS, len(last))).round().long()]
+    risk = wrong[order].cumsum(0)[last] / (last + 1)
+    return [
+        {"coverage": (i + 1) / len(order), "risk": value, "confidence": float(sure[i])}
+        for i, value in zip(last.tolist(), risk.tolist())
+    ]
+
+
+# How far two sets of images lie apart as wholes, in the features of a network that took no part.
+#
+# M. Heusel, H. Ramsauer, T. Unterthiner, B. Nessler, S. Hochreiter, "GANs trained by a two
+# time-scale update rule converge to a local Nash equilibrium", NeurIPS 2017 (FID); M. Bińkowski,
+# D. Sutherland, M. Arbel, A. Gretton, "Demystifying MMD GANs", ICLR 2018 (KID). Difference: the
+# features are the judge's, not Inception's, so that numbers of two judges are not compared. FID
+# grows where images are few; KID does not.
+
+MOST_IMAGES = 2000
+"""Images of a set that are compared."""
+FEWEST = 4
+"""Images of a set below which nothing is said."""
+
+
+def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
+    """Return the Fréchet distance between normal laws fitted to two sets of features (FID).
+
+    By the singular values of a product of centred features, which is as large as there are images:
+    torchmetrics takes the eigenvalues of one that is as large as there are features.
+
+    Args:
+        a: Features of one set, one row per image.
+        b: Features of the other.
+
+    Example:
+        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        >>> round(frechet(x, x + 2), 3)
+        12.0
+    """
+    a = a.double()
+    b = b.double()
+    apart = (a.mean(0) - b.mean(0)).square().sum()
+    x = (a - a.mean(0)) / (len(a) - 1) ** 0.5
+    y = (b - b.mean(0)) / (len(b) - 1) ** 0.5
+    shared = torch.linalg.svdvals(x @ y.T).sum()  # trace of the root of the covariances' product
+    return float((apart + x.square().sum() + y.square().sum() - 2 * shared).clamp_min(0))
+
+
+def kernel_distance(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
+    """Return the squared maximum mean discrepancy under KID's cubic kernel, without bias: about 0,
+    above or below, for two sets of one law. (The library's is for sets of one size.)
+
+    Args:
+        a: Features of one set, one row per image.
+        b: Features of the other.
+
+    Example:
+        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        >>> kernel_distance(x[:25], x[25:]) < 0.5 < kernel_distance(x[:25], x[25:] + 2)
+        True
+    """
+    a = a.double()
+    b = b.double()
+    within = sum(_mean_of_pairs(_cubic_kernel(x, x)) for x in (a, b))
+    return float(within - 2 * _cubic_kernel(a, b).mean())
+
+
+def _cubic_kernel(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b.T / a.shape[1] + 1) ** 3
+
+
+def _mean_of_pairs(k: Float[Tensor, "n n"]) -> Tensor:
+    """The mean over pairs of different rows."""
+    count = len(k)
+    return (k.sum() - k.diagonal().sum()) / (count * (count - 1))
+
+
+def apart(
+    found: Float[Tensor, "n f"], seeds: Float[Tensor, "m f"], rng: torch.Generator
+) -> dict[str, Any] | None:
+    """Compare findings with seeds: both distances, and KID between two halves of the seeds as what
+    chance alone gives. None of fewer than four findings or eight seeds.
+
+    Args:
+        found: Features of findings.
+        seeds: Features of the seeds.
+        rng: Draws what is compared, and the halves.
+    """
+    if len(found) < FEWEST or len(seeds) < 2 * FEWEST:
+        return None
+    some, real = (
+        x[torch.randperm(len(x), generator=rng)[:MOST_IMAGES]].cpu() for x in (found, seeds)
+    )
+    half = len(real) // 2
+    return {
+        "findings": len(some),
+        "seeds": len(real),
+        "fid": frechet(some, real),
+        "kid": kernel_distance(some, real),
+        "kid_halves_of_seeds": kernel_distance(real[:half], real[half:]),
+    }

@@ -1,0 +1,149 @@
+"""Groups of likely faults on planted clusters, high-confidence failures, distances of sets."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from hardcase.judges.grouping import (
+    SMALLEST,
+    alarm,
+    apart,
+    frechet,
+    groups,
+    kernel_distance,
+    silence,
+    silent,
+)
+
+
+def planted(sizes=(20, 15), spread=0.02, strays=2, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    centres = torch.nn.functional.normalize(torch.randn(len(sizes), 16, generator=rng), dim=1)
+    rows = [
+        centre + spread * torch.randn(size, 16, generator=rng)
+        for centre, size in zip(centres, sizes)
+    ]
+    return torch.cat([*rows, centres[0] + 0.3 * torch.randn(strays, 16, generator=rng)])
+
+
+def found(features, expected=0, predicted=1):
+    count = len(features)
+    whole = [torch.full((count,), value) for value in (expected, predicted)]
+    return groups(
+        features, *whole, torch.arange(count, 0, -1).float(), torch.Generator().manual_seed(0)
+    )
+
+
+def test_planted_clusters_are_found_whole_and_stable():
+    features = planted()
+    seen = found(features)
+    assert [len(group.rows) for group in seen] in ([22, 15], [20, 17], [21, 16])
+    assert set(range(20)) <= set(seen[0].rows)
+    assert set(range(20, 35)) <= set(seen[1].rows)
+    assert all(group.stability is not None and group.stability > 0.8 for group in seen)
+
+
+def test_every_test_is_in_one_group():
+    seen = found(planted(sizes=(12, 12, 12), strays=5))
+    assert sorted(row for group in seen for row in group.rows) == list(range(41))
+
+
+def test_the_one_in_the_middle_and_the_one_nearest_its_seed_stand_for_a_group():
+    features = planted(sizes=(20, 15), strays=0)
+    for group in found(features):
+        rows = list(group.rows)
+        unit = torch.nn.functional.normalize(features[rows], dim=1)
+        distance = (unit - unit.mean(0)).norm(dim=1)
+        assert group.representative == rows[int(distance.argmin())]
+        assert group.closest == max(rows)  # distances were given in falling order
+
+
+def test_few_or_shapeless_tests_are_one_group():
+    rng = torch.Generator().manual_seed(0)
+    assert len(found(torch.randn(2 * SMALLEST - 1, 8, generator=rng))) == 1
+    (whole,) = found(0.01 * torch.randn(40, 8, generator=rng) + torch.ones(8))
+    assert whole.stability is None
+
+
+def test_other_classes_are_other_faults():
+    features = planted(sizes=(6,), strays=0)
+    pair = torch.tensor([0, 0, 1, 1, 2, 2])
+    seen = groups(features, pair, (pair + 1) % 3, torch.ones(6), torch.Generator().manual_seed(0))
+    assert [(group.expected, group.predicted, len(group.rows)) for group in seen] == [
+        (0, 1, 2),
+        (1, 2, 2),
+        (2, 0, 2),
+    ]
+
+
+def test_nothing_is_no_group():
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert groups(torch.zeros(0, 4), empty, empty, torch.zeros(0), torch.Generator()) == []
+
+
+def test_the_same_tests_give_the_same_groups():
+    assert found(planted()) == found(planted())
+
+
+def test_the_alarm_refuses_one_right_answer_in_twenty():
+    right = torch.linspace(0.5, 1.0, 101)
+    assert alarm(right) == pytest.approx(0.525)
+    assert silent(torch.tensor([0.52, 0.53, 0.99]), right).tolist() == [False, True, True]
+
+
+def test_facts_have_their_counts():
+    right, wrong = torch.full((40,), 0.9), torch.tensor([0.95, 0.95, 0.5, 0.4])
+    said = silence(wrong, right)
+    assert (said["silent"]["hits"], said["caught"]["hits"], said["silent"]["total"]) == (2, 2, 4)
+    curve = said["risk_coverage"]
+    assert curve[0] == {"coverage": 2 / 44, "risk": 1.0, "confidence": pytest.approx(0.95)}
+    assert curve[-1]["coverage"] == 1.0
+    assert curve[-1]["risk"] == pytest.approx(4 / 44)
+    assert said["ece_tests"] == pytest.approx(float(wrong.double().mean()))
+
+
+def test_nothing_confirmed_is_no_error():
+    said = silence(torch.zeros(0), torch.rand(5))
+    assert said["ece_tests"] is None
+    assert said["silent"]["total"] == 0
+    assert silence(torch.zeros(0), torch.zeros(0))["risk_coverage"] == []
+
+
+def drawn(count, shift=0.0, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(count, 6, generator=rng) * torch.linspace(0.5, 2, 6) + shift
+
+
+def test_the_frechet_distance_is_that_of_the_covariances():
+    a, b = drawn(40), drawn(60, 0.5, seed=1)
+    first, second = torch.cov(a.T.double()), torch.cov(b.T.double())
+    root = torch.linalg.eigvals(first @ second).sqrt().real.sum()
+    plain = (a.mean(0) - b.mean(0)).double().square().sum() + first.trace() + second.trace()
+    assert frechet(a, b) == pytest.approx(float(plain - 2 * root), rel=1e-5)
+    assert frechet(a, a) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_kernel_distance_is_the_unbiased_one():
+    a, b = drawn(5), drawn(4, 1.0, seed=1)
+
+    def k(x, y):
+        return (float(x.double() @ y.double()) / 6 + 1) ** 3
+
+    within = [
+        sum(k(x, y) for i, x in enumerate(s) for j, y in enumerate(s) if i != j)
+        / (len(s) * (len(s) - 1))
+        for s in (a, b)
+    ]
+    across = sum(k(x, y) for x in a for y in b) / 20
+    assert kernel_distance(a, b) == pytest.approx(sum(within) - 2 * across, rel=1e-6)
+
+
+def test_a_run_is_told_beside_what_chance_gives():
+    rng = torch.Generator().manual_seed(0)
+    seeds = normalize(drawn(200, seed=1), dim=1)
+    near = apart(normalize(drawn(200), dim=1), seeds, rng)
+    far = apart(normalize(drawn(200, 1.0), dim=1), seeds, rng)
+    assert abs(near["kid"]) < 0.1 * far["kid"]
+    assert abs(far["kid_halves_of_seeds"]) < 0.1 * far["kid"]
+    assert near["fid"] < far["fid"]
+    assert apart(drawn(3), drawn(200), rng) is None
