@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hardcase.judges.judge import split_rows
 from hardcase.judges.networks import Density
 from hardcase.judges.training_data import (
     CORRUPTIONS,
@@ -18,7 +19,6 @@ from hardcase.judges.training_data import (
     interpolate,
     mirror,
     retouch,
-    split_rows,
     towards,
     training_batch,
     with_shades_of,

@@ -44,6 +44,13 @@ def test_training_is_kept_and_touches_no_global_state(judge):
     assert set(judge.card["members"]) == {"member 1", "member 2", "density"}
 
 
+def same_values(first, second):
+    try:
+        return json.loads(bytes(first)) == json.loads(bytes(second))
+    except ValueError:  # no JSON
+        return False
+
+
 @pytest.mark.parametrize("name", ["weights.safetensors", "card.json", FILE])
 def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
     import shutil
@@ -60,6 +67,8 @@ def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
     for place in places:
         flipped = bytearray(whole)
         flipped[place] ^= 1
+        if same_values(flipped, whole):
+            continue  # the last of seventeen digits of a number
         (folder / name).write_bytes(flipped)
         with pytest.raises(Problem, match=r"calibrate again|train again"):
             panel.read(folder)

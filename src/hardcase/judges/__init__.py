@@ -8,7 +8,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.judges.calibration import Calibration, People, calibrate, read_people
-    from hardcase.judges.judge import NormJudge, PanelJudge, SignalSource
+    from hardcase.judges.judge import NormJudge, PanelJudge
     from hardcase.judges.networks import Panel
     from hardcase.judges.panel import for_data, read, trained
     from hardcase.judges.photographs import feature_judge

@@ -32,11 +32,10 @@ from hardcase.judges.features import (
     tempered,
     view_named,
 )
-from hardcase.judges.judge import SignalSource, closer, contrast
-from hardcase.judges.networks import spread
+from hardcase.judges.judge import SignalSource, closer, split_rows
+from hardcase.judges.networks import CONTRAST, spread
 from hardcase.judges.rules import Signals
 from hardcase.judges.textures import Textures
-from hardcase.judges.training_data import split_rows
 from hardcase.randomness import stream
 from hardcase.tensors import digest_tensors, fingerprints, from_bytes
 from hardcase.types import Images
@@ -135,6 +134,7 @@ class FeaturePanel(SignalSource):
             (probe.typical / distances.amin(1).clamp_min(1e-9)).log()
             for probe, distances in self._distances(self.distances, seen)
         ]
+        low, high = spread(x)
         signals = Signals(
             seen=mean.argmax(1),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
@@ -142,7 +142,7 @@ class FeaturePanel(SignalSource):
             something=torch.stack(energies).mean(0).clamp(-LIMIT, LIMIT),
             nearness=torch.stack(nearness).mean(0).clamp(-LIMIT, LIMIT),
             likeness=self.textures.likeness(x),
-            contrast=contrast(*spread(x)),
+            contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
         first = zip(self.encoders, [views[0] for views in seen])
         deepest = [one.features[each.layers[-1]] for each, one in first]

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardcase.data.images import large
-from hardcase.data.sources import load
+from hardcase.data.sources import large, load
 from hardcase.data.streams import HELD, ImageSet, LabelledSet
 from hardcase.errors import Problem
 from hardcase.judges import panel
@@ -178,8 +177,10 @@ def held_out_judge(
         None if the usual judge was not trained on this kind of change, or there is no other and
         none is to be made.
     """
+    if not run.record.get("space") or not isinstance(judge, PanelJudge):
+        return None
     families = families_of(run)
-    if not families or not isinstance(judge, PanelJudge) or not isinstance(judge.panel, Panel):
+    if not families or not isinstance(judge.panel, Panel):
         return None
     first, second = (part.images() for part in _splits_of(run, offline=offline, images=images))
     usual = panel.config_for(first, second, seed=seed, device=device)
@@ -476,6 +477,8 @@ def independence(
 def independence_of(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
     """Return how far a run's judge is independent of its witnesses."""
     witnesses = run.record.get("witnesses")
+    if not witnesses:
+        return None
     if isinstance(judge, ReservedJudge):
         return independence(witnesses, None, "", lineages=[judge.encoder.lineage])
     lineages = list(map(str, judge.card.get("lineages", ())))

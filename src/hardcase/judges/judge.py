@@ -23,6 +23,7 @@ from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.rules import DecisionRule, Signals, rules_from_card
+from hardcase.randomness import balanced_order
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.types import Findings, Verdicts
@@ -42,6 +43,7 @@ __all__ = [
     "calibrated",
     "keep_calibration",
     "panel_judge",
+    "split_rows",
 ]
 
 KIND = "judge"
@@ -129,11 +131,6 @@ class SignalSource(nn.Module):
     def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
         """Return the features alone."""
         return self.read(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))[1]
-
-
-def contrast(low: Float[Tensor, "m 1 1 1"], high: Float[Tensor, "m 1 1 1"]) -> Float[Tensor, " m"]:
-    """The signal of that name, from the shades between which an image lies."""
-    return ((high - low).flatten() / 0.1).clamp(1e-3, 1).log()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +267,21 @@ def _interval(auroc: Mapping[str, Any]) -> str:
     if auroc["value"] is None:
         return "not measured"
     return f"{auroc['value']:.2f} ({auroc['low']:.2f} to {auroc['high']:.2f})"
+
+
+def split_rows(
+    y: Int[Tensor, " n"], ids: Sequence[str], share: float
+) -> tuple[Int[Tensor, " f"], Int[Tensor, " h"]]:
+    """Return rows to train on and rows held out, in which the classes take turns.
+
+    Args:
+        y: Labels.
+        ids: Names of the images, which decide the order.
+        share: Share that is held out, of which there are at most 3,000.
+    """
+    order, _ = balanced_order(y, ids, seed=0)
+    count = max(1, min(round(share * len(y)), 3000))
+    return order[count:].sort().values, order[:count]
 
 
 def accuracy_on(

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial
-from hardcase.judges.judge import Neighbours, SignalSource, closer, contrast
+from hardcase.judges.judge import Neighbours, SignalSource, closer
 from hardcase.judges.rules import Signals
 from hardcase.tensors import digest_tensors
 from hardcase.training.loop import UNSTATED, own_randomness
 
 __all__ = [
+    "CONTRAST",
     "FEATURES",
     "PANEL",
     "PHOTO_PANEL",
@@ -39,6 +40,8 @@ __all__ = [
 # Three ways of looking at the same image, so that members of a panel are not fooled by the same
 # change.
 
+CONTRAST = 0.1
+"""Range of shades that the eye needs to see something."""
 FAINT = 0.12
 """A smaller range of shades than this is not stretched to the full one."""
 
@@ -368,6 +371,7 @@ class Panel(SignalSource):
     ) -> tuple[Signals, Float[Tensor, "m f"]]:
         """Return signals, and the unit features of all members side by side."""
         answers, features = self.answers(x)
+        low, high = spread(x)
         distances = Neighbours(self.references, self.counts).distances(features)
         # A deep member that was trained against attacks reads real photographs worse than the
         # others: only its doubts count.
@@ -381,7 +385,7 @@ class Panel(SignalSource):
             something=something.clamp(-20, 20).mean(0),
             nearness=(self.typical / distances.amin(1)).log(),
             likeness=self.density.likeness(x),
-            contrast=contrast(*spread(x)),
+            contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
         return signals, features
 
@@ -393,7 +397,9 @@ class Panel(SignalSource):
         held_out: Float[Tensor, "h f"],
     ) -> None:
         """Keep features of real images, and how near the nearest of them usually are."""
-        kept = Neighbours.of(features, labels, self.classes, most=_per_class(self.classes))
+        kept = Neighbours.of(
+            features, labels, self.classes, most=max(1, REFERENCES // self.classes)
+        )
         self.references.copy_(kept.features)
         self.counts.copy_(kept.counts)
         self.typical.copy_(kept.distances(held_out).amin(1).median())
@@ -406,13 +412,9 @@ class Panel(SignalSource):
         return {**members, "density": digest_tensors(self.density.state_dict())}
 
 
-def _per_class(classes: int) -> int:
-    return max(1, REFERENCES // classes)
-
-
 def references_of(y: Int[Tensor, " n"], classes: int) -> int:
     """Return how many of these training images a panel remembers."""
-    return int(y.bincount(minlength=classes).clamp_max(_per_class(classes)).sum())
+    return int(y.bincount(minlength=classes).clamp_max(max(1, REFERENCES // classes)).sum())
 
 
 def build(config: Mapping[str, Any]) -> Panel:

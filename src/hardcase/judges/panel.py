@@ -13,7 +13,7 @@ from torch import nn
 from hardcase import registry
 from hardcase.cache import turn
 from hardcase.data.sources import load
-from hardcase.judges.judge import KIND, WEAK, PanelJudge, accuracy_on, panel_judge
+from hardcase.judges.judge import KIND, WEAK, PanelJudge, accuracy_on, panel_judge, split_rows
 from hardcase.judges.networks import Panel, build, references_of
 from hardcase.judges.training import (
     THOROUGH,
@@ -24,7 +24,6 @@ from hardcase.judges.training import (
     split,
     train_panel,
 )
-from hardcase.judges.training_data import split_rows
 from hardcase.training import cards
 from hardcase.training.loop import beside, forget, geometry, stated
 from hardcase.types import Images
@@ -141,13 +140,13 @@ def trained(
         progress: Told how the training goes.
     """
     config = config or config_for(train, test, seed=seed, device=device)
-    fitted, held_out = split(train, config.held_out)
     described = card_config(train, test, config, seed)
     folder = cards.folder_of(KIND, NAME, described, train.hash)
     kept = beside(folder)
 
     def train_net(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
+        fitted, held_out = split(train, config.held_out)
         given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
         return train_panel(net.to(device), fitted, held_out, config, kept=kept, **given)
 

@@ -17,12 +17,11 @@ from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, PanelPlan, build, fit
 from hardcase.judges.features import Encoder, FeatureStore, Tell
-from hardcase.judges.judge import KIND, PanelJudge, accuracy_on, panel_judge
+from hardcase.judges.judge import KIND, PanelJudge, accuracy_on, panel_judge, split_rows
 from hardcase.judges.reserved import encoder_of, head_of
 from hardcase.judges.rules import Signals, rules_from_exam
-from hardcase.judges.training_data import exam_of_photographs, split_rows
-from hardcase.models.load import lineage_of
-from hardcase.models.specs import load_spec
+from hardcase.judges.training_data import exam_of_photographs
+from hardcase.models.load import Loading, lineage_of, load_model, network
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards

@@ -28,6 +28,7 @@ __all__ = [
     "Answers",
     "DecisionRule",
     "Signals",
+    "alarm",
     "auroc",
     "auroc_interval",
     "error_rates",
@@ -39,6 +40,8 @@ __all__ = [
     "rule_from_votes",
     "rules_from_card",
     "rules_from_exam",
+    "silence",
+    "silent",
     "with_thresholds",
 ]
 
@@ -415,3 +418,66 @@ def reliability(
     if not rows:
         return [], None
     return rows, gap
+
+
+# High-confidence failures: confirmed findings on which the subject is sure; and what its own
+# confidence would have caught.
+
+REFUSED = 0.05
+POINTS = 60
+"""Share of right answers that a user would give up; points of the curve that are kept."""
+
+
+def alarm(right: Float[Tensor, " n"]) -> float:
+    """Return the confidence below which `REFUSED` of the subject's right answers on seeds lie;
+    1 if there are none.
+    """
+    if not len(right):
+        return 1.0
+    return float(right.double().quantile(REFUSED))
+
+
+def silent(confidence: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> Bool[Tensor, " t"]:
+    """Say on which findings a subject that refuses below `alarm` would still have answered."""
+    return confidence.double() >= alarm(right)
+
+
+def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[str, Any]:
+    """Compare confidences of confirmed findings (all misclassified) with those of correctly
+    classified seeds.
+
+    `risk_coverage`: answering only the most confident share (coverage) of seeds and findings
+    together, how many of the answers are wrong (risk). `ece` is the expected calibration error on
+    both together, `ece_tests` on the findings alone.
+    """
+    quiet = silent(confirmed, right)
+    both = torch.cat([right, confirmed]).double()
+    wrong = torch.arange(len(both)) >= len(right)
+    return {
+        "refused": REFUSED,
+        "alarm": alarm(right),
+        "silent": Rate(int(quiet.sum()), len(confirmed)).to_json(),
+        "caught": Rate(int((~quiet).sum()), len(confirmed)).to_json(),
+        "risk_coverage": _risk_coverage(both, wrong.double()),
+        "ece": reliability(both, ~wrong)[1],
+        "ece_tests": reliability(confirmed, torch.zeros(len(confirmed), dtype=torch.bool))[1],
+    }
+
+
+def _risk_coverage(
+    confidence: Float[Tensor, " b"], wrong: Float[Tensor, " b"]
+) -> list[dict[str, float]]:
+    """The curve at the end of every stretch of equal confidences, thinned;
+    the surest answers come first.
+    """
+    if not len(confidence):
+        return []
+    order = confidence.argsort(descending=True, stable=True)
+    sure = confidence[order]
+    last = torch.cat([sure[1:] != sure[:-1], torch.ones(1, dtype=torch.bool)]).nonzero().squeeze(1)
+    last = last[torch.linspace(0, len(last) - 1, min(POINTS, len(last))).round().long()]
+    risk = wrong[order].cumsum(0)[last] / (last + 1)
+    return [
+        {"coverage": (i + 1) / len(order), "risk": value, "confidence": float(sure[i])}
+        for i, value in zip(last.tolist(), risk.tolist())
+    ]

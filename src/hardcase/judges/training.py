@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import turn
+from hardcase.judges.judge import split_rows
 from hardcase.judges.networks import PANEL, PHOTO_PANEL, Density, MemberConfig, Panel
 from hardcase.judges.rules import DecisionRule, rules_from_exam
-from hardcase.judges.training_data import Shares, exam_of_digits, split_rows, training_batch
+from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
 from hardcase.training.augmentation import GENTLE, bend

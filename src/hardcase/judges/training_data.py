@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial, stroke_width
-from hardcase.randomness import balanced_order
 from hardcase.tensors import from_bytes
 from hardcase.training.augmentation import Bend, Dice, bend, crop
 from hardcase.training.loop import UNSTATED
@@ -29,8 +28,8 @@ __all__ = [
     "FAMILIES",
     "Codec",
     "Exam",
-    "Family",
     "Shares",
+    "TrainedFamily",
     "corrupt",
     "exam_of_digits",
     "exam_of_photographs",
@@ -38,7 +37,6 @@ __all__ = [
     "interpolate",
     "mirror",
     "retouch",
-    "split_rows",
     "training_batch",
 ]
 
@@ -327,7 +325,7 @@ something to people.
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TrainedFamily:
     """A family of changes that a judge is trained on.
 
     Args:
@@ -341,13 +339,13 @@ class Family:
     words: tuple[str, ...]
 
 
-FAMILIES: dict[str, Family] = {
-    "bending": Family(
+FAMILIES: dict[str, TrainedFamily] = {
+    "bending": TrainedFamily(
         parts=("warp", "camera"),
         corruptions=("folded",),
         words=("turned", "stretched", "sheared", "moved", "bent"),
     ),
-    "retouching": Family(
+    "retouching": TrainedFamily(
         parts=("light", "focus", "sensor", "weather"),
         corruptions=("near-black", "blurred"),
         words=("blurred", "light and contrast", "noise"),
@@ -369,21 +367,6 @@ def families_of_space(text: str) -> dict[str, list[str]]:
     parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", text))
     found = {name: [part for part in parts if part in own.parts] for name, own in FAMILIES.items()}
     return {name: own for name, own in found.items() if own}
-
-
-def split_rows(
-    y: Int[Tensor, " n"], ids: Sequence[str], share: float
-) -> tuple[Int[Tensor, " f"], Int[Tensor, " h"]]:
-    """Return rows to train on and rows held out, in which the classes take turns.
-
-    Args:
-        y: Labels.
-        ids: Names of the images, which decide the order.
-        share: Share that is held out, of which there are at most 3,000.
-    """
-    order, _ = balanced_order(y, ids, seed=0)
-    count = max(1, min(round(share * len(y)), 3000))
-    return order[count:].sort().values, order[:count]
 
 
 # Batches that members of a panel are trained on: augmented images, images between classes, and

@@ -19,7 +19,7 @@ from hardcase.cache import sweep
 from hardcase.errors import Problem
 from hardcase.judges import panel, photographs
 from hardcase.judges.calibration import TooFewRated, calibrate, read_people
-from hardcase.judges.grouping import Group, apart, groups, silence, silent
+from hardcase.judges.grouping import Group, apart, groups
 from hardcase.judges.held_out import (
     Splits,
     check,
@@ -40,7 +40,7 @@ from hardcase.judges.judge import (
     keep_calibration,
 )
 from hardcase.judges.reserved import ReservedJudge
-from hardcase.judges.rules import rules_from_card
+from hardcase.judges.rules import rules_from_card, silence, silent
 from hardcase.judges.training import Tell
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched

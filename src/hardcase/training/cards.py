@@ -134,7 +134,7 @@ def read_card(folder: Path) -> Card:
         raise _spoiled(path, "some of it is of another kind than it should be")
     stored = card.pop(CHECKSUM, None)
     needed_here = stored is not None or card["kind"] in VERIFIED
-    if needed_here and stored != _checksum(card):
+    if needed_here and stored != digest([json.dumps(card, sort_keys=True)]):
         raise _spoiled(path, "its content is not what its checksum says")
     return card
 
@@ -202,13 +202,9 @@ def _plain(config: Config) -> dict[str, Any]:
 
 
 def _text(card: Card) -> bytes:
-    sealed = {**card, CHECKSUM: _checksum(_plain(card))}
+    # of the values, not of how the file is spaced
+    sealed = {**card, CHECKSUM: digest([json.dumps(_plain(card), sort_keys=True)])}
     return (json.dumps(sealed, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _checksum(card: Card) -> str:
-    """What changes with any value of a card; of its values, not of how the file is spaced."""
-    return digest([json.dumps(card, sort_keys=True)])
 
 
 def _spoiled(path: Path, why: str) -> Problem:
