@@ -282,6 +282,10 @@ def conduct(
             done = reach(done, context.subject, criteria, training=context.train)
         except Problem as problem:
             say(f"coverage was not measured: {problem.what}")
+    if context.config.conditions is not None:
+        from hardcase.analysis.conditions import measure_run
+
+        done = measure_run(done, context.subject, context.seeds, context.config.conditions)
     if not context.config.judge:
         return done
     return finish(done, say=say, device=context.device, images=context.labelled)

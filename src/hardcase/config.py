@@ -118,6 +118,10 @@ class LimitsConfig(_Section):
     """Distinct groups of confirmed findings, at most."""
     witnessed_rate: float | None = Field(None, ge=0, le=1)
     """Attempted seeds with a witnessed failure, at most."""
+    risk: float | None = Field(None, ge=0, le=1)
+    """Share of (image, declared condition) pairs that fail, at most."""
+    risk_margin: float = Field(0.01, ge=0, le=1)
+    """By how much the risk may exceed that of the baseline."""
     usable: int = Field(20, ge=1)
     """Usable seeds, at least."""
     upper: bool = False
@@ -153,6 +157,8 @@ class Config(_Section):
     target: int | str | None = None
     criterion: str | None = None
     criteria: str | None = None
+    conditions: str | dict[str, Any] | None = None
+    """Declared conditions under which the risk is measured: a profile, a file or a table."""
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None

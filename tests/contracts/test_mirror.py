@@ -21,15 +21,16 @@ ELSEWHERE = {
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
-    "torture/test_hostile_folders.py": "folders of others: runs/directory",
+    "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
     "cli/test_main.py": "errors",
+    "conditions/test_box.py": "conditions/draws",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "cli/inspect cli/science config companions",
-    "fuzz/test_store_files.py": "damaged files: runs/ledger runs/repair runs/results runs/progress",
+    "fuzz/test_store_files.py": "damaged files: runs/ledger runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel judges/textures",
     "judges/test_training.py": "judges/networks judges/panel",

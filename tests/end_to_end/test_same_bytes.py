@@ -26,7 +26,7 @@ def parts(folder):
     return [path.read_bytes() for path in sorted((folder / "findings").glob("part-*.parquet"))]
 
 
-def run(world, out, name, rows=None, **how):
+def run(world, out, name, rows=None, budget=None, **how):
     subject, space, codes, seeds = world
     seeds = seeds if rows is None else seeds.take(torch.tensor(rows))
     methods = {
@@ -44,6 +44,7 @@ def run(world, out, name, rows=None, **how):
         seed=7,
         out=out,
         allow_low_accuracy=True,
+        budget=budget,
         execution=api.Execution(**{"shard": 8, "rounds": 2, **how}),
     )
 

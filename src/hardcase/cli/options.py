@@ -161,6 +161,14 @@ class CampaignFlags:
             panel=_CAMPAIGN,
         ),
     ] = None
+    conditions: Annotated[
+        str | None,
+        _option(
+            "Declared conditions under which the risk is measured: a profile or a file.",
+            metavar="NAME|FILE",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
     oracle: Annotated[
         str | None,
         _option(

@@ -196,6 +196,16 @@ def gate(
             metavar="SHARE", help="Attempted seeds with a witnessed failure; needs no judge."
         ),
     ] = None,
+    max_risk: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Pairs of image and declared condition that fail; no judge."
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="The version before: risks are compared on common seeds."),
+    ] = None,
     max_distinct: Annotated[
         int | None, typer.Option(metavar="N", help="Distinct groups of confirmed findings.")
     ] = None,
@@ -231,13 +241,18 @@ def gate(
         class_rate=max_class_rate,
         silent_rate=max_silent_rate,
         witnessed_rate=max_witnessed_rate,
+        risk=max_risk,
         distinct=max_distinct,
         usable=min_usable,
         upper=upper or None,
         accepted=None if accept is None else gates.read_accepted(accept),
     )
     run = opened(folder)
-    checks = gates.gate(run, limits)
+    checks: list[Check] = []
+    if limits.any or baseline is None:
+        checks += gates.gate(run, limits)
+    if baseline is not None:
+        checks.append(gates.compare_baseline(run, opened(baseline), limits.risk_margin))
     said = gates.outcome(checks)
     tally = gates.GateTally(run, limits.accepted)
     if junit is not None:

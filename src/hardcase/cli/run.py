@@ -60,7 +60,7 @@ def enough(run: Run) -> bool:
 def closing(run: Run) -> str:
     record = run.record
     head = f"{record['method']} on {record['model']}, {record['data']}"
-    lines = ["", head, *_painted(record), run.summary()]
+    lines = ["", head, *_painted(record), *risk_lines(record), run.summary()]
     if run.verdicts is None:
         lines.append("nothing is confirmed: no judge has seen these findings yet")
     else:
@@ -68,6 +68,15 @@ def closing(run: Run) -> str:
     lines += independence(record)
     lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
     return "\n".join(lines)
+
+
+def risk_lines(record: dict[str, Any]) -> list[str]:
+    """The risk under the declared conditions in lines; none in a run that declares none."""
+    if not record.get("risk"):
+        return []
+    from hardcase.analysis.conditions import in_words
+
+    return in_words(record)
 
 
 def _painted(record: dict[str, Any]) -> list[str]:

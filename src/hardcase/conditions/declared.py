@@ -135,6 +135,7 @@ class Conditions:
             that columns stay correlated.
         sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
             into values by coordinate.
+        rows: The rows of `table`, where they were read before.
 
     Raises:
         Problem: For a coordinate, a unit or a range that is not possible.

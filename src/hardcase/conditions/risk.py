@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -316,8 +316,8 @@ class RiskComparison:
     margin: float
 
     @property
-    def verdict(self) -> str:
-        """``pass``, ``fail`` or ``cannot tell``."""
+    def verdict(self) -> Literal["pass", "fail", "cannot tell"]:
+        """Within the margin, beyond it, or neither can be said."""
         if self.bounds.high <= self.margin:
             return "pass"
         if self.bounds.low > self.margin:

@@ -28,6 +28,7 @@ _NAMES = {
     "confirmed and confident": "confirmed failures made with high confidence",
     "distinct": "distinct groups of confirmed failures",
     "witnessed": "failures on which all witnesses keep the label",
+    "risk": "risk under the declared conditions",
 }
 
 

@@ -120,6 +120,29 @@ class _Coverage(_Entries):
     after: Number | None = None
 
 
+class _Cost(_Entries):
+    condition: str
+    cost: Number
+    low: Number
+    high: Number
+
+
+class _Risk(_Entries):
+    value: Number
+    failing: Whole
+    draws: Whole
+    seeds: Whole
+    these_images: list[Number]
+    images_like_these: list[Number]
+    clean_error: Number
+    costs: list[_Cost] = []
+
+
+class _RiskExcess(_Entries):
+    value: Number
+    images_like_these: list[Number]
+
+
 class _Identity(_Entries):
     digest: str = ""
     parts: dict[str, str] = {}
@@ -225,6 +248,9 @@ class _Record(_Entries):
     judge_features: list[str] = []
     verdicts: dict[str, list[Whole]] | None = None
     coverage: list[_Coverage] | None = None
+    conditions: dict[str, str] | None = None
+    risk: _Risk | None = None
+    risk_excess: _RiskExcess | None = None
     people: _People | None = None
     shrink: _ShrinkRecord | None = None
 

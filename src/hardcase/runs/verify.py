@@ -20,13 +20,22 @@ from hardcase.runs.identity import FREE, Identity, run_digest
 from hardcase.runs.ledger import files_of
 
 __all__ = [
-    *("BESIDE", "CURVES", "JUDGE", "REGRESSION", "Mended", "Verification", "keep_beside"),
+    *(
+        "BESIDE",
+        "CONDITIONS",
+        "CURVES",
+        "JUDGE",
+        "REGRESSION",
+        "Mended",
+        "Verification",
+        "keep_beside",
+    ),
     *("mend_papers", "mend_shards", "read_beside", "read_judge", "set_aside", "verify"),
 ]
 
 CHANGING = (
     *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
-    *("kinds", "judge", "verdicts", "coverage"),
+    *("kinds", "judge", "verdicts", "coverage", "conditions", "risk", "risk_excess"),
 )
 """What a record says anew each time a run stops or is judged."""
 JUDGE = "judge.json"
@@ -35,7 +44,9 @@ CURVES = "curves.json"
 """What ``hardcase curve`` leaves in a run folder."""
 REGRESSION = "regression.json"
 """What a search for regressions shows beyond its nulls."""
-BESIDE = (CURVES, REGRESSION)
+CONDITIONS = "conditions.json"
+"""What happened to every seed under the declared conditions."""
+BESIDE = (CURVES, REGRESSION, CONDITIONS)
 """Files that verbs add to a run later, each with its own checksum and the run it is about."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from unittest import SkipTest
 
 from hardcase import statistics
+from hardcase.analysis.conditions import against
 from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.cache import write_atomically
 from hardcase.config import limits_in
@@ -22,7 +23,7 @@ from hardcase.suite.junit import JunitCase, junit
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
 Outcome = Literal["pass", "fail", "cannot tell"]
-RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate")
+RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate", "risk", "risk_margin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class GateLimits:
         silent_rate: The same for confirmed failures made with high confidence.
         distinct: Distinct groups of confirmed findings.
         witnessed_rate: Attempted seeds with a failure on which all witnesses keep the label.
+        risk: Share of (image, declared condition) pairs that fail.
+        risk_margin: By how much the risk may exceed the baseline's.
         usable: Fewer usable seeds than this never pass.
         upper: A run passes only if the upper end of the 95 % interval holds too.
         accepted: Ids of findings, or of seeds, whose failures are known and accepted.
@@ -49,6 +52,8 @@ class GateLimits:
     silent_rate: float | None = None
     distinct: int | None = None
     witnessed_rate: float | None = None
+    risk: float | None = None
+    risk_margin: float = 0.01
     usable: int = USABLE
     upper: bool = False
     accepted: frozenset[str] = frozenset()
@@ -78,7 +83,7 @@ class GateLimits:
     @property
     def any(self) -> bool:
         """Whether there is any limit at all."""
-        return self.judged or self.witnessed_rate is not None
+        return self.judged or self.witnessed_rate is not None or self.risk is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,54 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
         found.append(bounds.distinct("distinct", limits.distinct))
     if limits.witnessed_rate is not None:
         found.append(bounds.witnessed("witnessed", limits.witnessed_rate))
+    if limits.risk is not None:
+        found.append(_risk(run, limits.risk))
     return found
+
+
+def _risk(run: Run, limit: float) -> Check:
+    """The risk under the declared conditions: its interval for images like these decides."""
+    risk = run.record.get("risk")
+    if not risk:
+        raise Problem(
+            f"{run.folder} has no risk: it was run without declared conditions.",
+            fix="hardcase run ... --conditions scanner",
+        )
+    low, high = risk["images_like_these"]
+    found: Outcome = "cannot tell"
+    if high <= limit:
+        found = "pass"
+    elif low > limit:
+        found = "fail"
+    decide = ""
+    if found == "cannot tell":
+        decide = "more seeds: hardcase run ... --seeds N"
+    text = (
+        f"risk {risk['value']:.1%} (images like these {low:.1%} to {high:.1%}), limit {limit:.1%}"
+    )
+    draws = risk["draws"] * risk["seeds"]
+    hits = risk["failing"]
+    return Check("risk", found, text, decide, hits, hits, draws, limit)
+
+
+def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
+    """The risk beside that of the version before, seed by seed, under the same conditions.
+
+    Args:
+        run: The run of the new version.
+        baseline: The run of the version before.
+        margin: By how much the new version may be worse.
+    """
+    seen = against(run, baseline, margin=margin)
+    low, high = seen.bounds
+    text = (
+        f"risk minus baseline {seen.difference:+.1%} ({low:+.1%} to {high:+.1%}) over "
+        f"{seen.seeds} common seeds, margin {margin:.1%}"
+    )
+    decide = ""
+    if seen.verdict == "cannot tell":
+        decide = "more seeds in both runs: hardcase run ... --seeds N"
+    return Check("risk against the baseline", seen.verdict, text, decide, limit=margin)
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
