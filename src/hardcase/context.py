@@ -17,6 +17,7 @@ from hardcase.analysis.regression import regressing
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.catalogue import check_offer
+from hardcase.conditions.declared import Conditions
 from hardcase.config import Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import large, load
@@ -661,6 +662,8 @@ class Context:
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
+        if config.conditions is not None:
+            Conditions.load(config.conditions)
         campaign = self.campaign
         source: Callable[[], Campaign] = partial(_itself, campaign)
         text = _FROM_PYTHON

@@ -212,7 +212,7 @@ def settings_in_words(options: Mapping[str, Any]) -> str:
         >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "stride": None})
         'epsilon 8/255, norm linf'
     """
-    said = {name: value for name, value in options.items() if value is not None}
+    said = {name: value for name, value in options.items() if value not in (None, "")}
     return ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in said.items())
 
 
