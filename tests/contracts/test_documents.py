@@ -117,10 +117,10 @@ def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
         stored(tmp_path / "odd.json")
 
 
-def test_crossing_ideas_as_the_pages_show_it():
-    """The examples with prompts run as they stand, with public names only."""
-    done = doctest.testfile(str(ROOT / "docs/howto/extend.md"), module_relative=False)
-    assert done.attempted >= 6
+@pytest.mark.parametrize(("page", "least"), [("howto/extend.md", 6), ("conditions.md", 10)])
+def test_examples_with_prompts_run_as_they_stand(page, least):
+    done = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
+    assert done.attempted >= least
     assert not done.failed
 
 
