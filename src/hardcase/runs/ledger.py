@@ -296,7 +296,9 @@ def sound_beginning(said: Any) -> bool:
 
 def _wrong(kind: type[_Entries], said: Any) -> str:
     try:
-        kind.model_validate_json(json.dumps(said))  # as JSON: objects stand for models there
+        # as JSON, where objects stand for models; what is no Unicode (half a pair) is no matter
+        text = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+        kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(one)[:40] for one in first["loc"]) or "it"
