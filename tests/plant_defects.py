@@ -206,8 +206,8 @@ DEFECTS = (
     Defect(
         "a seed that is shown with the image of another row group",
         "runs/folder.py",
-        "inside = wanted[own] - (ends[one] - lengths[one])",
-        "inside = wanted[own] % lengths[one] - (one > 0)",
+        "inside = wanted[places] - (ends[part] - lengths[part])",
+        "inside = wanted[places] % lengths[part] - (part > 0)",
         "tests/runs",
     ),
     Defect(
