@@ -192,8 +192,8 @@ def family_intervals(
         >>> table = torch.tensor([[11.0, 1], [16, -1], [8, 2], [9, -2], [7, 1], [11, 0]])
         >>> for found in family_intervals(table):
         ...     print(found.text(".1f"))
-        10.3 [6.4, 14.3]
-        0.2 [-1.7, 2.1]
+        10.3 [6.0, 14.6]
+        0.2 [-1.8, 2.1]
     """
     table = differences.double().cpu()
     count, columns = table.shape

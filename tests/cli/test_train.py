@@ -85,7 +85,7 @@ def test_a_gan_is_trained_and_its_samples_drawn(capsys):
 def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
     capsys, tmp_path, monkeypatch
 ):
-    from hardcase.training import adversarial, loop
+    from hardcase.training import loop
 
     monkeypatch.setattr(loop, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
@@ -96,12 +96,12 @@ def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
         if step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(adversarial.Keeper, "__call__", killed)
+    monkeypatch.setattr(loop.Keeper, "__call__", killed)
     assert main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make"]) == 130
     capsys.readouterr()
     (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
     assert sorted(path.name for path in left.iterdir()) == ["samples.png", "state.safetensors"]
-    monkeypatch.setattr(adversarial.Keeper, "__call__", write)
+    monkeypatch.setattr(loop.Keeper, "__call__", write)
     card, said = trained(capsys, *words)
     assert "goes on after step 3, where it was stopped" in said
     assert not left.exists()

@@ -11,8 +11,7 @@ from drawn import drawn_run
 from hardcase import Run, Verdicts, judge
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
-from hardcase.judges.panel import Signals
-from hardcase.judges.rules import DecisionRule
+from hardcase.judges.rules import DecisionRule, Signals
 from hardcase_study import analyse, new, rated, record
 
 

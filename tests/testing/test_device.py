@@ -17,6 +17,7 @@ from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
 from hardcase.registry import parts
+from hardcase.runs.start import resume as go_on
 from hardcase.runs.start import start
 from hardcase.suite import coverage
 from hardcase.tensors import length, steady, tile_rows, total
@@ -43,7 +44,7 @@ def run(out, *, workers=1, batch="auto", resume=False, **campaign):
         batch_size=batch,
         campaign=campaign,
     )
-    done = start(context.plan, out, again=resume)
+    done = (go_on if resume else start)(context.plan, out)
     rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
     return done, [{**row, "id": None} for row in rows]
 

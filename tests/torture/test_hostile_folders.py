@@ -81,7 +81,7 @@ def verbs():
             for meta in getattr(p.annotation, "__metadata__", ()):
                 if "RUN" in str(getattr(meta, "metavar", "")):
                     option = "" if "Argument" in type(meta).__name__ else f"--{p.name}"
-                    if option != "--against":  # beside the folder that is retrained on
+                    if option not in ("--against", "--baseline"):  # beside another folder
                         yield name, option
 
 

@@ -457,7 +457,7 @@ def resolve(
     values = {**(defaults or {}), **_file(flags.get("config"))}
     for flag, value in flags.items():
         key = _KEYS.get(flag, flag)
-        if value in (None, False, []):  # was not given
+        if value is None or value is False or value == []:  # was not given; 0 was
             continue
         if key in BudgetConfig.model_fields:
             values["budget"] = {**values.get("budget", {}), key: value}
