@@ -91,7 +91,7 @@ def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
     words = ("gan", "--latent", "4", "--epochs", "2")
     write = loop.Keeper.__call__
 
-    def killed(keeper, step):
+    def killed(keeper, step, now=False):
         write(keeper, step, now=step == 3)
         if step == 3:
             raise KeyboardInterrupt

@@ -224,7 +224,7 @@ def test_a_model_that_changes_its_answer(world):
 
 @pytest.mark.parametrize(("factory", "said"), [("flat", "1 outputs")])
 def test_a_model_that_returns_something_else(world, factory, said):
-    refused(world.run(*ONE, model=f"model.py:{factory}"), said, "(images, classes)")
+    refused(world.run(*ONE, model=f"model.py:{factory}"), said, "4 classes")
 
 
 def test_a_model_near_chance(world):
@@ -282,7 +282,7 @@ def test_a_misspelt_key_in_a_file(world):
         (("--time", "soon"), "'soon' is not a duration"),
         (("--seeds", 0), "seeds is 0"),
         (("--workers", 0), "workers is 0"),
-        (("--batch-size", 0), "batch_size is 0"),
+        (("--batch-size", 0), "batch_size is '0'"),
     ],
 )
 def test_nothing_to_spend(world, flags, piece):
