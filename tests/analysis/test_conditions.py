@@ -9,7 +9,7 @@ import hardcase as hc
 from hardcase.analysis.conditions import against, in_words
 from hardcase.cli.main import main
 from hardcase.errors import Problem
-from hardcase.suite.gate import GateLimits, compare_baseline, gate
+from hardcase.suite.gate import GateLimits, checks, compare_baseline, gate
 from hardcase.testing.toys import toy_images, toy_subject
 
 DECLARED = {"rotation": "±40 deg", "exposure": "±1 stops"}
@@ -66,6 +66,8 @@ def test_runs_without_risk_or_under_other_conditions_are_refused(stored, tmp_pat
         against(stored, none, margin=0.01)
     with pytest.raises(Problem, match="no risk"):
         gate(none, GateLimits(risk=0.1))
+    shown = {check.name: check.outcome for check in checks(none, GateLimits(risk=0.1))}
+    assert shown["risk"] == "cannot tell", "a report is made all the same"
     other = run(tmp_path / "other", conditions={"rotation": "±5 deg"})
     with pytest.raises(Problem, match="other conditions"):
         against(stored, other, margin=0.01)

@@ -160,10 +160,8 @@ def _risk(run: Run, limit: float) -> Check:
     """The risk under the declared conditions: its interval for images like these decides."""
     risk = run.record.get("risk")
     if not risk:
-        raise Problem(
-            f"{run.folder} has no risk: it was run without declared conditions.",
-            fix="hardcase run ... --conditions scanner",
-        )
+        decide = "a run with declared conditions: hardcase run ... --conditions NAME"
+        return Check("risk", "cannot tell", "the risk was not measured", decide, limit=limit)
     low, high = risk["images_like_these"]
     found: Outcome = "cannot tell"
     if high <= limit:
@@ -466,6 +464,11 @@ def _decidable(run: Run, limits: GateLimits) -> None:
         raise Problem(
             f"{run.folder} was made without witnesses, so none of its failures is witnessed.",
             fix="hardcase run ... --witness default",
+        )
+    if limits.risk is not None and not run.record.get("risk"):
+        raise Problem(
+            f"{run.folder} has no risk: it was run without declared conditions.",
+            fix="hardcase run ... --conditions scanner",
         )
     if limits.judged and run.verdicts is None and tally.rows:
         raise Problem(
