@@ -62,7 +62,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
 	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e .[dev,ray]
-	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/studies tests/study/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py \
+	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/worst_day tests/studies tests/study/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py \
 		tests/studies/test_witness_controls.py tests/studies/test_natural_photographs.py
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long tests
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)

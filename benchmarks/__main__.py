@@ -13,7 +13,7 @@ import benchmarks
 from benchmarks.figures import collect
 from hardcase.environment import keep_freed
 
-ASIDE = ("__main__", "figures", "gpu", "gpu_parts", "gpu_walk", "pack")
+ASIDE = ("__main__", "figures", "gpu", "gpu_parts", "gpu_walk", "pack", "settle")
 """What is no benchmark, or is run by its name alone."""
 
 

@@ -63,12 +63,12 @@ def _six(name: str, subject: Subject, images: Images, training: Images) -> Itera
 def _covered(
     subject: Subject, images: Images, specs: Sequence[Spec], profile: Profile, batch: int
 ) -> Callable[[], object]:
-    anatomy = coverage.anatomy_of(subject, images)
+    graph = coverage.layer_graph(subject, images)
 
     def work() -> object:
-        measures = [build_criteria(spec, anatomy, profile) for spec in specs]
+        measures = [build_criteria(spec, graph, profile) for spec in specs]
         coverage.observe(subject, images, measures, batch=batch)
-        return [measure.tally() for measure in measures]
+        return [measure.result() for measure in measures]
 
     return work
 
@@ -129,7 +129,7 @@ def _surprise(subject: Subject, images: Images, training: Images) -> Iterator[Fi
         specs = coverage.specs_of(spec)
         spent = seconds(lambda: made.append(coverage.profile_for(subject, training, specs)))  # noqa: B023 - called at once
         fitted = seconds(
-            partial(build_criteria, spec, coverage.anatomy_of(subject, images), made[0])
+            partial(build_criteria, spec, coverage.layer_graph(subject, images), made[0])
         )
         what = f"nothing: once for {len(training)} training images"
         yield Figure(
@@ -187,7 +187,7 @@ def _growth(subject: Subject, images: Images) -> Iterator[Figure]:
         wider, noise = _colour(width, 96)
         profile = coverage.profile_for(wider, noise, specs)
         work, plain = _covered(wider, noise, specs, profile, 32), _plain(wider, noise, 32)
-        units = build_criteria(specs[0], coverage.anatomy_of(wider, noise), profile).convention[
+        units = build_criteria(specs[0], coverage.layer_graph(wider, noise), profile).convention[
             "units"
         ]
         beyond[units] = (
@@ -268,8 +268,8 @@ def _colour(width: int = 64, count: int = 512) -> tuple[Subject, Images]:
 
 def _activations(subject: Subject, images: Images, mode: str) -> list[Tensor]:
     selection = build_criteria(
-        f"nc:mode={mode}", coverage.anatomy_of(subject, images)
-    ).rule.selections[0]
+        f"nc:mode={mode}", coverage.layer_graph(subject, images)
+    ).rule.selection
     with torch.inference_mode():
         return selection.read(subject(from_bytes(images.x), selection.taps).activations)
 
@@ -279,9 +279,9 @@ def _specs(mode: str) -> list[Spec]:
 
 
 def _batch(subject: Subject, images: Images, specs: Sequence[Spec], profile: Profile) -> int:
-    anatomy = coverage.anatomy_of(subject, images)
+    graph = coverage.layer_graph(subject, images)
     return coverage.batch_for(
-        subject, images, join_taps(build_criteria(spec, anatomy, profile).taps for spec in specs)
+        subject, images, join_taps(build_criteria(spec, graph, profile).taps for spec in specs)
     )
 
 

@@ -69,12 +69,12 @@ def _covered(subject: hc.Subject, images: Images, training: Images, specs: str) 
     """Times a forward pass that these criteria take; what they know of training data is made before."""
     wanted = coverage.specs_of(specs)
     profile = coverage.profile_for(subject, training, wanted)
-    anatomy = coverage.anatomy_of(subject, images)
+    graph = coverage.layer_graph(subject, images)
 
     def work() -> object:
-        measures = [build_criteria(spec, anatomy, profile) for spec in wanted]
+        measures = [build_criteria(spec, graph, profile) for spec in wanted]
         coverage.observe(subject, images, measures)
-        return [measure.tally() for measure in measures]
+        return [measure.result() for measure in measures]
 
     return _seconds(work) / _forward(subject, images)
 

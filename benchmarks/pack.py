@@ -1,7 +1,7 @@
 """What a machine without a network needs, in pieces that can be carried there.
 
 ``python -m benchmarks.pack write`` (``make gpu-pack``) collects wheels of what such a machine lacks,
-hardcase itself, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
+hardcase itself with its studies, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
 install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache.
 Only Python's own library is needed, and nothing is unpickled.
 """
@@ -56,19 +56,23 @@ def main() -> None:
 
 
 def collect_wheels(place: Path, version: str) -> None:
-    """The wheels of what is missing, for that version of Python on Linux, and of hardcase."""
+    """The wheels of what is missing, for that version of Python on Linux, and of our own packages."""
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     there = ["--only-binary=:all:", "--python-version", version]
     there += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_17_x86_64"]
     fetch = [*pip, "download", "-c", str(ROOT / "constraints.txt"), "-d", str(place), *there]
     subprocess.run([*fetch, *MISSING], check=True)
     subprocess.run([*fetch, "--no-deps", *ALONE], check=True)
-    with tempfile.TemporaryDirectory() as scratch:  # what a build leaves behind stays out of here
-        shutil.copytree(ROOT / "src", Path(scratch) / "src", ignore=shutil.ignore_patterns("*.pyc"))
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(ROOT / name, scratch)
-        build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), scratch]
-        subprocess.run(build, check=True)
+    for project in (ROOT, ROOT / "study", ROOT / "studies"):
+        with (
+            tempfile.TemporaryDirectory() as scratch
+        ):  # what a build leaves behind stays out of here
+            ours = Path(scratch)
+            shutil.copytree(project / "src", ours / "src", ignore=shutil.ignore_patterns("*.pyc"))
+            for path in (project / "pyproject.toml", project / "README.md", ROOT / "LICENSE"):
+                shutil.copy(path, ours)
+            build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(place), scratch]
+            subprocess.run(build, check=True)
 
 
 def cached(cache: Path, names: Sequence[str] = DATA) -> dict[str, Path]:

@@ -45,12 +45,12 @@ start = perf_counter()
 import os, sys
 from hardcase.cli.main import main
 from hardcase.runs import progress
-opened = progress.Logbook.open
+opened = progress.ProgressLog.open
 def told(book):
     opened(book)
     print(perf_counter() - start, flush=True)
     os._exit(0)
-progress.Logbook.open = told
+progress.ProgressLog.open = told
 main(["resume", sys.argv[1], "--quiet"])
 """
 

@@ -1,8 +1,10 @@
 """Draw the figures of docs/results from the stored results, and fill what the pages say of their sources. It measures nothing.
 
 A stored result is ``results/NAME.json``: name, command, commit, seeds, data (its hash), device, versions, notes, columns and rows (a
-mapping from column to value). A page has ``<!-- figure: NAME -->`` and ``<!-- sources: NAME NAME -->`` marks, each closed by
-``<!-- end -->``; between them this program writes the picture with its caption, and where each number comes from.
+mapping from column to value) and the checksum of all that. A page has ``<!-- figure: NAME -->``, ``<!-- sources: NAME NAME -->`` and
+``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` marks (rows may be left out: all), each closed by ``<!-- end -->``; between
+them this program writes the picture with its caption, where each number comes from, or the cells. A result that is not there was not
+run at this version, and the page says so.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ Estimate = tuple[float, float, float]
 Point = tuple[str, Estimate, str]
 """One row of a dot plot: its name, its estimate and its colour."""
 
-KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows")
+KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows", "checksum")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
-MARKS = re.compile(r"<!-- (figure|sources): ([\w -]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MARKS = re.compile(r"<!-- (figure|sources|table): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 OURS, THEIRS, CONTROL, WARN = "#1f6f8b", "#c8553d", "#7a7a7a", "#b8860b"
-UNKNOWN = "from an earlier version, commit unknown"
+NOT_RUN = "not run at this version"
 
 
 def stored(path: Path) -> dict[str, Any]:
@@ -86,18 +88,24 @@ def dots(axis: Any, points: Sequence[Point], label: str) -> None:
 
 def sinvad_gap(tables: Tables, figure: Any) -> None:
     rows = tables.rows("sinvad-rq2", "Table 3")
+    points = [(f"{name}, images that fail", estimate(row["mean gap"]), OURS) for name, row in rows.items()]
+    every = "mean gap, failed searches too"
+    points += [(f"{name}, failed searches too", estimate(row[every]), CONTROL) for name, row in rows.items() if row[every]]
     axis = figure.subplots()
-    dots(axis, [(name, estimate(row["mean gap"]), OURS) for name, row in rows.items()], "mean top-two gap (mnist5k)")
-    axis.axvline(float(rows["sinvad"]["paper"]), color=THEIRS, linestyle="--", label="published, MNIST")
+    dots(axis, sorted(points), "mean top-two gap, MNIST")
+    axis.axvline(float(rows["sinvad"]["paper"]), color=THEIRS, linestyle="--", label="published")
     axis.legend(frameon=False)
 
 
 def sinvad_labels(tables: Tables, figure: Any) -> None:
     names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
-    for axis, pair in zip(figure.subplots(1, 2, sharey=True), ("0 and 1", "2 and 5"), strict=True):
-        for row in tables.rows("sinvad-rq3", f"Detection rates: {pair}").values():
-            shares = [key for key in row if key != "measure"]
-            axis.plot([float(key) for key in shares], [float(row[key]) for key in shares], "o-", markersize=3, label=names.get(row["measure"], row["measure"]))
+    rows = tables.rows("sinvad-rq3", "Detection rates")
+    pairs = list(dict.fromkeys(name.partition(" (")[0] for name in rows))
+    for axis, pair in zip(figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True):
+        for name, row in rows.items():
+            if name.partition(" (")[0] == pair:
+                shares = [key for key in row if key != "measure"]
+                axis.plot([float(key) for key in shares], [float(row[key]) for key in shares], "o-", markersize=3, label=names.get(row["measure"], row["measure"]))
         axis.set_title(f"classes {pair} mixed")
         axis.set_xlabel("share of mixed labels")
     figure.axes[0].set_ylabel("rate above the unmixed network")
@@ -105,23 +113,41 @@ def sinvad_labels(tables: Tables, figure: Any) -> None:
 
 
 def argus_errors(tables: Tables, figure: Any) -> None:
-    runs = {"LeNet-5, MNIST": "argus-table1-mnist", "LeNet-4, MNIST": "argus-table1-mnist-lenet4"}
-    runs |= {"VGG-16, CIFAR-10": "argus-table1-cifar10-vgg16", "ResNet-18, CIFAR-10": "argus-table1-cifar10"}
-    for axis, (title, name) in zip(figure.subplots(1, 4, sharey=True), runs.items(), strict=True):
-        wanted = {f"ARGUS 0.{tenth}": tenth / 10 for tenth in (1, 2, 3)}
-        for column, colour, shape in (("ER", OURS, "o"), ("ER, kept", CONTROL, "s")):
-            found = {row["method"]: estimate(row[column]) for row in tables.rows(name, "ARGUS, Tables").values() if row["method"] in wanted}
-            for method, (value, low, high) in found.items():
-                axis.errorbar(wanted[method], value, [[value - low], [high - value]], fmt=shape, color=colour, markersize=4)
-        published = {row["method"]: estimate(row["ER"])[0] for row in tables.rows(name, "the same, as published").values()}
-        axis.plot(list(wanted.values()), [published[method] for method in wanted], "x--", color=THEIRS)
-        axis.set_title(title)
-        axis.set_xlabel("mix")
-        axis.set_xticks(list(wanted.values()))
-    figure.axes[0].set_ylabel("error rate, %")
-    for colour, shape, label in ((OURS, "o", "all originals"), (CONTROL, "s", "correct originals"), (THEIRS, "x--", "published")):
-        figure.axes[0].plot([], [], shape, color=colour, label=label)
-    figure.axes[0].legend(frameon=False)
+    axis = figure.subplots()
+    wanted = {f"ARGUS 0.{tenth}": tenth / 10 for tenth in (1, 2, 3)}
+    rows = tables.rows("argus-table1-mnist", "ARGUS, Tables").values()
+    for column, colour, shape, label in (("ER", OURS, "o", "all originals"), ("ER, kept", CONTROL, "s", "correct originals")):
+        found = {wanted[row["method"]]: estimate(row[column]) for row in rows if row["method"] in wanted}
+        ends = [[value - low for value, low, _ in found.values()], [high - value for value, _, high in found.values()]]
+        axis.errorbar(list(found), [value for value, _, _ in found.values()], ends, fmt=shape, color=colour, markersize=4, label=label)
+    published = {row["method"]: estimate(row["ER"])[0] for row in tables.rows("argus-table1-mnist", "the same, as published").values()}
+    axis.plot(list(wanted.values()), [published[method] for method in wanted], "x--", color=THEIRS, label="published")
+    axis.set_xlabel("mix")
+    axis.set_ylabel("error rate, %")
+    axis.legend(frameon=False)
+
+
+def argus_curves(tables: Tables, figure: Any) -> None:
+    left, right = figure.subplots(1, 2, sharey=True)
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    for name, row in tables.rows("argus-curve", "ARGUS along").items():
+        generator, network, mix = name.split("; ")
+        if network == "lenet5":
+            alike = float(row["MSE, SSIM: all, original"].split(", ")[1])
+            lines.setdefault(generator, []).append((float(mix.removeprefix("mix ")), alike, estimate(row["ER, %"])[0]))
+    for generator, points in lines.items():
+        mixes, alike, rates = zip(*points, strict=True)
+        left.plot(mixes, rates, "o-", markersize=3, label=generator)
+        right.plot(alike, rates, "o-", markersize=3)
+    published = [(0.9902, 20.94), (0.9094, 31.34), (0.8768, 43.75)]
+    for _, rate in published:
+        left.axhline(rate, color=THEIRS, linestyle="--", linewidth=0.8)
+    right.plot([x for x, _ in published], [y for _, y in published], "x", color=THEIRS, label="published")
+    left.set_xlabel("mix")
+    right.set_xlabel("SSIM to the original")
+    left.set_ylabel("error rate of LeNet-5, %")
+    left.legend(frameon=False)
+    right.legend(frameon=False)
 
 
 def argus_retraining(tables: Tables, figure: Any) -> None:
@@ -133,9 +159,9 @@ def argus_retraining(tables: Tables, figure: Any) -> None:
 
 
 def features_faults(tables: Tables, figure: Any) -> None:
-    rows = tables.rows("features-rq1", "Share of seeds")
+    rows = tables.rows("features-rq1-gpu")
     faults = [name for name in rows if name != "faults detected"]
-    methods = list(rows[faults[0]])
+    methods = [name for name in rows[faults[0]] if name != "seeds"]
     axis = figure.subplots()
     shares = [[estimate(rows[fault][method])[0] for method in methods] for fault in faults]
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -168,17 +194,22 @@ def maxplore_units(tables: Tables, figure: Any) -> None:
 
 
 def coverage_kept(tables: Tables, figure: Any) -> None:
-    colours = {"random neuron": THEIRS, "no coverage": CONTROL, "PGD": WARN, "witnesses, no coverage": CONTROL}
+    column = "kept: more than a random neuron"
     for axis, loop in zip(figure.subplots(1, 2), ("deepxplore", "dlfuzz"), strict=True):
-        rows = tables.rows("coverage-matrix", f"{loop}: adversarial inputs")
-        points = [(name, estimate(row["seeds a run, label kept"]), colours.get(name, OURS)) for name, row in rows.items()]
-        dots(axis, sorted(points, key=lambda point: -point[1][0]), "of 30 seeds, label kept")
+        rows = tables.rows(f"coverage-matrix-{loop}", f"{loop}: adversarial inputs")
+        points: list[Point] = []
+        for name, row in rows.items():
+            if row[column]:
+                value, low, high = estimate(row[column])
+                points.append((name, (value, low, high), OURS if low > 0 else WARN if high < 0 else CONTROL))
+        dots(axis, sorted(points, key=lambda point: -point[1][0]), "seeds of 30 whose label is kept, more than a random neuron")
+        axis.axvline(0, color=CONTROL, linewidth=0.8)
         axis.set_title(loop)
 
 
 def natural_size(tables: Tables, figure: Any) -> None:
     rows = tables.rows("witness-controls", "Rates at matched size")
-    chosen = {"natural": OURS, "natural, filter": CONTROL, "sinvad": "#6a4c93", "pgd 0.2": THEIRS, "flow of every pixel (after stAdv)": WARN}
+    chosen = {"natural": OURS, "natural, filter": CONTROL, "sinvad-gradient": "#6a4c93", "pgd 0.2": THEIRS, "flow of every pixel (after stAdv)": WARN}
     axis = figure.subplots()
     for name, colour in chosen.items():
         rates = [estimate(rows[name][f"confirmed with L2 ≤ {size}"]) for size in (3, 4, 5)]
@@ -198,26 +229,22 @@ def natural_rates(tables: Tables, figure: Any) -> None:
         axis.set_title(title)
 
 
-def natural_photographs(tables: Tables, figure: Any) -> None:
-    row = tables.rows("natural-imagenet", "Natural failures")["natural"]
-    points = [
-        ("failing", estimate(row["found"]), OURS),
-        ("witness (Lite1) keeps the label", estimate(row["witnessed"]), OURS),
-        ("ResNet-50 keeps the label", estimate(row["zoo:resnet50-imagenet"]), OURS),
-        ("both scorers keep it", estimate(row["all scorers"]), OURS),
-        ("both, search without witness", estimate(row["all scorers, no witness"]), CONTROL),
-        ("both, witness as a filter", estimate(row["a. all scorers, filter"]), CONTROL),
-    ]
-    dots(figure.subplots(), points, "% of 867 photographs")
-
-
-def judges_auroc(tables: Tables, figure: Any) -> None:
-    points: list[Point] = []
-    runs = {"digits, judge of mnist5k": "rated-digits", "digits, judge of MNIST": "rated-digits-mnist", "photographs": "rated-photographs"}
-    for title, name in runs.items():
-        for row, colour in (("label kept, all", OURS), ("valid, all", CONTROL)):
-            points.append((f"{title}: {row.removesuffix(', all')}", estimate(tables.rows(name, "AUROC")[row]["AUROC"]), colour))
-    dots(figure.subplots(), points, "AUROC against people's answers")
+def decides_risk(tables: Tables, figure: Any) -> None:
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
+    rows = {name: row for name, row in tables.rows("decides", "What the figure adds").items() if row["ratio"] != "not had"}
+    left.barh(list(rows), [float(row["ratio"]) for row in rows.values()], color=OURS, height=0.5)
+    left.axvline(0.9, color=THEIRS, linestyle="--", label="asked for")
+    left.axvline(1, color=CONTROL, linewidth=0.8)
+    left.set_xlabel("error with risk, of that without")
+    left.legend(frameon=False)
+    recipes = tables.rows("decides", "Every recipe").values()
+    for good, colour in ((True, OURS), (False, CONTROL)):
+        chosen = [row for row in recipes if (float(row["test accuracy"]) > 0.99) == good]
+        right.scatter([float(row["risk"]) for row in chosen], [float(row["optdigits"]) for row in chosen], s=9, color=colour, label="above 99 % on test" if good else "below")
+    right.set_xscale("log")
+    right.set_xlabel("risk")
+    right.set_ylabel("right on other writers' digits")
+    right.legend(frameon=False)
 
 
 def speed_gpu(tables: Tables, figure: Any) -> None:
@@ -231,22 +258,18 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
 
 Drawing = Callable[[Tables, Any], None]
 FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
-    "sinvad-gap": (sinvad_gap, (6, 1.8), ["sinvad-rq2"], "Gap between the two greatest probabilities, three forms of the search, on `mnist5k`."),
-    "sinvad-labels": (sinvad_labels, (8, 3), ["sinvad-rq3"], "Mixed labels: how far each measure rises, mean of three trainings."),
-    "argus-errors": (
-        argus_errors, (9.5, 2.8),
-        ["argus-table1-mnist", "argus-table1-mnist-lenet4", "argus-table1-cifar10-vgg16", "argus-table1-cifar10"],
-        "Error rates by mix: all originals, correctly classified originals, and the paper's.",
-    ),
+    "sinvad-gap": (sinvad_gap, (6.5, 2.0), ["sinvad-rq2"], "Gap between the two greatest probabilities on MNIST, by search and by counting."),
+    "sinvad-labels": (sinvad_labels, (9, 3), ["sinvad-rq3"], "Mixed labels: how far each measure rises, mean of the trainings."),
+    "argus-errors": (argus_errors, (5.5, 2.8), ["argus-table1-mnist"], "Error rates of LeNet-5 on MNIST by mix: all originals, correctly classified originals, and the paper's."),
+    "argus-curves": (argus_curves, (9, 3.2), ["argus-curve"], "Error rate of LeNet-5 against the mix and against likeness; red: published."),
     "argus-retraining": (argus_retraining, (6, 2.2), ["argus-table2-mnist"], "Retraining LeNet-5 on full MNIST, beside as many training images again."),
-    "features-faults": (features_faults, (7.5, 3.4), ["features-rq1"], "Seeds whose planted trait moved, faulty minus clean network; bold: detected."),
+    "features-faults": (features_faults, (5.5, 3.2), ["features-rq1-gpu"], "Seeds whose planted trait moved, faulty minus clean network; bold: detected."),
     "features-transfer": (features_transfer, (6.5, 2.6), ["features-rq3"], "Findings that networks robust in L2 still read as the seed's class."),
     "maxplore-units": (maxplore_units, (7.5, 2.2), ["maxplore"], "Units raised per image, and labels kept as k grows."),
-    "coverage-kept": (coverage_kept, (8.5, 4.6), ["coverage-matrix"], "Seeds per run whose label another network keeps; red: a random neuron. Bootstrap intervals over 6 runs."),
+    "coverage-kept": (coverage_kept, (9, 4.6), ["coverage-matrix-deepxplore", "coverage-matrix-dlfuzz"], "Seeds per run whose label another network keeps, more than with a random neuron: intervals that hold together."),
     "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Confirmed findings at matched size, full MNIST."),
     "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
-    "natural-photographs": (natural_photographs, (6, 2.2), ["natural-imagenet"], "Photographs, EfficientNet-Lite0."),
-    "judges-auroc": (judges_auroc, (6, 2.2), ["rated-digits", "rated-digits-mnist", "rated-photographs"], "Agreement with rated images."),
+    "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
     "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
 }  # fmt: skip
 
@@ -262,7 +285,10 @@ def draw(root: Path) -> None:
 
     folder = root / "docs/pictures/results"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (drawing, size, _, _) in FIGURES.items():
+    for name, (drawing, size, sources, _) in FIGURES.items():
+        if not all((root / "results" / f"{one}.json").is_file() for one in sources):
+            (folder / f"{name}.svg").unlink(missing_ok=True)
+            continue
         figure = Figure(figsize=size, layout="constrained")
         drawing(Tables(root / "results"), figure)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
@@ -270,26 +296,52 @@ def draw(root: Path) -> None:
 
 def source(name: str, results: Path) -> str:
     """Return a link to a stored result with the commit that made it."""
-    commit = stored(results / f"{name}.json")["commit"]
-    made = f"commit {commit[:7]}" if commit else UNKNOWN
-    return f"[{name}](../../results/{name}.json) ({made})"
+    if not (results / f"{name}.json").is_file():
+        return f"{name} ({NOT_RUN})"
+    return f"[{name}](../../results/{name}.json) (commit {stored(results / f'{name}.json')['commit'][:7]})"
 
 
 def rendered(text: str, results: Path) -> str:
     """Return `text` with every mark filled as the stored results say."""
+    fill = {"figure": _figure, "sources": _sources, "table": _table}
 
     def filled(found: re.Match[str]) -> str:
-        kind, names = found[1], found[2].split()
-        if kind == "figure":
-            _, _, sources, caption = FIGURES[names[0]]
-            said = ", ".join(source(name, results) for name in sources)
-            body = f"![{caption}](../pictures/results/{names[0]}.svg)\n\n*{caption} Data: {said}.*"
-        else:
-            lines = [f"- {source(name, results)}: `{stored(results / f'{name}.json')['command']}`" for name in names]
-            body = "\n".join(lines)
-        return f"<!-- {kind}: {found[2]} -->\n\n{body}\n\n<!-- end -->"
+        return f"<!-- {found[1]}: {found[2]} -->\n\n{fill[found[1]](found[2], results)}\n\n<!-- end -->"
 
     return MARKS.sub(filled, text)
+
+
+def _figure(name: str, results: Path) -> str:
+    _, _, sources, caption = FIGURES[name]
+    said = ", ".join(source(one, results) for one in sources)
+    if NOT_RUN in said:
+        return f"*{caption} Not drawn: {said}.*"
+    return f"![{caption}](../pictures/results/{name}.svg)\n\n*{caption} Data: {said}.*"
+
+
+def _sources(names: str, results: Path) -> str:
+    lines = []
+    for name in names.split():
+        path = results / f"{name}.json"
+        lines.append(f"- {source(name, results)}" + (f": `{stored(path)['command']}`" if path.is_file() else ""))
+    return "\n".join(lines)
+
+
+def _table(asked: str, results: Path) -> str:
+    """Some columns, and all rows or those named, of the first table whose title begins so."""
+    name, title, columns, *chosen = (part.strip() for part in asked.split("|"))
+    if not (results / f"{name}.json").is_file():
+        return f"*{name}: {NOT_RUN}.*"
+    wanted = [column.strip() for column in columns.split(";")]
+    rows = Tables(results).rows(name, title)
+    names = [one.strip() for one in chosen[0].split(" / ")] if chosen else list(rows)
+    lines = [["", *wanted], ["---"] * (len(wanted) + 1)]
+    lines += [[one, *(_plain(rows[one].get(column, "")) for column in wanted)] for one in names if one in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n*From {source(name, results)}.*"
+
+
+def _plain(cell: Any) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "/")
 
 
 SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")

@@ -50,7 +50,7 @@ def _one_thread():
 @pytest.fixture(scope="session", autouse=True)
 def _played_device():
     """With HARDCASE_PLAYED_DEVICE a device is played under every test, in new processes too."""
-    from hardcase.testing.device import VARIABLE, PlayedDevice
+    from played_device import VARIABLE, PlayedDevice
 
     if not os.environ.get(VARIABLE):
         yield

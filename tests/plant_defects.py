@@ -65,7 +65,7 @@ DEFECTS = (
     ),
     Defect(
         "a distance that lies",
-        "campaign/look.py",
+        "campaign/evaluator.py",
         "distance=distance,",
         "distance=distance / 2,",
         "tests/contracts/test_methods.py -k pgd",
@@ -115,13 +115,13 @@ DEFECTS = (
     Defect(
         "a flipped oracle",
         "oracles.py",
-        "return margin(probe.logits.softmax(1), probe.origin.y) >= self.lead",
-        "return margin(probe.logits.softmax(1), probe.origin.y) < self.lead",
+        "return margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin",
+        "return margin(probe.logits.softmax(1), probe.origin.y) < self.min_margin",
         "tests/contracts/test_methods.py -k pgd",
     ),
     Defect(
         "a candidate judged against the wrong seed",
-        "campaign/look.py",
+        "campaign/evaluator.py",
         "(self.seeds if seeds is None else seeds).take(rows[part])",
         "(self.seeds if seeds is None else seeds).take(rows[part].sort().values)",
         "tests/campaign",
@@ -141,8 +141,8 @@ DEFECTS = (
         "tests/campaign",
     ),
     Defect(
-        "rounding left out of look",
-        "campaign/look.py",
+        "rounding left out of the evaluator",
+        "campaign/evaluator.py",
         "x = to_grid(space.decode(code, origin))",
         "x = space.decode(code, origin).clamp(0, 1)",
         "tests/contracts tests/campaign",
@@ -164,8 +164,8 @@ DEFECTS = (
     Defect(
         "a merge that replaces",
         "criteria/memory.py",
-        "            if joined is None\n            else joined.clone()",
-        "            if True\n            else joined.clone()",
+        "        if joined is None:\n            joined = torch.zeros(",
+        "        if True:\n            joined = torch.zeros(",
         "tests/criteria",
     ),
     Defect(
@@ -194,7 +194,7 @@ DEFECTS = (
         "campaign/record.py",
         'if own & {witness.hash, getattr(witness, "weights", "")}:',
         "if own & {witness.hash}:",
-        "tests/campaign/test_look_witnesses.py",
+        "tests/campaign/test_evaluator_witnesses.py",
     ),
     Defect(
         "an image that changes under a run",
@@ -211,10 +211,10 @@ DEFECTS = (
         "tests/runs",
     ),
     Defect(
-        "a generated seed that one reader recognises",
+        "a generated seed that one verifier accepts",
         "generators/quality.py",
-        "return 2 * torch.stack(said).sum(0) > len(said)",
-        "return torch.stack(said).any(0)",
+        "return 2 * torch.stack(right).sum(0) > len(right)",
+        "return torch.stack(right).any(0)",
         "tests/generators/test_quality_witnesses.py",
     ),
     Defect(
@@ -222,7 +222,7 @@ DEFECTS = (
         "objectives.py",
         "for logits in probe.witnesses]\n        lacking",
         "for logits in probe.witnesses[:1]]\n        lacking",
-        "tests/test_objectives.py tests/campaign/test_look_witnesses.py",
+        "tests/test_objectives.py tests/campaign/test_evaluator_witnesses.py",
     ),
 )
 

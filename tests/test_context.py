@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from played_device import PlayedDevice
 from torch import nn
 
 import hardcase as hc
@@ -12,7 +13,6 @@ from hardcase.context import Context, Objects
 from hardcase.errors import Problem
 from hardcase.judges.held_out import features_of, for_run
 from hardcase.models.witnesses import WitnessSelection
-from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
 

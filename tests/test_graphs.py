@@ -5,12 +5,12 @@ import pickle
 
 import pytest
 import torch
+from played_device import PlayedDevice
 from torch import nn
 
 import hardcase as hc
-from hardcase.campaign import look
+from hardcase.campaign import evaluator
 from hardcase.graphs import CapturedCall, CapturedCalls, captured, replayed, replays, side_by_side
-from hardcase.testing.device import PlayedDevice
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -67,7 +67,7 @@ def test_replayed_queries_find_what_eager_ones_find(method, monkeypatch):
     )
 
     def found(often):
-        monkeypatch.setattr(look, "OFTEN", often)
+        monkeypatch.setattr(evaluator, "OFTEN", often)
         with PlayedDevice(mixing=16):
             return hc.search(toy_subject(), toy_images(90), method=method)
 

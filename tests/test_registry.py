@@ -110,8 +110,8 @@ def test_a_preset_is_data_over_the_same_recipe():
 
     small, big = resolve("method", "step"), resolve("method", "step@big")
     assert big.options["epsilon"].default == 0.9
-    assert big().search.stride == 0.9
-    assert big(epsilon=0.2).search.stride == 0.2
+    assert big().search.step_size == 0.9
+    assert big(epsilon=0.2).search.step_size == 0.2
     assert (small().name, big().name, step().name) == ("step", "step@big", "step")
     assert (small.facts["toy"], big.facts["toy"]) == ({"epsilon": 0.5}, {})
     assert big.summary == "bigger"
@@ -137,7 +137,7 @@ def test_a_preset_of_another_recipe_has_its_own_source():
 def test_a_part_of_a_users_file(file, name, epsilon):
     row = resolve("method", f"{file}:{name}")
     assert row.name == f"{file}:{name}"
-    assert row().search.stride == epsilon
+    assert row().search.step_size == epsilon
     assert row().name == row.name
     assert resolve("method", f"{file}:{name}").name == row.name, "a file can be read twice"
 
@@ -145,7 +145,7 @@ def test_a_part_of_a_users_file(file, name, epsilon):
 def test_a_decorated_part_of_a_file_keeps_its_row(file):
     row = resolve("method", f"{file}:push")
     assert (row.summary, row.paper) == ("One step, from outside", "ours")
-    assert toy_method(row).search.stride == 0.4
+    assert toy_method(row).search.step_size == 0.4
     assert resolve("method", f"{file}:plain").paper == "supplied"
 
 
@@ -221,7 +221,7 @@ def test_no_search_and_no_space_is_forgotten(kind, room, needed):
 def test_searches_that_need_gradients_say_so():
     for row in parts("search").values():
         source = inspect.getsource(row.make)
-        asks = "look.gradient(" in source or "self.source(state, look" in source
+        asks = "evaluate.gradient(" in source or "self.source(state, evaluate" in source
         assert (row.facts["needs"] == "gradients") == asks, row.name
 
 

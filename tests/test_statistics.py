@@ -122,7 +122,7 @@ def test_there_is_one_lead():
     from hardcase.campaign import record
     from hardcase.suite import replay, shrink
 
-    assert oracles.LEAD == 1e-4
-    assert record.LEAD is oracles.LEAD
-    assert replay.LEAD is oracles.LEAD
-    assert shrink.LEAD is oracles.LEAD
+    assert oracles.MIN_MARGIN == 1e-4
+    assert record.MIN_MARGIN is oracles.MIN_MARGIN
+    assert replay.MIN_MARGIN is oracles.MIN_MARGIN
+    assert shrink.MIN_MARGIN is oracles.MIN_MARGIN

@@ -156,17 +156,17 @@ def test_forward_reports_the_cause():
 
 
 def test_a_supplied_generator_is_guarded():
-    from hardcase.generators.staged import supplied
+    from hardcase.generators.staged import Supplied
 
-    class Painter(nn.Module):
+    class Generator(nn.Module):
         latent = 3
         layers = ()
 
         def forward(self, z, y):
             sys.exit(1)
 
-    with pytest.raises(Problem, match=r"generator Painter called sys.exit\(1\)"):
-        supplied(Painter())
+    with pytest.raises(Problem, match=r"generator Generator called sys.exit\(1\)"):
+        Supplied(Generator())
 
 
 def test_a_file_that_exits_when_imported_is_named(folder):
@@ -190,3 +190,10 @@ def test_a_file_may_hold_dataclasses_whose_annotations_are_not_evaluated(tmp_pat
         "    size: int | None = 3\n"
     )
     assert file_member(tmp_path / "own.py", "Own")().size == 3
+
+
+def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "lying_beside.py").write_text("VALUE = 3\n")
+    (tmp_path / "own.py").write_text("from lying_beside import VALUE\ndef make(): return VALUE\n")
+    assert file_member(tmp_path / "own.py", "make")() == 3

@@ -1,4 +1,4 @@
-"""Image sets made by code: a bright bar whose place is its class, and a little noise."""
+"""Image sets and evaluators made by code, and ways to rewrite a stored run."""
 
 import torch
 
@@ -17,6 +17,48 @@ def bars(count=120, *, size=12, channels=1, classes=3, seed=0, split="train"):
     )
 
 
+def trained_bars(seed=0):
+    """A network that reads bars where they are, and not where they may be."""
+    from hardcase.models.subject import Subject
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        net = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(144, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3)
+        )
+    images = bars(120)
+    optimiser = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(images.x.float() / 255), images.y).backward()
+        optimiser.step()
+    return Subject(net, classes=images.classes, name="bars.py:make")
+
+
+class BlackBox:
+    """What a search calls in place of an evaluator: no gradients, no guides, `limit` queries per seed."""
+
+    def __init__(self, count, limit=10**6):
+        self.live = torch.ones(count, dtype=torch.bool)
+        self.asked = torch.zeros(count, dtype=torch.int64)
+        self.limit = limit
+
+    def count(self, rows):
+        self.asked += rows.bincount(minlength=len(self.asked))
+        self.live &= self.asked < self.limit
+
+    def gradient(self, z, rows, targets=None):
+        raise AssertionError("asked for a gradient")
+
+    surrogates = gradient
+
+    def choose(self, rows, following=None):
+        return {}
+
+    def retire(self, rows):
+        self.live[rows] = False
+
+
 def global_state():
     """What nothing in hardcase may move. (Python's own randomness is moved by the type checker of the tests.)"""
     import numpy
@@ -30,7 +72,7 @@ def weights(net):
     return save({name: value.contiguous() for name, value in net.state_dict().items()})
 
 
-def reseal(folder, name):
+def rewrite_checksum(folder, name):
     """What stands in a file of a run now is what was stored."""
     from hardcase.runs.folder import Store
     from hardcase.runs.ledger import Entry
@@ -45,19 +87,19 @@ def reseal(folder, name):
 def rewrite(folder, name, data):
     """Another content of a file of a run, as if it had been stored so."""
     (folder / name).write_bytes(data)
-    reseal(folder, name)
+    rewrite_checksum(folder, name)
 
 
 def put_verdicts(run, said, **entries):
     """The run with these verdicts, rows by name, and more entries of its record."""
     import pyarrow as pa
 
-    from hardcase.runs.files import seal_of, sealed
+    from hardcase.runs.files import checked_json, size_and_crc
     from hardcase.runs.results import Run
     from hardcase.runs.tables import to_parquet
 
     data = to_parquet(pa.Table.from_pylist(said))
     run.store.write("verdicts/part-00000.parquet", data)
-    seals = {"part-00000.parquet": seal_of(data)}
-    run.store.write("run.json", sealed({**run.record, **entries, "verdicts": seals}))
+    checksums = {"part-00000.parquet": size_and_crc(data)}
+    run.store.write("run.json", checked_json({**run.record, **entries, "verdicts": checksums}))
     return Run(run.folder)

@@ -72,10 +72,10 @@ def surroundings(
 ) -> np.ndarray:
     """The image with other surroundings. Inpainters change pixels outside the hole too, so only those inside are taken."""
     hole = holes(mask, rng)
-    painted = inpaint(image, hole)
-    if painted.shape != image.shape or painted.dtype != np.uint8:
-        raise ValueError(f"the inpainter gave {painted.dtype} {painted.shape} for {image.shape}")
-    made = np.where(hole[:, :, None], painted, image)
+    generated = inpaint(image, hole)
+    if generated.shape != image.shape or generated.dtype != np.uint8:
+        raise ValueError(f"the inpainter gave {generated.dtype} {generated.shape} for {image.shape}")
+    made = np.where(hole[:, :, None], generated, image)
     assert np.array_equal(made[mask], image[mask]), "the object was changed"
     return made
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hardcase.models import zoo
     from hardcase.models.subject import Subject
     from hardcase.randomness import Rng
+    from hardcase.repair import Hardest, RepairRecipe, RepairResult, repair
     from hardcase.runs.results import Run
     from hardcase.suite.compare import compare
     from hardcase.suite.coverage import coverage
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hardcase.suite.shrink import shrink
     from hardcase.types import (
         Budget,
+        Evaluator,
         Feedback,
         Findings,
         Guide,

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from hardcase.analysis.conditions import ReferenceModel, measure_run
 from hardcase.cache import free
 from hardcase.campaign.in_memory import search_campaign
-from hardcase.config import Config, chosen_method, parse
+from hardcase.config import NO_SEARCH, Config, chosen_method, parse
 from hardcase.context import SEEDS, Context, Objects, few
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
@@ -26,7 +27,6 @@ from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
 from hardcase.models.load import model_of
-from hardcase.report.paths import paint_paths
 from hardcase.runs import start
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
@@ -179,23 +179,13 @@ def run(
     """Search like `search`, store everything in the new folder `out`, judge what was found.
 
     Args:
-        subject: The network under test, in any of the forms that `search` takes.
-        data: Labelled images to start from, in any of the forms that `search` takes.
+        subject, data, method, options, seeds, seed: As for `search`.
+        budget, peers, witnesses, train, execution: As for `search`.
         out: A folder that does not exist yet or is empty; None: the next free one of
             ``runs/METHOD-DATA-SEED``.
-        method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
-            None: as `search` chooses.
-        options: Options of a method that is given by name.
-        seeds: How many images to start from; see `search`.
-        seed: Everything random follows from it.
-        budget: Limits that replace the method's own.
-        peers: Networks to compare with, for methods that do.
-        witnesses: `Witnesses`, or just their models.
-        train: Training images, where the data set cannot be loaded by its name; None: what `data`
-            holds besides the seeds.
-        execution: How it is computed; by default in this process, in sizes that suit the device.
         settings: Any other key of the configuration, as for `search`; ``judge=False``: findings
-            are not judged.
+            are not judged; ``conditions``: under which the risk is measured; ``references``: models
+            beside whose risk it stands.
 
     Returns:
         The stored run, with verdicts if the judge of its data is trained; how to train it is
@@ -242,9 +232,10 @@ def folder_for(config: Config, given: str | Path | None) -> Path:
         refuse_used(Path(given))
         return Path(given)
     data = Path(config.data.split("?")[0]).stem
+    name = "risk" if config.method.name == NO_SEARCH else config.method.name
     method, source = (
         re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
-        for text in (config.method.name, data)
+        for text in (name, data)
     )
     return free(Path("runs") / f"{method}-{source}-{config.seed}")
 
@@ -267,11 +258,13 @@ def conduct(
         again: Go on with what the folder holds.
         say: Told why a run was not measured or judged.
     """
-    search = start.resume if again else start.start
     with watching as watcher:
         context.load()
-        done = search(context.plan, folder, watcher)
-        paint_paths(done, context.campaign, context.seeds)
+        done = start.start(context.plan, folder, watcher, again=again)
+        if context.campaign.method.details.keys() & {"places", "mix"}:
+            from hardcase.report.paths import paint_paths
+
+            paint_paths(done, context.campaign, context.seeds)
     if not done.record["complete"]:
         return done
     criteria = context.config.criteria
@@ -282,13 +275,37 @@ def conduct(
             done = reach(done, context.subject, criteria, training=context.train)
         except Problem as problem:
             say(f"coverage was not measured: {problem.what}")
-    if context.config.conditions is not None:
-        from hardcase.analysis.conditions import measure_run
-
-        done = measure_run(done, context.subject, context.seeds, context.config.conditions)
+    done = measured(context, done, say)
     if not context.config.judge:
         return done
     return finish(done, say=say, device=context.device, images=context.labelled)
+
+
+def measured(context: Context, run: Run, say: Callable[[str], None]) -> Run:
+    """Measure how often the subject of a complete run fails under the declared conditions.
+
+    Args:
+        context: What the run is made of.
+        run: A complete run.
+        say: Told under which conditions, what it takes, or why it was not measured.
+    """
+    conditions = context.conditions
+    if conditions is None:
+        return run
+    if context.config.conditions is None:
+        say(f"conditions {conditions.name}: {conditions.about} Others: --conditions")
+    references: Sequence[ReferenceModel] = ()
+    try:
+        references = context.references
+    except Problem as problem:
+        say(f"no reference: {problem.what}")
+    try:
+        return measure_run(
+            run, context.subject, context.seeds, conditions, references=references, say=say
+        )
+    except Problem as problem:
+        say(f"risk was not measured: {problem.what}")
+        return run
 
 
 def resume(
@@ -407,6 +424,11 @@ def _context_of(
         return Context(parse(values), live)
     images, rest = _data_of(data, seeds, seed)
     some = few(images)
+    beside = settings.get("references")
+    references: list[Model] = []
+    if isinstance(beside, list | tuple) and not all(isinstance(one, str) for one in beside):
+        references = [model_of(one, some) for one in beside]
+        del values["references"]
     network = subject if isinstance(subject, str) else model_of(subject, some)
     return Context.of(
         network,
@@ -414,6 +436,7 @@ def _context_of(
         method or _chosen({"model": subject}, network),
         options=options,
         peers=[model_of(each, some) for each in peers],
+        reference_models=references,
         witnesses=witnesses.models,
         train=rest if train is None else images_of(train),
         **values,

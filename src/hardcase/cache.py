@@ -16,8 +16,11 @@ from hardcase.errors import INTERNAL, Problem
 
 __all__ = [
     *("cache_folder", "flush_files", "free", "is_temporary", "make_folder", "named_path"),
-    *("sweep", "turn", "unwritable", "write_atomically"),
+    *("regular", "sweep", "turn", "unpacked", "unwritable", "write_atomically"),
 ]
+
+SPREAD = 100
+"""Times their size to which compressed images may unfold."""
 
 
 def cache_folder() -> Path:
@@ -48,7 +51,19 @@ def named_path(text: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise Problem(f"{text[:80]!r} cannot be opened: {why}.") from error
+    return regular(path)
+
+
+def regular(path: Path) -> Path:
+    """`path`, unless it is a pipe, a socket or a device, which could be waited for without end."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise Problem(f"{path} is neither a file nor a folder.")
     return path
+
+
+def unpacked(path: Path, least: int = 2**30) -> int:
+    """Bytes, at most, to which a file may unfold; a few of them can stand for any number."""
+    return SPREAD * path.stat().st_size + least
 
 
 @contextmanager

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key
+from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key, options_of
 
 __all__ = [
-    "Option",
-    "argument_helps",
     "bibtex",
     "build_catalogue",
-    "check_offer",
     "citations",
     "definition_of",
     "describe",
-    "options_of",
     "render",
     "row_of",
     "write_catalogue",
@@ -36,63 +31,6 @@ REFERENCES = CATALOGUE.with_name("references.bib")
 """BibTeX of the sources, an entry for each key that parts cite."""
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:", "Note:")
-_HIDDEN = ("name", "keeps_code")
-"""Fields of a class that say what it is and are no options."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a part, as its signature and its docstring state it.
-
-    Args:
-        default: Its value where none is given.
-        help: What it means, from the ``Args`` section.
-        choices: The values it can take, where its annotation is a `Literal`.
-    """
-
-    default: Any
-    help: str = ""
-    choices: tuple[str, ...] = ()
-
-
-def options_of(part: Part) -> dict[str, Option]:
-    """The options of a part by name.
-
-    Args:
-        part: A row of the registry.
-
-    Example:
-        >>> from hardcase.catalogue import options_of
-        >>> from hardcase.registry import resolve
-        >>> options_of(resolve("criterion", "kmnc"))["cuts"].choices
-        ('right-open', 'left-open', 'closed')
-    """
-    helps = argument_helps(part.make)
-    hints = _hints(part.make)
-    return {
-        name: Option(parameter.default, helps.get(name, ""), _choices(hints.get(name)))
-        for name, parameter in part.options.items()
-        if name not in _HIDDEN
-    }
-
-
-def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
-    """What the ``Args`` section of a docstring says of each parameter."""
-    lines = (inspect.getdoc(made) or "").splitlines()
-    if "Args:" not in lines:
-        return {}
-    helps: dict[str, str] = {}
-    name = ""
-    for line in lines[lines.index("Args:") + 1 :]:
-        if line and not line.startswith(" "):
-            break
-        first = re.match(r" {4}(\w+): (.*)", line)
-        if first:
-            name = first[1]
-            helps[name] = first[2]
-        elif name and line.strip():
-            helps[name] += f" {line.strip()}"
-    return helps
 
 
 def definition_of(made: Callable[..., Any]) -> str:
@@ -225,18 +163,6 @@ def _own(kind: str) -> list[Part]:
     return [part for part in every if part.make.__module__.startswith("hardcase.")]
 
 
-def _hints(made: Callable[..., Any]) -> Mapping[str, Any]:
-    target = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]  # its own
-    try:
-        return get_type_hints(target)
-    except (NameError, TypeError, AttributeError):  # annotations that only type checkers read
-        return {}
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
-
-
 def _is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
@@ -257,26 +183,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return getattr(value, "__name__", repr(value))
-
-
-def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
-    """Refuse a method that needs more than the subject offers, naming those that would work.
-
-    Args:
-        part: The method.
-        subject: The subject's name.
-        offers: What can be asked of it.
-        levels: All that can be asked of a model, the least first.
-    """
-    needs = {row["name"]: row["needs"] for row in registry.rows("methods")}
-    level = levels.index(offers)
-    if part.name not in needs or levels.index(needs[part.name]) <= level:
-        return
-    able = [name for name, need in needs.items() if levels.index(need) <= level]
-    raise Problem(
-        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
-        f"methods that work here: {', '.join(able)}",
-    )
 
 
 if __name__ == "__main__":

@@ -17,10 +17,17 @@ from hardcase.errors import Problem, choice
 from hardcase.registry import Part, rows
 from hardcase.usercode import likely_factory
 
+__all__ = [
+    *("BudgetConfig", "Config", "MethodConfig", "assign", "check_names", "chosen_method"),
+    *("limits_in", "loads", "parse", "read", "typed_options"),
+]
+
 LONGEST = 200_000
 """Characters of a configuration."""
 MOST = 4_000
 """Dots, equals signs and brackets in it: reading takes time that grows with their square."""
+NO_SEARCH = "none"
+"""The method of a run that measures the risk alone."""
 DEEPEST = 20
 """Sections inside sections that a setting's name may go through."""
 
@@ -118,10 +125,14 @@ class LimitsConfig(_Section):
     """Distinct groups of confirmed findings, at most."""
     witnessed_rate: float | None = Field(None, ge=0, le=1)
     """Attempted seeds with a witnessed failure, at most."""
+    accuracy: float | None = Field(None, ge=0, le=1)
+    """Share of unchanged images that the model must at least get right."""
     risk: float | None = Field(None, ge=0, le=1)
     """Share of (image, declared condition) pairs that fail, at most."""
     risk_margin: float = Field(0.01, ge=0, le=1)
-    """By how much the risk may exceed that of the baseline."""
+    """By how much the risk may exceed that of the baseline, or of the first reference."""
+    least_scale: float | None = Field(None, ge=0, le=1)
+    """Scale of the declared conditions below which at most a tenth of the images may fail."""
     usable: int = Field(20, ge=1)
     """Usable seeds, at least."""
     upper: bool = False
@@ -158,7 +169,9 @@ class Config(_Section):
     criterion: str | None = None
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
-    """Declared conditions under which the risk is measured: a profile, a file or a table."""
+    """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
+    references: tuple[str, ...] | None = None
+    """Models beside whose risk that of the subject stands; by default trained ones at hand."""
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
@@ -179,7 +192,7 @@ class Config(_Section):
     """Judge the findings when the search is over."""
     trust_pickle: bool = False
 
-    @field_validator("peers", "witnesses", "judge_features", mode="before")
+    @field_validator("peers", "witnesses", "judge_features", "references", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -260,7 +273,9 @@ def check_names(config: Config) -> None:
     _known_method(config.method)
     _known_data(config.data)
     witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    named = (*config.peers, *witnesses, *([config.baseline] if config.baseline else ()))
+    named = [*config.peers, *witnesses, *(config.references or ())]
+    if config.baseline is not None:
+        named.append(config.baseline)
     for spec in (config.model, *named):
         _known_model(spec)
 
@@ -269,7 +284,7 @@ def _known_method(method: MethodConfig) -> None:
     if ":" in method.name:
         return _present(method.name.rpartition(":")[0])
     known = {row["name"]: row for row in rows("methods")}
-    others = [point.name for point in entry_points(group="hardcase.method")]
+    others = [NO_SEARCH, *(point.name for point in entry_points(group="hardcase.method"))]
     if method.name not in known and method.name not in others:
         raise choice("method", method.name, [*known, *others])
     if method.name in known:
@@ -304,7 +319,7 @@ def _known_model(spec: str) -> None:
     if kind == "zoo":
         known = [row["name"] for row in rows("models")]
         others = [point.name for point in entry_points(group="hardcase.model")]
-        if name not in (*known, *others):
+        if name.partition("?seed=")[0] not in (*known, *others):
             raise choice("model", name, [*known, *others])
     elif kind == "onnx":
         _present(name)

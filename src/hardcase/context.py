@@ -13,26 +13,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from hardcase.analysis.conditions import ReferenceModel
+from hardcase.analysis.references import named_references, usual_references
 from hardcase.analysis.regression import regressing
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.catalogue import check_offer
-from hardcase.conditions.declared import Conditions
-from hardcase.config import Config, MethodConfig, parse, typed_options
+from hardcase.conditions.box import condition_box
+from hardcase.conditions.declared import Conditions, usual_profile
+from hardcase.config import NO_SEARCH, Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.sources import large, load
 from hardcase.data.streams import ImageSet, LabelledSet, Stream
 from hardcase.errors import Problem
+from hardcase.methods.parts import no_search
 from hardcase.models.http import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model, names_outputs
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.quantised import CALIBRATION, copy_for
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import campaign_tile
-from hardcase.models.witnesses import WitnessSelection, standins_for, witness_record
+from hardcase.models.witnesses import WitnessSelection, surrogates_for, witness_record
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
-from hardcase.registry import SUPPLIED, Part, resolve
+from hardcase.registry import SUPPLIED, Part, check_offer, resolve
 from hardcase.runs.identity import code_digests
 from hardcase.runs.start import Plan
 from hardcase.runs.workers import gpus
@@ -73,6 +76,7 @@ class Objects:
         train: Training images, where the data set has no name to load them by.
         peers: Networks to compare with.
         witnesses: Networks that must keep the label, objects or names.
+        references: Networks beside whose risk that of the subject stands.
         method: A recipe that is built already.
     """
 
@@ -81,6 +85,7 @@ class Objects:
     train: Images | Stream | None = None
     peers: tuple[Model, ...] | None = None
     witnesses: tuple[Model | str, ...] | None = None
+    references: tuple[Model, ...] | None = None
     method: Method | None = None
 
     @property
@@ -118,6 +123,9 @@ class Context:
         progress: Callable[[TrainingProgress], None] | None = None,
     ) -> None:
         self.config = config
+        self._named = objects.named
+        if config.method.name == NO_SEARCH and objects.method is None:
+            objects = replace(objects, method=no_search())
         self.objects = objects
         self.progress = progress
         self._stored: dict[str, Images | Stream] = {}
@@ -141,6 +149,7 @@ class Context:
         options: Mapping[str, Any] | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
+        reference_models: Sequence[Model] = (),
         train: Images | Stream | None = None,
         progress: Callable[[TrainingProgress], None] | None = None,
         **values: Any,
@@ -155,12 +164,17 @@ class Context:
             peers: Networks to compare with.
             witnesses: Networks that must keep the label, as objects or names; ``"default"``;
                 nobody if empty; None for the method's own.
+            reference_models: Networks beside whose risk that of the subject stands.
             train: Training images, where the data set cannot be loaded by its name.
             progress: Told how the training of missing networks goes.
             values: Any other keys of a configuration.
         """
         objects = Objects(
-            seeds=seeds, train=train, peers=tuple(peers) or None, witnesses=_several(witnesses)
+            seeds=seeds,
+            train=train,
+            peers=tuple(peers) or None,
+            witnesses=_several(witnesses),
+            references=tuple(reference_models) or None,
         )
         name = subject
         if not isinstance(subject, str):
@@ -203,9 +217,7 @@ class Context:
     def under_model_classes(self, images: LabelledSet) -> LabelledSet:
         """The images with the labels and class names of the model's outputs."""
         names = self._output_names
-        if names in ((), images.classes):
-            return images
-        return aligned(images, names)
+        return images if names == () else aligned(images, names)
 
     @property
     def class_map(self) -> ClassMap | None:
@@ -280,19 +292,19 @@ class Context:
         return images.sample(count=count, seed=self.config.seed).held(), {}
 
     def _generated_seeds(self) -> tuple[Images, dict[str, Any]]:
-        """Samples of the method's generator that the subject and most readers recognise."""
+        """Samples of the method's generator that the subject and most verifiers classify so."""
         from hardcase.generators.quality import generated_seeds
 
         space: Any = self.campaign.method.space
         named = self._wanted_witnesses is not None
-        readers = self._witnessing.readers(self.witnesses, named=named)
+        verifiers = self._witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
             return generated_seeds(
                 space.generator,
                 self._some,
                 self.count,
                 subject=self.subject,
-                readers=readers,
+                verifiers=verifiers,
                 target=self.target,
                 seed=self.config.seed,
             )
@@ -398,9 +410,15 @@ class Context:
         return self._witnessing.usual() if self._fact("witnesses") == "default" else ()
 
     @cached_property
-    def standins(self) -> tuple[Model, ...]:
-        """Networks whose gradients stand for those of a black box; none for photographs."""
-        return standins_for(self.subject, self.shape, partial(self.model, label_only=False))
+    def surrogates(self) -> tuple[Model, ...]:
+        """Networks whose gradients stand for those of a black box; none for photographs, nor where
+        the search follows no gradient.
+        """
+        if self._settings.get("search") == "evolution":
+            return ()
+        train = partial(self.labelled, "train")
+        load = partial(self.model, label_only=False)
+        return surrogates_for(self.subject, self.shape, train, load)
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models.
@@ -498,6 +516,32 @@ class Context:
             return wanted
         raise Problem(f"there is no class {wanted!r}.", f"classes: {', '.join(classes)}")
 
+    # how often it fails
+
+    @cached_property
+    def conditions(self) -> Conditions | None:
+        """Under which the risk is measured: as declared, else what suits such images; none for
+        seeds that a generator made.
+        """
+        declared = self.config.conditions
+        if declared == "none" or (declared is None and self._perturbs):
+            return None
+        return Conditions.load(usual_profile(self.shape) if declared is None else declared)
+
+    @cached_property
+    def references(self) -> list[ReferenceModel]:
+        """Beside whose risk the subject's stands: the version before and those named, else plain
+        networks of the same data that are at hand.
+        """
+        config = self.config
+        if self.objects.references is not None:
+            return [ReferenceModel(model) for model in self.objects.references]
+        if config.baseline is not None or config.references is not None:
+            names = [name for name in config.references or () if name != "none"]
+            return named_references(config.baseline, names, self.model)
+        classes = len(self._some.classes)
+        return usual_references(self.subject, self.shape, classes, self.images, self.model)
+
     # the method and the campaign
 
     @cached_property
@@ -574,6 +618,8 @@ class Context:
             method: Method = part(**given, **options)
         except TypeError as error:
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
+        if self._searches_conditions:
+            method = self._within_conditions(method)
         known = {name: option.default for name, option in part.options.items()}
         details = {
             **method.details,
@@ -590,6 +636,21 @@ class Context:
         )
         method = replace(method, oracle=oracle, details=details)
         return regressing(method) if searches_regressions else method
+
+    @property
+    def _searches_conditions(self) -> bool:
+        """Whether the search keeps to the declared box: where conditions were declared, and nobody
+        named another space.
+        """
+        declared = self.config.conditions not in (None, "none")
+        usual = self._settings.get("space", "auto") == "auto"
+        return declared and usual and self._row.name in ("natural", "natural-blackbox")
+
+    def _within_conditions(self, method: Method) -> Method:
+        assert self.conditions is not None
+        box = condition_box(self.conditions, self.shape)
+        record = {**box.space.to_record(), "columns": list(box.columns)}
+        return replace(method, space=box, details={**method.details, "space": record})
 
     @cached_property
     def map_cells(self) -> CellGrid | None:
@@ -662,12 +723,12 @@ class Context:
         config = self.config
         if config.criteria is not None:
             parse_list(config.criteria)
-        if config.conditions is not None:
-            Conditions.load(config.conditions)
+        if self.conditions is not None:  # what is wrong with them is told before the search
+            condition_box(self.conditions, self.shape)
         campaign = self.campaign
         source: Callable[[], Campaign] = partial(_itself, campaign)
         text = _FROM_PYTHON
-        if self.objects.named:
+        if self._named:
             source = partial(_campaign_of, config)
             text = self._resolved().to_toml()
         return Plan(
@@ -703,6 +764,7 @@ class Context:
             "device": self.device,
             "data": self.data,
             "seeds": config.seeds or len(self.seeds),
+            "conditions": config.conditions or getattr(self.conditions, "name", "none"),
         }
         if isinstance(self.subject, Subject) and not is_stated(config.model):
             mean = tuple(self.subject.mean.flatten().tolist())
@@ -720,9 +782,9 @@ class Context:
         known = {**code_digests(self.config.model_dump()), "training data": "none"}
         if "train" in self._splits:
             known["training data"] = self._splits["train"].hash
-        standins = self.method.details.get("standins")
-        if standins:
-            known["stand-ins"] = " ".join(standins)
+        surrogates = self.method.details.get("surrogates")
+        if surrogates:
+            known["surrogates"] = " ".join(surrogates)
         return known
 
     def _about(self) -> dict[str, Any]:

@@ -16,8 +16,18 @@ from typing import Any
 from unicodedata import category
 
 __all__ = [
-    *("PRECISIONS", "VERSION", "Redacting", "arithmetic", "for_people", "inert", "keep_freed"),
-    *("legible", "one_line", "redact", "redacted", "stirred"),
+    "PRECISIONS",
+    "VERSION",
+    "Redacting",
+    "arithmetic",
+    "escape_csv",
+    "for_people",
+    "keep_freed",
+    "one_line",
+    "redact",
+    "redacted",
+    "sanitize",
+    "unescape_csv",
 ]
 
 VERSION = "0.1.0"
@@ -121,16 +131,16 @@ def redacted(value: Any, clean: Callable[[str], str] = redact) -> Any:
 
 def for_people(value: Any) -> Any:
     """A tree of JSON as it goes into a page: every text in it redacted and legible."""
-    return redacted(value, lambda text: legible(redact(text)))
+    return redacted(value, lambda text: sanitize(redact(text)))
 
 
-def legible(text: str) -> str:
+def sanitize(text: str) -> str:
     """`text` without signs that command a terminal or turn the direction of reading.
 
     Names of classes and files come from others; wherever people read them they are words only.
 
     Example:
-        >>> legible("cat\\x1b[2J\\u202egod")
+        >>> sanitize("cat\\x1b[2J\\u202egod")
         'cat\\ufffd[2J\\ufffdgod'
     """
     if text.isprintable():
@@ -142,23 +152,23 @@ def legible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """A name as words on one line."""
-    return legible(" ".join(text.splitlines())).replace("\t", " ")
+    return sanitize(" ".join(text.splitlines())).replace("\t", " ")
 
 
-def inert(value: Any) -> Any:
+def escape_csv(value: Any) -> Any:
     """A value that no spreadsheet takes for a formula: words that begin like one get a quote.
 
     Example:
-        >>> inert("=HYPERLINK(1)"), inert("cat"), inert(-1.5), stirred("'=HYPERLINK(1)")
-        ("'=HYPERLINK(1)", 'cat', -1.5, '=HYPERLINK(1)')
+        >>> escape_csv("=HYPERLINK(1)"), escape_csv("cat"), escape_csv(-1.5)
+        ("'=HYPERLINK(1)", 'cat', -1.5)
     """
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return value
 
 
-def stirred(text: str) -> str:
-    """The text that `inert` was given."""
+def unescape_csv(text: str) -> str:
+    """The text that `escape_csv` was given."""
     if text.startswith("'") and text[1:].startswith(_FORMULA):
         return text[1:]
     return text

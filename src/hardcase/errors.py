@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from hardcase.environment import legible, redact
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hardcase.environment import redact, sanitize
+
+__all__ = [
+    *("CANNOT_TELL", "FAILED", "INTERNAL", "INTERRUPTED", "NO_SEEDS", "UNREAD", "USAGE", "Problem"),
+    *("choice",),
+]
 
 FAILED = 1
 USAGE = 2
@@ -38,7 +46,27 @@ class Problem(Exception):  # noqa: N818 - the word users read
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {line}" for line in self.why)]
-        return legible(redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)))
+        return sanitize(redact("\n".join([*lines, f"  try: {self.fix}"] if self.fix else lines)))
+
+
+@contextmanager
+def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
+    """Turn whatever a reader of others' files raises into a `Problem`: damaged ones raise many
+    kinds.
+
+    Example:
+        >>> with reading("set.json cannot be read"):
+        ...     raise ValueError("no JSON")
+        Traceback (most recent call last):
+        hardcase.errors.Problem: set.json cannot be read: no JSON.
+    """
+    try:
+        yield
+    except Problem:
+        raise
+    except Exception as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        raise Problem(f"{what}: {said}.", *why, fix=fix) from error
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:

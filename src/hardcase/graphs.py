@@ -17,6 +17,11 @@ from torch import Tensor, nn
 
 from hardcase.tensors import steady
 
+__all__ = [
+    *("SMALL", "CapturedCall", "CapturedCalls", "arithmetic", "captured", "replayed", "replays"),
+    *("side_by_side",),
+]
+
 SMALL = 2**21
 """Numbers of an input above which launches do not matter."""
 WARM = 3

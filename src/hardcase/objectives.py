@@ -52,7 +52,7 @@ class Margin:
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> method = hc.Method(
         ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     search=hc.searches.GradientAscent(step_size=0.05),
         ...     objective=hc.objectives.Margin(),
         ...     oracle=hc.oracles.LeavesLabel(),
         ...     needs="gradients",
@@ -74,21 +74,6 @@ class ConfidenceFalls:
 
     While the seed's label leads this is `LabelFalls` on probabilities; once another class leads,
     that one is made to fall.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.ConfidenceFalls(),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -102,21 +87,6 @@ class TargetMargin:
 
     Args:
         target: The class to reach.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.TargetMargin(3),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     target: int
@@ -128,23 +98,7 @@ class TargetMargin:
 @part("objective", "cross-entropy", needs="scores")
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The loss of the seed's own label; raising it leads away from the label.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.CrossEntropy(),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
-    """
+    """The loss of the seed's own label; raising it leads away from the label."""
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.nn.functional.cross_entropy(probe.logits, probe.origin.y, reduction="none")
@@ -152,7 +106,7 @@ class CrossEntropy:
 
 UNFIT = torch.finfo(torch.float32).max
 """Equation 1's infinity: no distance is as long, and it is still ahead of a candidate that was not
-looked at (-inf).
+evaluated (-inf).
 """
 
 
@@ -187,11 +141,6 @@ class NearestFailing:
         oracle: Says which candidates fail.
         encode: Gives the code of a candidate's image, as Equation 1 measures it; by default the
             search's own.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.objectives.NearestFailing(hc.oracles.LeavesLabel()).encode is None
-        True
     """
 
     oracle: Oracle
@@ -219,11 +168,6 @@ class KeptByWitnesses:
         margin: By how many logits every witness must keep the label.
         weight: Of what a witness lacks, by its slope where it has lost the label.
         enough: By how many logits the subject must leave the label before it counts as done.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.objectives.KeptByWitnesses(hc.objectives.Margin(), margin=1.0).weight
-        0.8
     """
 
     objective: Objective
@@ -274,7 +218,7 @@ def with_witnesses(method: Method, margin: float = MARGIN) -> Method:
         Method('pgd', space=Pixels, search=GradientAscent, objective=KeptByWitnesses, \
 oracle=Witnessed)
     """
-    least = max(margin, method.aim)
+    least = max(margin, method.target_margin)
     return replace(
         method,
         objective=joint(method.objective, method.oracle, least),
@@ -289,21 +233,6 @@ class LabelFalls:
 
     Args:
         probabilities: Use softmax probabilities in place of logits.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.LabelFalls(probabilities=True),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     probabilities: bool = False
@@ -319,27 +248,12 @@ class Differential:
     """The seed's label rises in all models but one, in which it falls `weight` times as much
     (DeepXplore, obj1).
 
-    Which one deviates is the row's aim ``deviating`` (0 the subject, then the peers); without it,
-    the subject. Without peers the subject alone remains, and its label falls.
+    Which one deviates is the row's target ``deviating`` (0 the subject, then the peers); without
+    it, the subject. Without peers the subject alone remains, and its label falls.
 
     Args:
         weight: Weight of the deviating network's fall.
         probabilities: Use softmax probabilities in place of logits.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.Differential(weight=2.0),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     weight: float = 1.0
@@ -350,7 +264,7 @@ class Differential:
         answers = answers.softmax(2) if self.probabilities else answers
         label = probe.origin.y[:, None, None].expand(-1, answers.shape[1], 1)
         own = answers.gather(2, label).squeeze(2)
-        deviating = probe.aim.get("deviating", torch.zeros_like(probe.origin.y))
+        deviating = probe.targets.get("deviating", torch.zeros_like(probe.origin.y))
         return total(own) - (1 + self.weight) * own.gather(1, deviating[:, None]).squeeze(1)
 
 
@@ -369,21 +283,6 @@ class Competitors:
         k: Number of rival classes.
         weight: Weight of the rivals.
         probabilities: Use softmax probabilities in place of logits.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
-        ...     objective=hc.objectives.Competitors(k=2),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     k: int = 4
@@ -404,30 +303,25 @@ class Competitors:
 @part("objective", "pushed", needs="a guide", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The sum of the units that the row's aim names, each with the sign the aim gives it (up, if it
+    """The sum of the units that the row's targets name, each with the sign they give it (up, if it
     gives none).
 
-    A look without an aim scores 0.
+    A row without targets scores 0.
 
     Args:
         read: Gives the units of a probe, a row per candidate.
-        name: The aim that names the units.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.objectives.Pushed(lambda probe: probe.logits, "units").name
-        'units'
+        name: The target that names the units.
     """
 
     read: Callable[[Probe], Tensor]
     name: str
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        unit = probe.aim.get(f"{self.name}/unit")
+        unit = probe.targets.get(f"{self.name}/unit")
         if unit is None:
             return torch.zeros(len(probe.logits), device=probe.logits.device)
         values = self.read(probe).gather(1, unit[:, None] if unit.ndim == 1 else unit)
-        sign = probe.aim.get(f"{self.name}/sign")
+        sign = probe.targets.get(f"{self.name}/sign")
         return total(values if sign is None else values * sign)
 
 
@@ -445,7 +339,7 @@ class Sum:
         >>> terms = ((1.0, hc.objectives.Margin()), (0.1, hc.objectives.CrossEntropy()))
         >>> method = hc.Method(
         ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(stride=0.05),
+        ...     search=hc.searches.GradientAscent(step_size=0.05),
         ...     objective=hc.objectives.Sum(terms),
         ...     oracle=hc.oracles.LeavesLabel(),
         ...     needs="gradients",
@@ -474,12 +368,6 @@ class Balanced:
     Args:
         main: What the search is for.
         beside: Pairs of a weight and an objective.
-
-    Example:
-        >>> import hardcase as hc
-        >>> beside = ((0.3, hc.objectives.CrossEntropy()),)
-        >>> hc.objectives.Balanced(hc.objectives.Margin(), beside).main
-        Margin()
     """
 
     main: Objective
@@ -509,11 +397,6 @@ class NearestSplit:
     """Where the subject gives the seed's label at most half: minus the L1 distance of codes, longer
     the less the first peer keeps the label; elsewhere less than any of these (SINVAD's search
     between two networks).
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.objectives.NearestSplit()
-        NearestSplit()
     """
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -538,11 +421,6 @@ class Surprise:
         surprise: Surprise of traces, given the predicted classes.
         layer: The layer whose outputs are the traces.
         goal: Surprise to come near to; by default the more the better.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.objectives.Surprise(lambda traces, label: traces.norm(dim=1), "relu").goal is None
-        True
     """
 
     surprise: Callable[[Tensor, Tensor], Tensor]

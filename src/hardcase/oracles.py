@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,8 +16,8 @@ from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Oracle, Probe
 
 __all__ = [
-    "LEAD",
     "MARGIN",
+    "MIN_MARGIN",
     "NAMED",
     "Anything",
     "Confident",
@@ -36,7 +37,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-LEAD = 1e-4
+MIN_MARGIN = 1e-4
 """By how much a wrong class must lead in probability: boundary images otherwise flip with the batch
 they are in.
 """
@@ -45,27 +46,18 @@ they are in.
 @part("oracle", "label", needs="label")
 @dataclass(frozen=True, slots=True)
 class LeavesLabel:
-    """The subject no longer answers the seed's label, and leads by at least `lead` in
+    """The subject no longer answers the seed's label, and leads by at least `min_margin` in
     probability.
 
     Args:
-        lead: Least lead in probability of the wrong class.
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> from dataclasses import replace
-        >>> strict = replace(hc.methods.pgd(), oracle=hc.oracles.LeavesLabel(lead=0.1))
-        >>> len(hc.search(toy_subject(), toy_images(3), method=strict)) > 0
-        True
+        min_margin: Least margin in probability of the wrong class.
     """
 
-    lead: float = LEAD
-    kind: Kind = "label"
+    min_margin: float = MIN_MARGIN
+    kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        return margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
+        return margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
 
 
 @part("oracle", "target", needs="label")
@@ -75,8 +67,7 @@ class Reaches:
 
     Args:
         target: The class to reach.
-        lead: Least lead in probability of the wrong class.
-        kind: What kind of failure it is, one of `KINDS`.
+        min_margin: Least margin in probability of the wrong class.
 
     Example:
         >>> import hardcase as hc
@@ -88,12 +79,12 @@ class Reaches:
     """
 
     target: int
-    lead: float = LEAD
-    kind: Kind = "label"
+    min_margin: float = MIN_MARGIN
+    kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         target = torch.full_like(probe.origin.y, self.target)
-        return (margin(probe.logits.softmax(1), target) <= -self.lead) & (
+        return (margin(probe.logits.softmax(1), target) <= -self.min_margin) & (
             probe.origin.y != self.target
         )
 
@@ -107,45 +98,27 @@ class Confident:
     Args:
         confidence: Logit margin by which the wrong class must lead.
         target: The class to reach; by default any wrong one.
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> from dataclasses import replace
-        >>> strict = replace(hc.methods.pgd(), oracle=hc.oracles.Confident(confidence=0.5))
-        >>> len(hc.search(toy_subject(), toy_images(3), method=strict)) > 0
-        True
     """
 
     confidence: float = 0.0
     target: int | None = None
-    kind: Kind = "label"
+    kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         plain = LeavesLabel() if self.target is None else Reaches(self.target)
         label = (
             probe.origin.y if self.target is None else torch.full_like(probe.origin.y, self.target)
         )
-        lead = margin(probe.logits, label) * (1 if self.target is None else -1)
-        return plain(probe) & (lead >= self.confidence)
+        ahead = margin(probe.logits, label) * (1 if self.target is None else -1)
+        return plain(probe) & (ahead >= self.confidence)
 
 
 @part("oracle", "disagreement", needs="peers")
 @dataclass(frozen=True, slots=True)
 class Disagree:
-    """The subject and at least one peer answer differently.
+    """The subject and at least one peer answer differently."""
 
-    Args:
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.Disagree().kind
-        'disagreement'
-    """
-
-    kind: Kind = "disagreement"
+    kind: ClassVar[Kind] = "disagreement"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         own = probe.logits.argmax(1)
@@ -156,18 +129,9 @@ class Disagree:
 @part("oracle", "non-finite", needs="scores")
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """The subject answers NaN or infinity.
+    """The subject answers NaN or infinity."""
 
-    Args:
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.NonFinite().kind
-        'non_finite'
-    """
-
-    kind: Kind = "non_finite"
+    kind: ClassVar[Kind] = "non_finite"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         return ~probe.logits.isfinite().all(1)
@@ -179,17 +143,9 @@ class Anything:
     """Every image counts: a run then stores all it generates, as a study of people may need.
 
     Those on which the subject leaves the label are findings of the kind ``label`` as ever.
-
-    Args:
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.Anything().kind
-        'surprise'
     """
 
-    kind: Kind = "surprise"
+    kind: ClassVar[Kind] = "surprise"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         return torch.ones(len(probe.x), dtype=torch.bool, device=probe.x.device)
@@ -201,21 +157,17 @@ class Splits:
     """The subject leaves the seed's label, and every peer keeps it.
 
     Args:
-        lead: Least lead in probability of the wrong class.
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.Splits().kind
-        'disagreement'
+        min_margin: Least margin in probability of the wrong class.
     """
 
-    lead: float = LEAD
-    kind: Kind = "disagreement"
+    min_margin: float = MIN_MARGIN
+    kind: ClassVar[Kind] = "disagreement"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
-        right = [margin(peer.softmax(1), probe.origin.y) <= -self.lead for peer in probe.peers]
+        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
+        right = [
+            margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers
+        ]
         return wrong & torch.stack(right).all(0) if right else torch.zeros_like(wrong)
 
 
@@ -227,17 +179,11 @@ class Surprising:
     Args:
         objective: An objective about surprise.
         least: Score from which a candidate counts.
-        kind: What kind of failure it is, one of `KINDS`.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.Surprising(hc.objectives.Margin(), least=2.0).kind
-        'surprise'
     """
 
     objective: Objective
     least: float
-    kind: Kind = "surprise"
+    kind: ClassVar[Kind] = "surprise"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         return self.objective(probe) >= self.least
@@ -256,11 +202,6 @@ class Witnessed:
     Args:
         oracle: Says which candidates fail.
         margin: Logits by which every witness must keep the label.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.oracles.Witnessed(hc.oracles.LeavesLabel()).margin
-        2.0
     """
 
     oracle: Oracle
@@ -281,17 +222,6 @@ def witness_margin(probe: Probe) -> Float[Tensor, " m"]:
 
     Args:
         probe: What one query revealed.
-
-    Example:
-        >>> import torch
-        >>> from hardcase.oracles import witness_margin
-        >>> from hardcase.types import Probe, Seeds
-        >>> zero = torch.zeros(1, 1)
-        >>> seeds = Seeds(zero, zero[None, None], torch.tensor([0]), torch.tensor([0]))
-        >>> witness = torch.tensor([[3.0, 1.0]])
-        >>> probe = Probe(zero, zero[None, None], witness, seeds, witnesses=(witness,))
-        >>> witness_margin(probe).item()
-        2.0
     """
     kept = [(-margin(logits, probe.origin.y)).nan_to_num(-torch.inf) for logits in probe.witnesses]
     if not kept:
@@ -316,10 +246,6 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
         own: The method's.
         peers: Whether there is a network to disagree with.
         regressions: Whether a version before is given, whose regressions are searched for.
-
-    Example:
-        >>> wanted_oracle("any", LeavesLabel(), peers=False, regressions=False).kind
-        'surprise'
     """
     if wanted == "regression" and not regressions:
         raise Problem("a regression needs the version before.", fix="--baseline MODEL")

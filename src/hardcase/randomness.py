@@ -18,6 +18,8 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.tensors import ordinal
 
+__all__ = ["Rng", "balanced_order", "keys_of", "stream"]
+
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """The generator of one named purpose, e.g.

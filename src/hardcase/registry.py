@@ -12,21 +12,24 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member, guarded
 
 __all__ = [
     "ROOMS",
+    "Option",
     "Part",
     "Preset",
+    "check_offer",
     "citation_key",
     "criterion",
     "data",
@@ -36,6 +39,7 @@ __all__ = [
     "method",
     "model",
     "objective",
+    "options_of",
     "oracle",
     "part",
     "parts",
@@ -59,11 +63,13 @@ ROOMS = {
 }
 """The kinds of part that have names, and the room in which each kind lives."""
 SUPPLIED = (
-    *("space", "partners", "subject", "peers", "witnesses", "standins"),
+    *("space", "partners", "subject", "peers", "witnesses", "surrogates"),
     *("profile", "target", "shape"),
 )
 """What a campaign gives a method that has a positional parameter of this name."""
 _NOUNS = {"data": "data set"}
+_HIDDEN = ("name", "keeps_code")
+"""Fields of a class that say what it is and are no options."""
 CATALOGUE = Path(__file__).with_name("catalogue.json")
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -152,6 +158,66 @@ class Part:
         if self.kind == "method":  # a method carries the name under which it was asked for
             return replace(made, name=self.name)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a part, as its signature and its docstring state it.
+
+    Args:
+        default: Its value where none is given.
+        help: What it means, from the ``Args`` section.
+        choices: The values it can take, where its annotation is a `Literal`.
+    """
+
+    default: Any
+    help: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def options_of(part: Part) -> dict[str, Option]:
+    """The options of a part by name.
+
+    Args:
+        part: A row of the registry.
+
+    Example:
+        >>> from hardcase.registry import options_of, resolve
+        >>> options_of(resolve("criterion", "kmnc"))["cuts"].choices
+        ('right-open', 'left-open', 'closed')
+    """
+    helps = argument_helps(part.make)
+    hints: Mapping[str, Any] = {}
+    made = part.make
+    if isinstance(made, type):
+        made = made.__init__  # type: ignore[misc]  # its own
+    with suppress(NameError, TypeError, AttributeError):  # some are read by type checkers only
+        hints = get_type_hints(made)
+    literal = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    return {
+        name: Option(parameter.default, helps.get(name, ""), tuple(map(str, literal.get(name, ()))))
+        for name, parameter in part.options.items()
+        if name not in _HIDDEN
+    }
+
+
+def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
+    """What the ``Args`` section of a docstring says of each parameter."""
+    lines = (inspect.getdoc(made) or "").splitlines()
+    if "Args:" not in lines:
+        return {}
+    helps: dict[str, str] = {}
+    name = ""
+    for line in lines[lines.index("Args:") + 1 :]:
+        if line and not line.startswith(" "):
+            break
+        first = re.match(r" {4}(\w+): (.*)", line)
+        if first:
+            name = first[1]
+            helps[name] = first[2]
+        elif name and line.strip():
+            helps[name] += f" {line.strip()}"
+    return helps
 
 
 _parts: dict[str, dict[str, Part]] = {kind: {} for kind in ROOMS}
@@ -300,6 +366,26 @@ def rows(kind: str) -> list[dict[str, Any]]:
     return catalogue[kind]
 
 
+def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
+    """Refuse a method that needs more than the subject offers, naming those that would work.
+
+    Args:
+        part: The method.
+        subject: The subject's name.
+        offers: What can be asked of it.
+        levels: All that can be asked of a model, the least first.
+    """
+    needs = {row["name"]: row["needs"] for row in rows("methods")}
+    level = levels.index(offers)
+    if part.name not in needs or levels.index(needs[part.name]) <= level:
+        return
+    able = [name for name, need in needs.items() if levels.index(need) <= level]
+    raise Problem(
+        f'method "{part.name}" needs {needs[part.name]}; subject "{subject}" offers {offers} only.',
+        f"methods that work here: {', '.join(able)}",
+    )
+
+
 def citation_key(text: str) -> str:
     """The key of a BibTeX entry; a bare key names an entry that another part states."""
     found = re.match(r"@\w+{([^,\s]+),", text)
@@ -344,14 +430,9 @@ def _load(kind: str) -> None:
         import_module(f"{room.__name__}.{module.name}")
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
-            _add(_outside(kind, point.name, _loaded_point(kind, point)))
-
-
-def _loaded_point(kind: str, point: EntryPoint) -> Callable[..., Any]:
-    """What an installed package offers; a package that cannot be imported is named."""
-    with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
-        made: Callable[..., Any] = point.load()
-    return made
+            with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
+                made: Callable[..., Any] = point.load()
+            _add(_outside(kind, point.name, made))
 
 
 def _supplied(kind: str, path: Path, member: str) -> Part:

@@ -14,6 +14,12 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.types import KINDS
 
+__all__ = [
+    *("METRICS", "STEPS", "Numbers", "Rate", "Test", "a12", "cliffs_delta", "correlation", "count"),
+    *("holm", "interval", "kinds_in_words", "magnitude", "mann_whitney", "mcnemar"),
+    *("settings_in_words", "undecided", "verdict_status", "welch", "wilcoxon"),
+]
+
 STEPS = (
     "seeds",
     "usable",
@@ -30,7 +36,7 @@ STEPS = (
 Verdict = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One line of ``hardcase list metrics``: a number that runs report."""
 
@@ -42,87 +48,61 @@ class Metric:
 
 
 _WILSON = "Wilson's interval, JASA 1927"
+_GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 METRICS = (
+    Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
+    Metric("attempted", "usable seeds that were searched from", "a run"),
     Metric(
-        name="usable",
-        summary="seeds that the subject classifies correctly, of all seeds",
-        needs="labels",
-    ),
-    Metric(name="attempted", summary="usable seeds that were searched from", needs="a run"),
-    Metric(
-        name="failing",
-        summary="seeds with a finding that leaves their label, of those attempted",
-        needs="a run",
-        paper=_WILSON,
+        "failing",
+        "seeds with a finding that leaves their label, of those attempted",
+        "a run",
+        _WILSON,
     ),
     Metric(
-        name="witnessed",
-        summary="seeds with a failing finding on which every witness keeps the label",
-        needs="witnesses",
-        paper=_WILSON,
+        "witnessed",
+        "seeds with a failing finding on which every witness keeps the label",
+        "witnesses",
+        _WILSON,
+    ),
+    Metric("valid", "seeds with a failing finding that looks like the data", "a judge", _WILSON),
+    Metric(
+        "label_kept",
+        "seeds with a failing finding that still is what the seed was",
+        "a judge",
+        _WILSON,
     ),
     Metric(
-        name="valid",
-        summary="seeds with a failing finding that looks like the data",
-        needs="a judge",
-        paper=_WILSON,
+        "confirmed",
+        "seeds with one finding that is failing, valid and label kept",
+        "a judge",
+        _WILSON,
     ),
     Metric(
-        name="label_kept",
-        summary="seeds with a failing finding that still is what the seed was",
-        needs="a judge",
-        paper=_WILSON,
+        "distinct",
+        "groups of confirmed findings that look like one fault",
+        "a judge",
+        _GROUPING,
+        ("same findings, same groups", "every confirmed finding is in one group"),
     ),
     Metric(
-        name="confirmed",
-        summary="seeds with one finding that is failing, valid and label kept",
-        needs="a judge",
-        paper=_WILSON,
+        "silent",
+        "confirmed findings on which the model is as confident as on correctly classified seeds",
+        "a judge and the model's confidences",
+        _SILENCE,
+        ("one alarm threshold for all findings",),
     ),
+    Metric("distance", "how far a finding is from its seed in the method's own space", "a run"),
+    Metric("l2", "Euclidean distance of a finding from its seed in pixels", "a run"),
+    Metric("linf", "largest change of a pixel of a finding", "a run"),
+    Metric("queries", "images given to the subject, per seed and per finding", "a run"),
+    Metric("gradients", "images whose gradient was asked for, per seed", "a run"),
+    Metric("witness_queries", "images given to witnesses, never charged to a budget", "witnesses"),
     Metric(
-        name="distinct",
-        summary="groups of confirmed findings that look like one fault",
-        needs="a judge",
-        paper="Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007",
-        laws=("same findings, same groups", "every confirmed finding is in one group"),
-    ),
-    Metric(
-        name="silent",
-        summary=(
-            "confirmed findings on which the model is as confident as on correctly classified seeds"
-        ),
-        needs="a judge and the model's confidences",
-        paper=_SILENCE,
-        laws=("one alarm threshold for all findings",),
-    ),
-    Metric(
-        name="distance",
-        summary="how far a finding is from its seed in the method's own space",
-        needs="a run",
-    ),
-    Metric(
-        name="l2", summary="Euclidean distance of a finding from its seed in pixels", needs="a run"
-    ),
-    Metric(name="linf", summary="largest change of a pixel of a finding", needs="a run"),
-    Metric(
-        name="queries",
-        summary="images given to the subject, per seed and per finding",
-        needs="a run",
-    ),
-    Metric(
-        name="gradients", summary="images whose gradient was asked for, per seed", needs="a run"
-    ),
-    Metric(
-        name="witness_queries",
-        summary="images given to witnesses, never charged to a budget",
-        needs="witnesses",
-    ),
-    Metric(
-        name="surrogate_queries",
-        summary="images given to networks that stand for a black box, each with a gradient",
-        needs="surrogates",
+        "surrogate_queries",
+        "images given to networks that stand for a black box, each with a gradient",
+        "surrogates",
     ),
 )
 """What runs count and measure."""
@@ -209,7 +189,7 @@ def settings_in_words(options: Mapping[str, Any]) -> str:
     """The options of a method as people write them; grey levels as parts of 255.
 
     Example:
-        >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "stride": None})
+        >>> settings_in_words({"epsilon": 8 / 255, "norm": "linf", "step_size": None})
         'epsilon 8/255, norm linf'
     """
     said = {name: value for name, value in options.items() if value not in (None, "")}
@@ -257,7 +237,7 @@ def count(
     A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
     finding.
     Without `witnesses` nobody is counted as witnessed: the step is None. Where seeds were
-    `generated`, the funnel begins with what was painted and what independent networks recognised.
+    `generated`, the funnel begins with the samples and those that independent networks verified.
     """
     first = generated or {}
     usable = [
@@ -270,34 +250,33 @@ def count(
     ]
     failing = [row for row in findings if row["kind"] == "label"]
     judged = _judged(failing, verdicts)
-    looked = sum(row["looked"] for row in seeds)
+    kept = len({row["seed"] for row in failing if row["witnessed"]}) if witnesses else None
+    distinct = None
+    if verdicts is not None:
+        groups = {verdicts[row["id"]].get("group") for row in judged["confirmed"] or []}
+        distinct = len(groups - {None})
     return {
         "funnel": {
-            **{name: first[name] for name in ("painted", "recognised") if name in first},
+            **{name: first[name] for name in ("generated", "verified") if name in first},
             "seeds": len(seeds),
             "usable": len(usable),
             "attempted": len(attempted),
             "failing": len({row["seed"] for row in failing}),
-            "witnessed": _witnessed(failing) if witnesses else None,
+            "witnessed": kept,
             **{
                 name: None if rows is None else len({row["seed"] for row in rows})
                 for name, rows in judged.items()
             },
-            "distinct": None if verdicts is None else _groups(judged["confirmed"] or [], verdicts),
+            "distinct": distinct,
         },
         "skipped": _skipped(seeds),
         "findings": {
-            "looked": looked,
+            "looked": sum(row["looked"] for row in seeds),
             "failing": sum(row["failing"] for row in seeds),
             "kept": len(findings),
             **{name: None if rows is None else len(rows) for name, rows in judged.items()},
         },
     }
-
-
-def _witnessed(failing: Sequence[Mapping[str, Any]]) -> int:
-    """Seeds with a failing finding on which all witnesses keep the label."""
-    return len({row["seed"] for row in failing if row["witnessed"]})
 
 
 def _judged(
@@ -313,12 +292,12 @@ def _judged(
     }
 
 
-def standing(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]:
+def verdict_status(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]:
     """What a verdict comes to; open where nobody judged, or where the judge could not tell.
 
-    >>> standing({"valid": True, "label_kept": None})
+    >>> verdict_status({"valid": True, "label_kept": None})
     'open'
-    >>> standing({"valid": False, "label_kept": None})
+    >>> verdict_status({"valid": False, "label_kept": None})
     'refused'
     """
     if verdict is None:
@@ -329,6 +308,11 @@ def standing(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]
     return "confirmed" if all(said) else "open"
 
 
+def confirmed_by(verdicts: Mapping[str, Verdict], finding: str) -> bool:
+    """Whether a judge says of this finding that it is valid and has kept its label."""
+    return verdict_status(verdicts.get(finding)) == "confirmed"
+
+
 def undecided(
     findings: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
 ) -> int | None:
@@ -336,13 +320,9 @@ def undecided(
     if verdicts is None:
         return None
     failing = [row for row in findings if row["kind"] == "label"]
-    rows = [(row["seed"], standing(verdicts.get(row["id"]))) for row in failing]
+    rows = [(row["seed"], verdict_status(verdicts.get(row["id"]))) for row in failing]
     known = {seed for seed, said in rows if said == "confirmed"}
     return len({seed for seed, said in rows if said == "open"} - known)
-
-
-def _groups(confirmed: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict]) -> int:
-    return len({verdicts[row["id"]].get("group") for row in confirmed} - {None})
 
 
 def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:

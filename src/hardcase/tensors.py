@@ -21,6 +21,14 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 
+__all__ = [
+    *("LARGEST", "TILE", "Copies", "any_rows", "chunks", "constant", "decode", "decode_all"),
+    *("digest", "digest_tensors", "digest_values", "encode", "encode_all", "fingerprints", "flat"),
+    *("from_bytes", "length", "margin", "ordinal", "pad_rows", "per_row", "remade", "sent"),
+    *("steady", "tile_in_use", "tile_rows", "tiled", "tiles", "to_bytes", "to_grid", "total"),
+    *("usable_device", "use_tile"),
+]
+
 # PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
 
 _GREY = 0

@@ -17,12 +17,19 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, balanced_order
 
+__all__ = [
+    *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Evaluator", "Feedback"),
+    *("Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model", "Objective"),
+    *("Offer", "Oracle", "Probe", "Search", "Seeds", "Space", "State", "Tap", "Targets"),
+    *("Verdicts", "is_photographic"),
+]
+
 State = dict[str, Tensor]
 """What a search remembers between steps: plain tensors, so that it can be saved and loaded at any
 step.
 """
 
-Aim = Mapping[str, Tensor]
+Targets = Mapping[str, Tensor]
 """What guides ask a candidate to do (which units to push, which way): row-aligned tensors by name.
 """
 
@@ -220,7 +227,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Everything that one look revealed about its candidates.
+    """Everything that one evaluation revealed about its candidates.
 
     Args:
         z: Codes of the candidates.
@@ -229,8 +236,8 @@ class Probe:
         origin: The seed of each row.
         peers: What each peer answers.
         activations: Outputs of the tapped layers by name.
-        aim: What guides asked of each row.
-        guides: Guides of the shard by name, as they were before the look.
+        targets: What guides asked of each row.
+        guides: Guides of the shard by name, as they were before the evaluation.
         witnesses: What each witness answers.
     """
 
@@ -240,14 +247,14 @@ class Probe:
     origin: Seeds
     peers: tuple[Float[Tensor, "m k"], ...] = ()
     activations: Mapping[str, Tensor] = field(default_factory=dict)
-    aim: Aim = field(default_factory=dict)
+    targets: Targets = field(default_factory=dict)
     guides: Mapping[str, Guide] = field(default_factory=dict)
     witnesses: tuple[Float[Tensor, "m k"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """All that a search may know. Rows that were not looked at (finished seeds, spent budgets)
+    """All that a search may know. Rows that were not evaluated (finished seeds, spent budgets)
     score -inf.
 
     Args:
@@ -255,9 +262,9 @@ class Feedback:
         score: The objective's value; higher is better.
         failed: Whether the oracle calls a row a failure.
         predicted: The label that the subject answers.
-        gain: What a row adds to the guides as they were before this look.
-        looked: Whether the networks were asked about a row.
-        lead: Logit margin by which the subject leaves the seed's label.
+        gain: What a row adds to the guides as they were before this evaluation.
+        evaluated: Whether the networks were asked about a row.
+        margin: Logit margin by which the subject leaves the seed's label.
     """
 
     z: Float[Tensor, "m *code"]
@@ -265,8 +272,8 @@ class Feedback:
     failed: Bool[Tensor, " m"]
     predicted: Int[Tensor, " m"]
     gain: Float[Tensor, " m"]
-    looked: Bool[Tensor, " m"]
-    lead: Float[Tensor, " l"] = field(default_factory=lambda: torch.zeros(0))
+    evaluated: Bool[Tensor, " m"]
+    margin: Float[Tensor, " l"] = field(default_factory=lambda: torch.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,12 +328,10 @@ class Findings:
         return len(self.seed)
 
     def __repr__(self) -> str:
-        kinds = [f"{times} {kind}" for i, kind in enumerate(KINDS) if (times := self._count(i))]
+        times = self.kind.bincount(minlength=len(KINDS)).tolist()
+        kinds = [f"{count} {kind}" for count, kind in zip(times, KINDS) if count]
         seeds = len(set(self.seed.tolist()))
         return f"Findings({len(self):,} of {seeds:,} seeds: {', '.join(kinds) or 'none'})"
-
-    def _count(self, kind: int) -> int:
-        return int((self.kind == kind).sum())
 
     def take(self, rows: Int[Tensor, " r"]) -> Findings:
         return Findings(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
@@ -408,11 +413,6 @@ class Budget:
         total_gradients: Gradients of the whole campaign, divided over the seeds.
         findings: Stop at the end of the round that reaches so many findings.
         time: Stop after so many seconds, or after ``30m``, ``2h``.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.Budget(queries=100).queries
-        100
     """
 
     queries: int | None = None
@@ -484,24 +484,26 @@ class Space(Protocol):
 
 
 @runtime_checkable
-class Look(Protocol):
-    """The only door between a search and the networks: it meters, stops finished seeds,
+class Evaluator(Protocol):
+    """The one way from a search to the networks: it meters, stops finished seeds,
     records and feeds guides.
     """
 
     @property
     def live(self) -> Bool[Tensor, " n"]: ...
 
-    def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback: ...
+    def __call__(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> Feedback: ...
 
     def gradient(
-        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> tuple[Feedback, Tensor]: ...
 
-    def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
         """What guides ask of these rows.
 
-        `following`: the aim they follow now, where a walk goes on rather than starts.
+        `following`: the targets they follow now, where a walk goes on rather than starts.
         """
         ...
 
@@ -520,12 +522,12 @@ class Search(Protocol):
 
     def init(self, seeds: Seeds, rng: Rng) -> State: ...
 
-    def step(self, state: State, look: Look, rng: Rng) -> State: ...
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State: ...
 
 
 @runtime_checkable
 class Guide(Protocol):
-    """A memory that steers: it chooses aims, says what a candidate adds,
+    """A memory that steers: it chooses targets, says what a candidate adds,
     and learns. Deltas of shards merge in order.
     """
 
@@ -535,7 +537,7 @@ class Guide(Protocol):
     @property
     def taps(self) -> Mapping[str, Tap]: ...
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim: ...
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets: ...
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]: ...
 
@@ -551,10 +553,10 @@ class Guide(Protocol):
 @runtime_checkable
 class Following(Protocol):
     """A guide that cares whether a walk starts or goes on: it is asked here what a walk that goes
-    on should aim at now.
+    on should target now.
     """
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim: ...
+    def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets: ...
 
 
 @runtime_checkable
@@ -581,8 +583,8 @@ class Method:
         needs: What the subject must offer: ``label``, ``scores``, ``activations`` or ``gradients``.
         keep: Which findings per seed are kept.
         budget: The method's own limits.
-        aim: Logits by which witnesses should keep the label where the budget allows, if that is
-            more than the campaign's margin.
+        target_margin: Logits by which witnesses should keep the label where the budget allows, if
+            that is more than the campaign's margin.
         closed: The search gets no gradient of the subject, even where that gives one: only those of
             witnesses.
         surrogates: Networks whose gradients stand for those of a closed subject.
@@ -593,7 +595,7 @@ class Method:
         >>> import hardcase as hc
         >>> mine = hc.Method(
         ...     space=hc.spaces.Pixels(hc.spaces.Linf(0.2)),
-        ...     search=hc.searches.GradientAscent(stride=0.02),
+        ...     search=hc.searches.GradientAscent(step_size=0.02),
         ...     objective=hc.objectives.Margin(),
         ...     oracle=hc.oracles.LeavesLabel(),
         ...     budget=hc.Budget(gradients=10),
@@ -613,7 +615,7 @@ class Method:
     needs: Offer = "scores"
     keep: str = "best"
     budget: Budget = Budget()
-    aim: float = 0.0
+    target_margin: float = 0.0
     closed: bool = False
     surrogates: tuple[Model, ...] = ()
     taps: Mapping[str, Tap] = field(default_factory=dict)

@@ -19,8 +19,19 @@ from typing import Any, NoReturn
 from hardcase.errors import Problem
 
 __all__ = [
-    *("Endless", "Leave", "Raised", "Unanswered", "ask_leave", "count_interrupt", "file_member"),
-    *("guard_code", "guarded", "interrupts", "likely_factory", "reraise", "within"),
+    "Endless",
+    "Leave",
+    "Raised",
+    "Unanswered",
+    "count_interrupt",
+    "file_member",
+    "guard_code",
+    "guarded",
+    "interrupts",
+    "likely_factory",
+    "require_consent",
+    "reraise",
+    "within",
 ]
 
 _interrupts = 0
@@ -35,7 +46,7 @@ def guard_code(leave: Leave | None) -> None:
     _leave = leave
 
 
-def ask_leave(thing: str | Path) -> None:
+def require_consent(thing: str | Path) -> None:
     """Called before a file that can hold code is opened, and before an address is talked to.
 
     Raises:
@@ -195,13 +206,15 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
 def _module(path: Path) -> ModuleType:
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
-    ask_leave(path)
+    require_consent(path)
     name = f"hardcase_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise Problem(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
+    home = str(path.absolute().parent)  # where modules beside the file are, as for `python file.py`
+    sys.path.insert(0, home)
     try:
         with guarded(f"importing {path}"):
             spec.loader.exec_module(module)
@@ -209,4 +222,8 @@ def _module(path: Path) -> ModuleType:
         del sys.modules[name]
         cause = raised.__cause__
         raise Problem(f"{path} cannot be imported: {type(cause).__name__}: {cause}") from cause
+    finally:
+        sys.path.remove(home)
+        if home not in sys.path:
+            sys.path.append(home)  # for what its functions import later
     return module

@@ -6,10 +6,13 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.conditions import against, in_words
+from hardcase.analysis.conditions import against, in_words, shown_draws
 from hardcase.cli.main import main
 from hardcase.errors import Problem
+from hardcase.runs.results import Run
+from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, checks, compare_baseline, gate
+from hardcase.tensors import decode_all
 from hardcase.testing.toys import toy_images, toy_subject
 
 DECLARED = {"rotation": "±40 deg", "exposure": "±1 stops"}
@@ -36,7 +39,9 @@ def test_a_run_keeps_the_risk_of_all_its_seeds(stored):
     low, high = record["risk"]["images_like_these"]
     assert low < record["risk"]["value"] < high
     assert stored.verification.state == "verified"
-    assert "risk: " in in_words(stored.record)[0]
+    told = in_words(stored.record)
+    assert f"{100 * record['risk']['value']:.1f} % of random declared conditions" in told["risk"]
+    assert "no judge was asked" in told["labels"]
 
 
 def test_the_gate_holds_the_interval_against_the_limit(stored):
@@ -60,7 +65,7 @@ def test_two_runs_are_compared_seed_by_seed(stored, tmp_path):
 
 
 def test_runs_without_risk_or_under_other_conditions_are_refused(stored, tmp_path):
-    none = run(tmp_path / "none", conditions=None)
+    none = run(tmp_path / "none", conditions="none")
     assert none.record.get("risk") is None
     with pytest.raises(Problem, match="no risk"):
         against(stored, none, margin=0.01)
@@ -71,3 +76,144 @@ def test_runs_without_risk_or_under_other_conditions_are_refused(stored, tmp_pat
     other = run(tmp_path / "other", conditions={"rotation": "±5 deg"})
     with pytest.raises(Problem, match="other conditions"):
         against(stored, other, margin=0.01)
+
+
+def noisy(size, seed):
+    """The toy's network with noise on its weights, as another training would have."""
+    net = toy_subject(20.0).net
+    weight = net.mean.weight.data
+    weight += size * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
+    return hc.Subject(net, classes=toy_subject().class_names, name=f"noise {size} {seed}")
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """Two trainings of one recipe, and a ruined one: run folders of 300 common seeds."""
+    home = tmp_path_factory.mktemp("versions")
+    made = {"first": noisy(0.004, 1), "second": noisy(0.004, 2), "ruined": noisy(0.1, 3)}
+    return {
+        name: hc.run(
+            subject,
+            toy_images(300),
+            out=home / name,
+            method="none",
+            judge=False,
+            conditions=DECLARED,
+            references="none",
+            allow_low_accuracy=True,
+        )
+        for name, subject in made.items()
+    }
+
+
+def test_the_gate_passes_the_better_fails_the_worse_and_cannot_tell_equals(versions, capsys):
+    def gated(new, old):
+        code = main(f"gate {versions[new].folder} --baseline {versions[old].folder}".split())
+        return code, capsys.readouterr().out
+
+    code, said = gated("first", "ruined")
+    assert (code, said.count("pass  risk minus that of the baseline: -")) == (0, 1)
+    code, said = gated("ruined", "first")
+    assert (code, said.count("FAIL  risk minus that of the baseline: +")) == (1, 1)
+    code, said = gated("second", "first")
+    assert code == 4
+    assert "what would decide it: more seeds: --seeds " in said
+
+
+def test_a_run_without_search_has_a_risk_and_no_findings(versions):
+    run = versions["first"]
+    assert len(run) == 0
+    assert run.record["risk"]["seeds"] == 300
+    assert run.record["totals"]["queries"] == 0
+
+
+def test_failing_draws_are_kept_with_an_example_of_what_costs_most(versions):
+    run = versions["ruined"]
+    kept = shown_draws(run)
+    assert 0 < len(kept["shown"]) <= 60
+    dearest = run.record["risk"]["costs"][0]["condition"]
+    example = kept["shown"][kept["examples"][dearest]]
+    assert example["label"] != example["predicted"]
+    image = decode_all([example["image"]])
+    seed = run.seed_images([run.seed_rows[example["seed"]]])
+    assert image.shape == seed.shape
+    assert not torch.equal(image, seed)
+    page = run.report()
+    text = page.read_text()
+    first = text[: text.index('id="r1-funnel"')]
+    assert "The conditions that cost most" in first
+    assert first.count('class="flip"') == len(kept["examples"])
+    assert "confirmed" not in first.partition("<nav")[0].partition("<main")[2]
+
+
+def test_the_judge_says_which_labels_are_lost(versions):
+    run = versions["first"]
+    shown = len(shown_draws(run)["shown"])
+
+    def half(findings):
+        kept = [i % 2 == 0 for i in range(len(findings))]
+        return hc.Verdicts(valid=[True] * len(kept), label_kept=kept)
+
+    said = hc.judge(run, by=half).record["risk"]["lost_labels"]
+    assert (said["lost"], said["decided"], said["shown"]) == (shown // 2, shown, shown)
+    assert said["low"] < 0.5 < said["high"]
+    assert (
+        f"{shown // 2} of {shown} random failing images"
+        in in_words(Run(run.folder).record)["labels"]
+    )
+
+
+def test_without_limits_the_reference_decides(tmp_path):
+    def decided(subject, **given):
+        run = hc.run(
+            subject, toy_images(300), out=tmp_path / subject.name, method="none", judge=False,
+            conditions=DECLARED, allow_low_accuracy=True, **given,
+        )  # fmt: skip
+        return gate(run, GateLimits(risk_margin=0.05))[-1]
+
+    plain = toy_subject(20.0)
+    assert decided(noisy(0.1, 3), references=[plain]).outcome == "fail"
+    assert decided(plain, references=[noisy(0.1, 3)]).outcome == "pass"
+    none = decided(noisy(0.004, 1), references="none")
+    assert none.outcome == "cannot tell"
+    assert "no reference" in none.text
+
+
+def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path, capsys):
+    run = hc.run(toy_subject(), toy_images(8), out=tmp_path / "usual", method="none", judge=False)
+    assert run.record["conditions"]["name"] == "scanner"
+    none = hc.run(
+        toy_subject(), toy_images(8), out=tmp_path / "no", method="none", conditions="none"
+    )
+    assert none.record.get("risk") is None
+
+
+def test_a_declaration_asks_for_the_worst_case_and_for_rare_failures(tmp_path):
+    declared = {"exposure": "±1 stops", "noise": "0..20 levels", "worst": True, "rare": True}
+    run = hc.run(
+        toy_subject(),
+        toy_images(6),
+        out=tmp_path / "run",
+        method="none",
+        judge=False,
+        conditions=declared,
+    )
+    assert run.record["worst_case"]["seeds"] == 6
+    assert run.record["rare"]["floor"] == 1e-6
+    assert run.verification.state == "verified"
+    assert "no probability in the field" in in_words(run.record)["rare"]
+    assert gate(run, GateLimits(least_scale=1.0))[-1].outcome in ("pass", "fail")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [3, [3], [{"seed": "nobody"}], [{"seed": "toy-0", "label": 99, "predicted": 0, "words": ""}]],
+)
+def test_kept_draws_that_are_none_are_left_out(stored, shown):
+    kept = read_beside(stored.store, CONDITIONS)
+    try:
+        keep_beside(stored.store, CONDITIONS, {**kept, "shown": shown, "examples": {"rotation": 7}})
+        assert shown_draws(stored) == {"shown": [], "examples": {}}
+        assert stored.report().is_file()
+    finally:
+        keep_beside(stored.store, CONDITIONS, kept)

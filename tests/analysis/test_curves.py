@@ -10,7 +10,6 @@ from hardcase.analysis.curves import (
     ALEXNET,
     Corrupting,
     Curve,
-    Moving,
     corruption_error,
     crossings,
     curve,
@@ -18,9 +17,7 @@ from hardcase.analysis.curves import (
 )
 from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
-from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.statistics import interval
-from hardcase.types import Seeds
 
 EDGES = torch.linspace(0.05, 6.0, 40)
 
@@ -112,26 +109,6 @@ def test_a_corruption_is_a_change_whose_noise_stays_with_its_seed():
     assert torch.equal(whole, corrupt(x, "gaussian_noise", level, keys))
     rows = torch.tensor([4, 1])
     assert torch.equal(change(x[rows], level[rows], rows), whole[rows])
-
-
-def test_a_direction_of_a_space_is_a_change():
-    """Pixels that all get lighter, but no further than the space allows."""
-    x, y = torch.full((6, 1, 8, 8), 0.25), torch.zeros(6, dtype=torch.int64)
-    space = Pixels(Linf(0.5))
-    seeds = Seeds(x.clone(), x, y, torch.arange(6))
-    change = Moving(space, seeds, torch.ones(1, 8, 8))
-    level = torch.tensor([0.0, 0.1, 0.3])
-    moved = change(x[:3], level, torch.tensor([3, 1, 5]))
-    assert torch.allclose(moved.mean((1, 2, 3)), 0.25 + level)
-    far = change(x[:1], torch.tensor([9.0]), torch.tensor([0]))
-    assert torch.allclose(far, torch.full_like(far, 0.75), atol=1 / 255)
-
-    def subject(x):
-        gap = 40 * (x.mean((1, 2, 3)) - 0.5)
-        return torch.stack([torch.zeros_like(gap), gap], 1)
-
-    found = crossings(change, subject, x, y, most=1.0)
-    assert found.severity() == pytest.approx([0.25] * 6, abs=0.01)
 
 
 def test_conventions_of_corruption_error():

@@ -9,6 +9,7 @@ from torch import nn
 
 from hardcase.analysis.insight import keys_of, severity_curves, slices_of_run
 from hardcase.analysis.slices import Rules
+from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from tiny import bars
@@ -99,3 +100,17 @@ def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
     )
     with pytest.raises(Problem, match="witnesses"):
         slices_of_run(run, outcome="witnessed")
+
+
+def test_conditions_are_drawn_over_their_scale_alone_and_together():
+    declared = Conditions({"exposure": "±3 stops", "rotation": "±90 deg"})
+    images = bars(24)
+    worst = measure_worst(subject(), images, condition_box(declared, images.shape), queries=0)
+    found = severity_curves(subject(), images, (), worst=worst)
+    rows = {row["condition"]: row for row in found["conditions"]}
+    assert list(rows) == ["all conditions together", "rotation", "exposure"]
+    together, turned = rows["all conditions together"]["curve"], rows["rotation"]["curve"]
+    assert [point["share"] for point in turned] == sorted(point["share"] for point in turned)
+    assert together[-1]["share"] >= turned[-1]["share"] > 0, "a bar on its side is another"
+    with pytest.raises(Problem, match="no condition"):
+        severity_curves(subject(), images, ())

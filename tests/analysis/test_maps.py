@@ -30,7 +30,7 @@ def method():
     return hc.Method(
         name="noise",
         space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
-        search=hc.searches.GradientAscent(stride=0.05),
+        search=hc.searches.GradientAscent(step_size=0.05),
         objective=hc.objectives.Margin(),
         oracle=hc.oracles.LeavesLabel(),
         needs="gradients",

@@ -26,8 +26,8 @@ class Spoiling:
         seeds.y.zero_()
         return self.search.init(seeds, rng)
 
-    def step(self, state, look, rng):
-        return self.search.step(state, look, rng)
+    def step(self, state, evaluate, rng):
+        return self.search.step(state, evaluate, rng)
 
 
 def test_a_search_that_edits_its_seeds_moves_no_ball():

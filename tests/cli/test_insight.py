@@ -63,7 +63,16 @@ NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 def test_a_curve_is_told_and_written(home):
     said = call(
-        curve, *NAMED, "--corruptions", "gaussian_noise,fog", "--count", "6", "--out", "curve.json"
+        curve,
+        *NAMED,
+        "--corruptions",
+        "gaussian_noise,fog",
+        "--conditions",
+        "none",
+        "--count",
+        "6",
+        "--out",
+        "curve.json",
     )
     assert said.exit_code == 0, said.output
     assert "gaussian_noise" in said.stdout
@@ -76,3 +85,20 @@ def test_a_curve_needs_something_to_draw(home):
     said = call(curve, "--corruptions", "fog")
     assert isinstance(said.exception, Problem)
     assert "--model" in str(said.exception)
+
+
+def test_curves_of_conditions_stay_with_the_run(home):
+    import hardcase as hc
+    from hardcase.cli.main import main
+
+    words = "run --model models.py:net --data npz:halves.npz?split=all --method none --seeds 12 -q"
+    Path("own.toml").write_text('exposure = "±3 stops"\nnoise = "0..90 levels"\n')
+    assert main([*words.split(), "--conditions", "own.toml", "--out", "declared"]) == 0
+    assert main(["curve", "declared", "--corruptions", "none", "-q"]) == 0
+    run = hc.Run("declared")
+    assert run.verification.state == "verified"
+    assert 0 < run.record["worst_case"]["value"] <= 1
+    assert run.record["least_scale"]["seeds"] == 12
+    page = run.report().read_text()
+    assert "The worst of the declared conditions" in page
+    assert "How failing grows with severity" in page

@@ -108,7 +108,7 @@ def test_a_used_folder_is_refused_and_an_empty_one_taken():
 
 COMPUTING = (
     *("demo", "doctor", "run", "resume", "judge", "coverage", "replay", "shrink"),
-    *("retrain", "layers", "train"),
+    *("repair", "layers", "train"),
 )
 """Verbs that ask or train networks. `compare` and `report` read what is stored."""
 

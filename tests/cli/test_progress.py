@@ -46,7 +46,7 @@ def told(monkeypatch):
         screen.begin(RECORD, 18)
         screen.shard(total())
         screen.shard(total(8, 3, 100, ((0, 1), (0, 1), (1, 0))))
-        screen.pulse(counts(2))
+        screen.on_step(counts(2))
         return screen
 
     return tell
@@ -101,8 +101,8 @@ def test_a_generator_that_loses_the_label_is_doubted():
 def test_pulses_are_looked_at_four_times_a_second_at_most():
     screen = Front()
     screen.begin(RECORD, 18)
-    screen.pulse(counts(1))
-    screen.pulse(counts(3))
+    screen.on_step(counts(1))
+    screen.on_step(counts(3))
     assert screen.current[2] == 1
 
 
@@ -246,7 +246,7 @@ def test_before_a_shard_is_done_the_budget_says_how_long_it_takes_at_most(monkey
     screen.expect(shard=4, workers=1)
     screen.begin({**RECORD, "budget": {"queries": 100}}, 10)
     screen.shard(total())
-    screen.pulse(counts(2, queries=50))
+    screen.on_step(counts(2, queries=50))
     screen.began = monotonic() - 10
     now = screen.standing()
     assert now.left is None

@@ -42,9 +42,9 @@ def bars():
     return _bars(60, 0), _bars(12, 1)
 
 @criterion("loud", laws=("ratio", "monotone"))
-def loud(anatomy, *, threshold: float = 0.2):
+def loud(graph, *, threshold: float = 0.2):
     "Outputs that are loud for some input."
-    return Activated(select(anatomy, "dense", "unit"), threshold)
+    return Activated(select(graph, "dense", "unit"), threshold)
 
 def strict(findings):
     return Verdicts(valid=[True] * len(findings), label_kept=[False] * len(findings))

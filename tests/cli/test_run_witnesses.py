@@ -99,7 +99,7 @@ def test_a_run_with_a_witness_and_one_without(world):
         "networks",
         "lineage",
         "training images",
-        "lessons",
+        "trained on",
     }
     assert len(record["hashes"]["witnesses"]) == 1
     assert main([*world, *out, "without"]) == 0

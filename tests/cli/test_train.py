@@ -89,19 +89,19 @@ def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
 
     monkeypatch.setattr(loop, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
-    write = loop.Keeper.__call__
+    write = loop.Checkpoints.__call__
 
     def killed(keeper, step, now=False):
         write(keeper, step, now=step == 3)
         if step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.Keeper, "__call__", killed)
+    monkeypatch.setattr(loop.Checkpoints, "__call__", killed)
     assert main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make"]) == 130
     capsys.readouterr()
     (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
-    assert sorted(path.name for path in left.iterdir()) == ["samples.png", "state.safetensors"]
-    monkeypatch.setattr(loop.Keeper, "__call__", write)
+    assert sorted(path.name for path in left.iterdir()) == ["samples.png", "state.pt"]
+    monkeypatch.setattr(loop.Checkpoints, "__call__", write)
     card, said = trained(capsys, *words)
     assert "goes on after step 3, where it was stopped" in said
     assert not left.exists()

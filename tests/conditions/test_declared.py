@@ -85,6 +85,16 @@ def test_a_profile_is_where_an_own_declaration_may_start(tmp_path):
     assert found.ranges["bend"] == Conditions.load("scanner").ranges["bend"]
 
 
+def test_further_measurements_are_switches_and_no_part_of_what_is_declared():
+    found = Conditions.load({"profile": "scanner", "worst": True})
+    assert found.worst
+    assert not found.rare
+    assert found.without("bend").worst
+    assert found.to_record() == Conditions.load("scanner").to_record()
+    with pytest.raises(Problem, match="neither true nor false"):
+        Conditions.load({"profile": "scanner", "rare": "yes"})
+
+
 def test_a_record_declares_the_same_again():
     found = hc.Conditions({"rotation": "normal(1, 2) deg", "jpeg": "60..100", "shift": "±4 %"})
     again = Conditions.load(found.to_record())
@@ -105,6 +115,7 @@ def test_a_table_declares_the_span_of_its_columns(tmp_path):
         ("rotation\n1\n", "1 rows"),
         ("rotation\n1\nnan\n", "line 3"),
         ("rotation,blur\n1,2\n1\n", "line 3, blur"),
+        ("rotation\n1\n2,3\n", "line 3 has more columns"),
         ("rotaton\n1\n2\n", "try: rotation"),
         ("rotation\n1\n999\n", "line 3"),
     ],

@@ -54,7 +54,7 @@ def test_method_and_judge():
 
 
 def test_options_are_explained_by_their_arguments():
-    assert list(resolve("method", "own_method.py:brighter").options) == ["most", "stride"]
+    assert list(resolve("method", "own_method.py:brighter").options) == ["most", "step_size"]
 
 
 def test_criterion(capsys):

@@ -12,7 +12,7 @@ LATER = ("judge",)
 """Kinds whose rooms do not export their parts yet."""
 BY_NAME = ("generator", "data", "model")
 """Kinds whose rows are recipes that a loader makes by name: `hc.data.load`, `hc.models.load_model`."""
-AUTHORS = ("Feedback", "Guide", "Method", "Probe", "Rng", "Search", "Seeds", "Space")
+AUTHORS = ("Evaluator", "Feedback", "Guide", "Method", "Probe", "Rng", "Search", "Seeds", "Space")
 
 
 def makers(kind):

@@ -6,7 +6,7 @@ from pathlib import Path
 import hardcase
 
 ROOT = Path(hardcase.__file__).parent
-CYCLES = 5
+CYCLES = 2
 """Groups of modules that import each other, lazily somewhere."""
 
 

@@ -1,21 +1,28 @@
 """Every registered method passes every law."""
 
+from functools import cache, partial
+
 import pytest
 
 from hardcase.catalogue import describe
 from hardcase.registry import SUPPLIED, parts
-from hardcase.testing.methods import CHECKS, method_facts, toy_method
+from hardcase.testing.methods import CHECKS, MethodTrial, method_facts, toy_method
 from hardcase.testing.toys import toy_world
 from hardcase.types import OFFERS
 
 METHODS = parts("method")
 
 
+@cache
+def trial(name):
+    method, world = METHODS[name], toy_world()
+    return MethodTrial(partial(toy_method, method), world.peers(method), world.seeds(method))
+
+
 @pytest.mark.parametrize("law", CHECKS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", METHODS)
 def test_method_obeys(name, law):
-    method, world = METHODS[name], toy_world()
-    law(lambda: toy_method(method), world.peers(method), world.seeds(method))
+    law(trial(name))
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.name)

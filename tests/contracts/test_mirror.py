@@ -10,7 +10,18 @@ import hardcase
 
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
-ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "reference", "studies", "study", "torture"}
+ACROSS = {
+    "contracts",
+    "end_to_end",
+    "fuzz",
+    "golden",
+    "played",
+    "reference",
+    "studies",
+    "study",
+    "torture",
+    "worst_day",
+}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
@@ -21,15 +32,16 @@ ELSEWHERE = {
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
+    "worst_day/test_behaviour.py": "networks that change: runs/behaviour",
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
-    "criteria/conventions criteria/frame criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/batch criteria/conventions criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
     "cli/test_main.py": "errors",
     "conditions/test_box.py": "conditions/draws",
     "data/test_images.py": "data/streams",
-    "end_to_end/test_commands.py": "cli/inspect cli/science config companions",
+    "end_to_end/test_commands.py": "cli/inspect config companions",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel judges/textures",
@@ -37,8 +49,9 @@ ELSEWHERE = {
     "methods/test_feature_perturbation.py": "generators/selection generators/staged "
     "spaces/activations",
     "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
-    "models/pretrained/lpips models/pretrained/pickles models/pretrained/roles "
+    "models/pretrained/lpips "
     "models/pretrained/synsets",
+    "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",

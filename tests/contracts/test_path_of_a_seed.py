@@ -19,10 +19,10 @@ import hardcase
 
 ROOT = str(Path(hardcase.__file__).parent)
 LIMITS = {
-    "natural": (56, 26, 514),
-    "sinvad": (58, 22, 606),
-    "pgd": (55, 21, 557),
-    "photograph": (60, 25, 529),
+    "natural": (59, 23, 530),
+    "sinvad": (61, 19, 625),
+    "pgd": (58, 18, 575),
+    "photograph": (61, 22, 550),
 }
 """Files of ours in which one seed may execute functions (the entry point among them), frames of ours
 that may be open at once below it, and functions in all: what is reached; the aim is 48, 14 and 450.
@@ -98,7 +98,8 @@ def one_seed(tmp_path_factory):
     )
 
     def run(out, name="sinvad"):
-        words = f"run {WORDS[name]} --seeds 1 -q --out {out}"
+        # the path of the search: the risk is measured apart from it
+        words = f"run {WORDS[name]} --conditions none --seeds 1 -q --out {out}"
         assert main(words.split()) == 0
         return hardcase.Run(out)
 

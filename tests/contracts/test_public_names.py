@@ -53,7 +53,8 @@ def explained(doc):
     """The parameters that the ``Args`` section names."""
     _, _, section = doc.partition("Args:\n")
     lines = section.split("\n\n")[0].splitlines()
-    return {line.strip().partition(":")[0] for line in lines if line[:5].strip() and ":" in line}
+    heads = [line.partition(":")[0] for line in lines if line[:5].strip() and ":" in line]
+    return {name.strip() for head in heads for name in head.split(",")}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -28,13 +28,13 @@ class Painter(nn.Module):
 
 
 @pytest.fixture
-def painter(tmp_path):
+def generator(tmp_path):
     (tmp_path / "painter.py").write_text(PAINTER)
     return f"{tmp_path / 'painter.py'}:Painter"
 
 
-def test_a_method_whose_generator_makes_the_seeds_works_from_python(painter, tmp_path):
-    given = {"method": "feature-perturbation", "generator": painter, "budget": hc.Budget(time=30)}
+def test_a_method_whose_generator_makes_the_seeds_works_from_python(generator, tmp_path):
+    given = {"method": "feature-perturbation", "generator": generator, "budget": hc.Budget(time=30)}
     given["witnesses"] = ()  # nobody is trained to check the painter
     run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", judge=False, **given)
     assert run.record["complete"]

@@ -25,7 +25,7 @@ def test_readers_of_one_layer_that_want_different_things(world):
         shared = world.subject(x, taps).activations
     for spec, criterion in zip(specs, criteria, strict=True):
         alone = world.make(spec)()
-        probe = world.look(x, alone)
+        probe = world.evaluate(x, alone)
         alone.update(probe)
         criterion.update(
             type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=shared)
@@ -59,15 +59,20 @@ def _walk(world, criterion: Measure, *, guided, draw):
     x0, noise = from_bytes(world.images.x[:20]), torch.Generator().manual_seed(draw)
     rng = Rng.numbered(draw, "guides", 20)
     rows, x, pull = torch.arange(20), from_bytes(world.images.x[:20]), toward(criterion)
-    criterion.update(world.look(x, criterion, seeds=x0, ids=rows))
+    criterion.update(world.evaluate(x, criterion, seeds=x0, ids=rows))
     for step in range(20):
         if step % 5 == 0:
-            aim = criterion.choose(rows, rng)
+            targets = criterion.choose(rows, rng)
         x = x.detach().requires_grad_()
-        probe = world.look(x, criterion, seeds=x0, ids=rows)
+        probe = world.evaluate(x, criterion, seeds=x0, ids=rows)
         score = pull(
             type(probe)(
-                probe.z, probe.x, probe.logits, probe.origin, activations=probe.activations, aim=aim
+                probe.z,
+                probe.x,
+                probe.logits,
+                probe.origin,
+                activations=probe.activations,
+                targets=targets,
             )
         )
         (slope,) = torch.autograd.grad(score.sum(), x)
@@ -75,5 +80,5 @@ def _walk(world, criterion: Measure, *, guided, draw):
         x = (
             x + 0.3 * slope / slope.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None, None]
         ).clamp(0, 1)
-        criterion.update(world.look(x.detach(), criterion, seeds=x0, ids=rows))
+        criterion.update(world.evaluate(x.detach(), criterion, seeds=x0, ids=rows))
     return criterion.value()

@@ -6,8 +6,8 @@ from torch import nn
 from worlds import World, small_net
 
 from hardcase import registry
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import build_criteria
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.profile import Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
@@ -55,9 +55,9 @@ def test_constant_units_are_left_out_of_sections():
     criterion = world.make("kmnc:k=10")()
     criterion.update(world.looks(criterion)[0])
     still = 3 + 5 + 3  # dead units, the constant layer, and the logits it feeds
-    tally = criterion.tally()
-    assert tally.detail["constant units"] == still
-    assert tally.total == 10 * (4 + 6 + 5 + 3 - still)
+    result = criterion.result()
+    assert result.detail["constant units"] == still
+    assert result.total == 10 * (4 + 6 + 5 + 3 - still)
 
 
 def test_a_unit_that_is_all_constant_leaves_nothing_to_cover():
@@ -70,8 +70,8 @@ def test_a_unit_that_is_all_constant_leaves_nothing_to_cover():
         Selection((Layer("l", "linear", (1,), 0),)), Range(point, point, point, 0 * point), 4
     )
     measure = Measure("it", rule)
-    measure.observe(Frame({"l": torch.tensor([[1.0]])}, torch.zeros(1, 2)))
-    assert (measure.tally().covered, measure.tally().total, measure.value()) == (0, 0, 0.0)
+    measure.observe(ActivationBatch({"l": torch.tensor([[1.0]])}, torch.zeros(1, 2)))
+    assert (measure.result().covered, measure.result().total, measure.value()) == (0, 0, 0.0)
     assert rule.choose(torch.arange(2), Rng.numbered(0, "guides", 2), measure.memory)[
         "section"
     ].shape == (2,)
@@ -82,7 +82,7 @@ def test_not_a_number_covers_nothing(world, spec):
     criterion = world.make(spec)()
     probe = world.looks(criterion)[0]
     broken = {name: torch.full_like(value, torch.nan) for name, value in probe.activations.items()}
-    frame = Frame(broken, probe.logits, labels=probe.origin.y, ids=probe.origin.id)
+    frame = ActivationBatch(broken, probe.logits, labels=probe.origin.y, ids=probe.origin.id)
     assert torch.equal(criterion.rule.gain(frame, criterion.memory), torch.zeros(len(probe.logits)))
     criterion.observe(frame)
     assert criterion.value() == 0
@@ -98,7 +98,7 @@ def test_infinity_breaks_nothing(world, spec, value):
     criterion = world.make(spec)()
     probe = world.looks(criterion)[0]
     broken = {name: torch.full_like(v, value) for name, v in probe.activations.items()}
-    frame = Frame(broken, probe.logits, labels=probe.origin.y, ids=probe.origin.id)
+    frame = ActivationBatch(broken, probe.logits, labels=probe.origin.y, ids=probe.origin.id)
     assert bool(criterion.rule.gain(frame, criterion.memory).isfinite().all())
     criterion.observe(frame)
     assert criterion.value() == criterion.value(), "the value is not a number"
@@ -108,7 +108,7 @@ def test_infinity_is_beyond_every_range(world):
     criterion = world.make("snac")()
     probe = world.looks(criterion)[0]
     criterion.observe(
-        Frame(
+        ActivationBatch(
             {n: torch.full_like(v, torch.inf) for n, v in probe.activations.items()}, probe.logits
         )
     )
@@ -118,7 +118,7 @@ def test_infinity_is_beyond_every_range(world):
 def test_a_profile_of_one_image(world):
     single = World(training=bars(1))
     criterion = single.make("kmnc:k=3")()
-    assert criterion.tally().total == 0
+    assert criterion.result().total == 0
     assert single.make("nbc")().value() == 0
     for spec in ("lsa", "mdsa"):
         with pytest.raises(Problem, match="two or more training traces"):
@@ -171,14 +171,14 @@ def test_nothing_to_compare_is_said():
 
 def test_a_profile_must_hold_what_is_asked(world):
     with pytest.raises(Problem, match="needs a profile"):
-        build_criteria("kmnc", world.anatomy)
+        build_criteria("kmnc", world.graph)
     with pytest.raises(Problem, match=r"no ranges of '0\|unit'"):
-        build_criteria("kmnc:mode=unit", world.anatomy, world.profile("kmnc"))
+        build_criteria("kmnc:mode=unit", world.graph, world.profile("kmnc"))
 
 
 def test_following_without_an_aim_is_said(world):
     from hardcase.criteria.criterion import toward
 
     criterion = world.make("nbc")()
-    with pytest.raises(Problem, match="no aim was chosen"):
-        toward(criterion)(world.look(from_bytes(world.images.x[:2]), criterion))
+    with pytest.raises(Problem, match="no target was chosen"):
+        toward(criterion)(world.evaluate(from_bytes(world.images.x[:2]), criterion))

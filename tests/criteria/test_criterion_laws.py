@@ -67,7 +67,7 @@ def test_gradients(world, spec):
         check_pull(
             lambda c=criterion: c,
             toward,
-            lambda x, rows, c=criterion: world.look(x, c, seeds=x0[rows], ids=rows),
+            lambda x, rows, c=criterion: world.evaluate(x, c, seeds=x0[rows], ids=rows),
             x,
         )
 

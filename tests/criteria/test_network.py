@@ -14,7 +14,7 @@ from hardcase.criteria.network import (
     activated,
     join_taps,
     select,
-    survey,
+    trace_layers,
 )
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
@@ -73,35 +73,35 @@ class Repeated(nn.Module):
 
 
 def test_order_kinds_and_shapes():
-    anatomy = survey(Subject(small_net()), X)
-    assert [(layer.kind, layer.shape) for layer in anatomy.layers][:4] == [
+    graph = trace_layers(Subject(small_net()), X)
+    assert [(layer.kind, layer.shape) for layer in graph.layers][:4] == [
         ("conv", (4, 12, 12)),
         ("activation", (4, 12, 12)),
         ("pool", (4, 6, 6)),
         ("plumbing", (144,)),
     ]
-    assert [layer.units for layer in anatomy.of_kind("linear")] == [6, 5, 3]
+    assert [layer.units for layer in graph.of_kind("linear")] == [6, 5, 3]
 
 
 def test_a_survey_leaves_no_hooks_and_no_other_trace():
     subject = Subject(small_net())
     before = torch.get_rng_state()
-    survey(subject, X)
+    trace_layers(subject, X)
     assert not any(module._forward_hooks for module in subject.modules())
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_repeated_and_unused_modules():
     subject = Subject(Repeated())
-    anatomy = survey(subject, X)
-    assert [layer.name for layer in anatomy.layers] == [
+    graph = trace_layers(subject, X)
+    assert [layer.name for layer in graph.layers] == [
         "first",
         "again",
         "again#2",
         "again#3",
         "head",
     ]
-    selection = select(anatomy, "again#2+head", "unit")
+    selection = select(graph, "again#2+head", "unit")
     answer = subject(X, selection.taps)
     again, head = selection.read(answer.activations)
     first = subject.net.first(X.flatten(1))
@@ -112,7 +112,7 @@ def test_repeated_and_unused_modules():
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_tokens(batch_first):
     subject = Subject(Patches(batch_first))
-    layers = {layer.name: layer for layer in survey(subject, X).layers}
+    layers = {layer.name: layer for layer in trace_layers(subject, X).layers}
     assert "block.self_attn.out_proj" not in layers, "it takes part without being called"
     wide = layers["block.linear1"]
     assert (wide.shape, wide.channels, wide.units) == ((9, 12), 12, 108)
@@ -130,7 +130,7 @@ def test_tokens(batch_first):
 
 def test_windows_along_the_rows():
     subject = Subject(Windows())
-    layer = survey(subject, X).layers[0]
+    layer = trace_layers(subject, X).layers[0]
     assert (layer.shape, layer.rows, layer.channels) == ((9, 5), -9, 5)
     selection = Selection((layer,), "channel")
     means = selection.read(subject(X, selection.taps).activations)[0]
@@ -140,7 +140,7 @@ def test_windows_along_the_rows():
 def test_in_place_activations_do_not_reach_what_was_tapped():
     world = World()
     for mode in ("unit", "channel"):
-        selection = select(world.anatomy, "conv-linear", mode)
+        selection = select(world.graph, "conv-linear", mode)
         values = torch.cat(selection.read(world.subject(X, selection.taps).activations), 1)
         assert bool((values < 0).any()), "values before the activation must show"
         conv = (
@@ -152,9 +152,9 @@ def test_in_place_activations_do_not_reach_what_was_tapped():
 
 
 def test_layers_with_their_activation():
-    anatomy = survey(Subject(small_net()), X)
-    assert [layer.name for layer in activated(anatomy)] == ["1", "2", "5", "7", "8"]
-    assert select(anatomy, "activated-softmax", "channel").units == 4 + 4 + 6 + 5 + 3 + 3
+    graph = trace_layers(Subject(small_net()), X)
+    assert [layer.name for layer in activated(graph)] == ["1", "2", "5", "7", "8"]
+    assert select(graph, "activated-softmax", "channel").units == 4 + 4 + 6 + 5 + 3 + 3
 
 
 @pytest.mark.parametrize(("net", "count"), [("lenet1", 52), ("lenet4", 148), ("lenet5", 268)])
@@ -162,9 +162,9 @@ def test_neuron_counts_of_the_lenets(net, count):
     from hardcase.models import zoo
 
     subject = Subject(zoo.build_classifier(net, channels=1, size=28, classes=10))
-    anatomy = survey(subject, torch.rand(1, 1, 28, 28))
-    assert select(anatomy, "activated-softmax", "channel").units == count
-    assert select(anatomy, "activated", "channel").units == count - 10
+    graph = trace_layers(subject, torch.rand(1, 1, 28, 28))
+    assert select(graph, "activated-softmax", "channel").units == count
+    assert select(graph, "activated", "channel").units == count - 10
 
 
 def test_a_richer_tap_serves_all_readers():
@@ -190,12 +190,12 @@ def test_a_poorer_tap_is_refused():
 
 
 def test_unknown_layers_are_named():
-    anatomy = survey(Subject(small_net()), X)
+    graph = trace_layers(Subject(small_net()), X)
     with pytest.raises(Problem, match="no layer 'conv9'"):
-        select(anatomy, "0+conv9", "unit")
+        select(graph, "0+conv9", "unit")
 
 
 def test_peers_are_prefixed():
-    anatomy = survey(Subject(small_net()), X).prefixed("peer0/")
-    assert anatomy.layers[0].name == "peer0/0"
-    assert list(select(anatomy, "dense", "channel").taps) == ["peer0/4", "peer0/6", "peer0/8"]
+    graph = trace_layers(Subject(small_net()), X).prefixed("peer0/")
+    assert graph.layers[0].name == "peer0/0"
+    assert list(select(graph, "dense", "channel").taps) == ["peer0/4", "peer0/6", "peer0/8"]

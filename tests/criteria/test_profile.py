@@ -25,7 +25,7 @@ def profile(world):
 
 def test_ranges_are_those_of_all_training_images(world, profile):
     for mode in ("channel", "unit"):
-        selection = select(world.anatomy, "conv-linear", mode)
+        selection = select(world.graph, "conv-linear", mode)
         values = torch.cat(
             selection.read(world.subject(from_bytes(world.training.x), selection.taps).activations),
             1,
@@ -38,7 +38,7 @@ def test_ranges_are_those_of_all_training_images(world, profile):
 
 
 def test_traces_come_with_classes_labels_and_distances(world, profile):
-    traces = profile.trace(select(world.anatomy, "last-hidden", "channel"))
+    traces = profile.trace(select(world.graph, "last-hidden", "channel"))
     answer = world.subject(from_bytes(world.training.x))
     assert torch.equal(traces.predicted, answer.logits.argmax(1))
     assert torch.equal(traces.label, world.training.y)
@@ -51,7 +51,7 @@ def test_traces_come_with_classes_labels_and_distances(world, profile):
 
 
 def test_the_batch_does_not_matter(world, profile):
-    needs = requirements(SPECS, world.anatomy)
+    needs = requirements(SPECS, world.graph)
     for batch in (7, 60):
         again = fit_profile(world.subject, world.training, needs, batch=batch)
         for key, known in profile.ranges.items():
@@ -98,5 +98,5 @@ def test_a_file_that_is_no_profile(tmp_path):
 def test_no_training_images(world):
     with pytest.raises(Problem, match="no images"):
         fit_profile(
-            world.subject, world.training.take(torch.arange(0)), requirements(SPECS, world.anatomy)
+            world.subject, world.training.take(torch.arange(0)), requirements(SPECS, world.graph)
         )

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import gaussian_kde
 
 from hardcase.criteria.surprise import (
-    Bell,
+    Gaussian,
     Likelihood,
     Mahalanobis,
     Traces,
@@ -40,11 +40,13 @@ def of_two_classes(values):
 
 def test_a_shape_is_the_same_wherever_it_lies():
     inner, outer = embedded()
-    one, two = Bell.of(inner), Bell.of(outer)
+    one, two = Gaussian.of(inner), Gaussian.of(outer)
     assert (one.rank, two.rank) == (5, 5)
     assert (one.projected, two.projected) == (False, True)
     assert two.size == pytest.approx(one.size)
-    apart = [torch.cdist(bell.traces.double(), bell.traces.double()) for bell in (one, two)]
+    apart = [
+        torch.cdist(gaussian.traces.double(), gaussian.traces.double()) for gaussian in (one, two)
+    ]
     assert torch.allclose(*apart, atol=1e-4)
 
 
@@ -69,7 +71,7 @@ def test_likelihood_is_scipys_wherever_that_is_defined(smallest):
 def test_scales_of_units_do_not_decide_the_rank():
     values = activations().double()
     wide = values * torch.logspace(-6, 6, 44, dtype=torch.float64)
-    assert Bell.of(values).rank == Bell.of(wide).rank == 44
+    assert Gaussian.of(values).rank == Gaussian.of(wide).rank == 44
 
 
 def test_a_trace_off_the_span_is_infinitely_surprising():
@@ -89,7 +91,7 @@ def test_classes_of_another_rank_have_no_value_and_are_counted():
     label = torch.arange(600) % 3
     values[label == 2, 5] = values[label == 2, 4]
     lsa = Likelihood.fit(Traces(values, label, label), floor=0)
-    assert [lsa.bells[c].rank for c in (0, 1, 2)] == [44, 44, 43]
+    assert [lsa.gaussians[c].rank for c in (0, 1, 2)] == [44, 44, 43]
     assert lsa(values[:30], label[:30]).isnan().tolist() == (label[:30] == 2).tolist()
     assert len(lsa.training()) == 400
     assert fit_notes(lsa)["classes without value, of another rank"] == 1

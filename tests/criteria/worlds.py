@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hardcase.criteria.criterion import build_criteria, requirements
-from hardcase.criteria.network import join_taps, survey
+from hardcase.criteria.network import join_taps, trace_layers
 from hardcase.criteria.profile import fit_profile
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
@@ -47,23 +47,23 @@ def trained(net, steps=60):
 
 
 class World:
-    """A subject, its anatomy, training and test images, and looks at the latter."""
+    """A subject, its layers, training and test images, and evaluations of the latter."""
 
     def __init__(self, net=None, images=None, training=None):
         self.subject = Subject(small_net() if net is None else net)
         self.images = bars(40, seed=1, split="test") if images is None else images
         self.training = bars(60, seed=2) if training is None else training
-        self.anatomy = survey(self.subject, from_bytes(self.images.x[:1]))
+        self.graph = trace_layers(self.subject, from_bytes(self.images.x[:1]))
 
     def profile(self, *specs, convention="default"):
-        needs = requirements(specs, self.anatomy, convention=convention)
+        needs = requirements(specs, self.graph, convention=convention)
         return fit_profile(self.subject, self.training, needs, batch=32)
 
     def make(self, spec, convention="default"):
         profile = self.profile(spec, convention=convention)
-        return lambda: build_criteria(spec, self.anatomy, profile, convention=convention)
+        return lambda: build_criteria(spec, self.graph, profile, convention=convention)
 
-    def look(self, x, *criteria, seeds=None, ids=None):
+    def evaluate(self, x, *criteria, seeds=None, ids=None):
         answer = self.subject(x, join_taps(criterion.taps for criterion in criteria))
         origin = x.detach() if seeds is None else seeds
         y, ids = answer.logits.argmax(1).detach(), torch.arange(len(x)) if ids is None else ids
@@ -76,12 +76,12 @@ class World:
         x, rng = from_bytes(self.images.x), torch.Generator().manual_seed(5)
         parts = torch.split(torch.arange(sum(sizes)) % len(x), list(sizes))
         with torch.no_grad():
-            first = self.look(x[parts[0]], *criteria, ids=parts[0])
+            first = self.evaluate(x[parts[0]], *criteria, ids=parts[0])
             noisy = [
                 (x[p] + 0.3 * torch.randn(x[p].shape, generator=rng)).clamp(0, 1) for p in parts
             ]
             rest = [
-                self.look(n, *criteria, seeds=x[p % 7], ids=p % 7)
+                self.evaluate(n, *criteria, seeds=x[p % 7], ids=p % 7)
                 for n, p in zip(noisy[1:], parts[1:], strict=True)
             ]
         return [first, *rest]

@@ -1,11 +1,7 @@
-from __future__ import annotations
-
 import http.server
 import threading
-from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,19 +9,17 @@ from PIL import Image
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(tmp_path, monkeypatch):
     """No test of this folder touches the user's cache."""
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def png() -> Callable[..., bytes]:
+def png():
     """A small picture as PNG bytes, of any mode, every number another picture."""
 
-    def make(
-        number: int = 0, *, mode: str = "L", size: tuple[int, int] = (5, 4), kind: str = "PNG"
-    ) -> bytes:
+    def make(number=0, *, mode="L", size=(5, 4), kind="PNG"):
         pixels = np.random.default_rng(number).integers(
             0, 256, (size[1], size[0], 4), dtype=np.uint8
         )
@@ -38,10 +32,10 @@ def png() -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def class_folder(tmp_path: Path, png: Callable[..., bytes]) -> Callable[..., Path]:
+def class_folder(tmp_path, png):
     """A folder with `count` pictures for each class name."""
 
-    def make(counts: dict[str, int], *, name: str = "pets", mode: str = "L") -> Path:
+    def make(counts, *, name="pets", mode="L"):
         root = tmp_path / name
         for place, (label, count) in enumerate(counts.items()):
             (root / label).mkdir(parents=True)
@@ -53,15 +47,15 @@ def class_folder(tmp_path: Path, png: Callable[..., bytes]) -> Callable[..., Pat
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], str]]:
+def serve():
     """Serve a folder on this machine; gives its address."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             pass
 
-    def start(folder: Path) -> str:
+    def start(folder):
         server = http.server.ThreadingHTTPServer(
             ("127.0.0.1", 0), partial(Quiet, directory=str(folder))
         )

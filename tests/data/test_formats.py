@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import gzip
+import hashlib
 import json
 import pickle
 import struct
@@ -8,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from hardcase.data.formats import (
@@ -17,11 +18,12 @@ from hardcase.data.formats import (
     read_idx,
     read_idx_pair,
     read_json_labels,
+    split_rows,
 )
 from hardcase.errors import Problem
 
 
-def idx(array: np.ndarray) -> bytes:
+def idx(array):
     return (
         struct.pack(">BBBB", 0, 0, 8, array.ndim)
         + struct.pack(f">{array.ndim}I", *array.shape)
@@ -29,19 +31,19 @@ def idx(array: np.ndarray) -> bytes:
     )
 
 
-def numbers(*shape: int) -> np.ndarray:
+def numbers(*shape):
     return np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_idx_reads_what_was_written(tmp_path: Path, packed: bool) -> None:
+def test_idx_reads_what_was_written(tmp_path, packed):
     array = numbers(3, 4, 5)
     path = tmp_path / "images"
     path.write_bytes(gzip.compress(idx(array)) if packed else idx(array))
     assert np.array_equal(read_idx(path), array)
 
 
-def test_an_idx_pair_can_be_turned_and_counted_from_one(tmp_path: Path) -> None:
+def test_an_idx_pair_can_be_turned_and_counted_from_one(tmp_path):
     x, y = numbers(3, 4, 5), np.array([1, 26, 2], np.uint8)
     (tmp_path / "x").write_bytes(idx(x))
     (tmp_path / "y").write_bytes(idx(y))
@@ -63,21 +65,21 @@ def test_an_idx_pair_can_be_turned_and_counted_from_one(tmp_path: Path) -> None:
         (gzip.compress(idx(numbers(30, 4)))[:-30], "cannot be unpacked"),
     ],
 )
-def test_a_damaged_idx_file_is_named(tmp_path: Path, content: bytes, word: str) -> None:
+def test_a_damaged_idx_file_is_named(tmp_path, content, word):
     (tmp_path / "t10k-images").write_bytes(content)
     with pytest.raises(Problem, match="t10k-images is damaged") as caught:
         read_idx(tmp_path / "t10k-images")
     assert word in str(caught.value)
 
 
-def test_labels_that_do_not_fit_the_images_are_refused(tmp_path: Path) -> None:
+def test_labels_that_do_not_fit_the_images_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(idx(numbers(3, 4, 5)))
     (tmp_path / "y").write_bytes(idx(numbers(2)))
     with pytest.raises(Problem, match="do not fit"):
         read_idx_pair(tmp_path / "x", tmp_path / "y")
 
 
-def test_cifar_rows_bytes_and_pickle_give_the_same(tmp_path: Path) -> None:
+def test_cifar_rows_bytes_and_pickle_give_the_same(tmp_path):
     x, y = numbers(3, 3, 32, 32), np.array([6, 9, 0])
     (tmp_path / "batch.bin").write_bytes(
         b"".join(bytes([label]) + image.tobytes() for label, image in zip(y, x))
@@ -94,7 +96,7 @@ def test_cifar_rows_bytes_and_pickle_give_the_same(tmp_path: Path) -> None:
         assert labels.tolist() == [6, 9, 0]
 
 
-def pickled_batch(x: np.ndarray, y: np.ndarray) -> bytes:
+def pickled_batch(x, y):
     """A batch as Python 2 wrote it, instruction by instruction."""
     labels = b"U\x06labelsq\x04]q\x05(" + b"".join(b"K" + bytes([label]) for label in y) + b"e"
     kind = b"cnumpy\ndtype\nq\x0aU\x02u1K\x00K\x01\x87Rq\x0b(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
@@ -112,16 +114,16 @@ def pickled_batch(x: np.ndarray, y: np.ndarray) -> bytes:
     )
 
 
-def test_the_batch_of_these_tests_is_a_true_pickle() -> None:
+def test_the_batch_of_these_tests_is_a_true_pickle():
     x = numbers(2, 3, 32, 32)
     batch = pickle.loads(pickled_batch(x, np.array([4, 5])), encoding="latin1")
     assert batch["labels"] == [4, 5]
     assert np.array_equal(batch["data"].reshape(x.shape), x)
 
 
-def test_reading_a_pickled_batch_runs_nothing(tmp_path: Path) -> None:
+def test_reading_a_pickled_batch_runs_nothing(tmp_path):
     class Evil:
-        def __reduce__(self) -> tuple[object, ...]:
+        def __reduce__(self):
             return Path.touch, (tmp_path / "owned",)
 
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Evil(), protocol=2))
@@ -130,7 +132,7 @@ def test_reading_a_pickled_batch_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-def test_damaged_cifar_files_are_named(tmp_path: Path) -> None:
+def test_damaged_cifar_files_are_named(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"\0" * 3072)
     with pytest.raises(Problem, match=r"test_batch.bin .*3072 bytes are not rows"):
         read_cifar_binary(tmp_path / "test_batch.bin")
@@ -143,3 +145,38 @@ def test_damaged_cifar_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text('{"a": 1}')
     with pytest.raises(Problem, match=r"labels.json is damaged"):
         read_json_labels(tmp_path / "labels.json")
+
+
+def make(labels, contents):
+    return np.array(contents, np.uint8).reshape(-1, 1, 1, 1).repeat(4, axis=2), np.array(
+        labels, np.int64
+    )
+
+
+rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, st.randoms(use_true_random=False))
+def test_the_split_is_whole_disjoint_and_blind_to_order(pairs, random):
+    x, y = make(*map(list, zip(*pairs)))
+    train, test = split_rows(x, y, "train"), split_rows(x, y, "test")
+    assert sorted([*train, *test]) == list(range(len(y)))
+    content = [(int(label), int(image[0, 0, 0])) for label, image in zip(y, x)]
+    assert not {content[i] for i in train} & {content[i] for i in test}
+    assert {content[i][0] for i in test} == set(y.tolist())
+    order = np.array(random.sample(range(len(y)), len(y)))
+    assert sorted(order[split_rows(x[order], y[order], "test")]) == list(test)
+
+
+def test_a_fifth_of_every_class_is_for_testing():
+    x, y = make([0] * 100 + [1] * 50 + [2] * 3 + [3], [*range(100), *range(50), *range(3), 7])
+    assert np.bincount(y[split_rows(x, y, "test")]).tolist() == [20, 10, 1, 1]
+    assert np.bincount(y[split_rows(x, y, "train")]).tolist() == [80, 40, 2]
+
+
+def test_the_split_never_changes():
+    """Stored runs name their seeds by it."""
+    x, y = make([0] * 20, list(range(20)))
+    by_hash = sorted(range(20), key=lambda i: hashlib.sha256(bytes([i] * 4)).digest())
+    assert split_rows(x, y, "test").tolist() == sorted(by_hash[:4]) == [1, 12, 18, 19]

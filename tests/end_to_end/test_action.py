@@ -23,10 +23,11 @@ def steps():
     return {step["name"]: step for step in action["runs"]["steps"]}
 
 
-@pytest.fixture
-def place(tmp_path):
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
     if shutil.which("bash") is None:
         pytest.skip("needs bash")
+    tmp_path = tmp_path_factory.mktemp("action")
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "hardcase").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hardcase "$@"\n')

@@ -85,8 +85,9 @@ def run_command(out):
 
 
 def small(words):
-    """Few seeds and queries, and no witnesses: there are too few images to train any from."""
-    return [*words, "--seeds", "4", "--queries", "60", "--witness", "none"]
+    """Few seeds and queries, and nothing to train from as few images: no witnesses, surrogates, judge."""
+    settings = ("judge=false", "method.search=evolution")
+    return [*words, "--seeds", "4", "--queries", "60", "--witness", "none", "--set", *settings]
 
 
 def test_a_file_that_can_only_be_asked(place, serving):

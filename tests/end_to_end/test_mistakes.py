@@ -260,7 +260,9 @@ def test_a_slip_is_named_and_its_flag_mends_it(slip, here, tmp_path, monkeypatch
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(here)
     if not os.environ.get("HARDCASE_TORTURE"):  # its ten-second run is tested elsewhere
-        monkeypatch.setattr(inspect, "_smoke", lambda *_: inspect.DoctorLine("smoke run", "ok", ""))
+        monkeypatch.setattr(
+            inspect, "_smoke", lambda *_, **__: inspect.DoctorLine("smoke run", "ok", "")
+        )
     found = doctor(slip, capsys)
     assert any(slip.cause in one["detail"] for one in found)
     if slip.flag:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from hardcase.training.loop import TrainingRecipe
 
-FAR = ("--set", "method.stride=0.5", "--set", "method.radius=2000")
+FAR = ("--set", "method.step_size=0.5", "--set", "method.radius=2000")
 FILES = '''
 import torch
 from torch import nn

@@ -19,7 +19,7 @@ def world():
     net, _ = zoo.trained_classifier("lenet5", train, test, epochs=2)
     vae, _ = generators.trained_generator("vae", train, test, epochs=2)
     codes = collect(train, lambda x: vae.encode(x)[0], device=torch.device("cpu"), limit=1000)
-    return Subject(net, name="lenet5"), Latent(vae), codes, test.sample(count=24, seed=1)
+    return Subject(net, name="lenet5"), Latent(vae), codes, test.sample(count=16, seed=1)
 
 
 def parts(folder):
@@ -30,11 +30,11 @@ def run(world, out, name, rows=None, budget=None, **how):
     subject, space, codes, seeds = world
     seeds = seeds if rows is None else seeds.take(torch.tensor(rows))
     methods = {
-        "sinvad": lambda: sinvad(space=space, partners=codes, shorten=6, closing=4),
+        "sinvad": lambda: sinvad(space=space, partners=codes, shorten=3, closing=2),
         "sinvad@code": lambda: sinvad_code(
             space=space, population=30, elite=10, generations=12, spread=1.5
         ),
-        "pgd": lambda: pgd(epsilon=0.1),
+        "pgd": lambda: pgd(epsilon=0.2),
     }
     method = methods[name]()
     return api.run(
@@ -45,7 +45,7 @@ def run(world, out, name, rows=None, budget=None, **how):
         out=out,
         allow_low_accuracy=True,
         budget=budget,
-        execution=api.Execution(**{"shard": 8, "rounds": 2, **how}),
+        execution=api.Execution(**{"shard": 4, "rounds": 2, **how}),
     )
 
 
@@ -55,18 +55,16 @@ def run(world, out, name, rows=None, budget=None, **how):
 def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tmp_path, name):
     first = run(world, tmp_path / "a", name)
     assert first.record["bitwise"]
-    assert len(first) > 5, "nothing to compare"
-    run(world, tmp_path / "b", name, batch=48)
+    assert len(first) > 2, "nothing to compare"
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        run(world, tmp_path / "c", name)
+        run(world, tmp_path / "b", name, batch=48)
     finally:
         torch.set_num_threads(threads)
-    run(world, tmp_path / "d", name, workers=2)
-    assert parts(tmp_path / "a") == parts(tmp_path / "b"), "another batch size"
-    assert parts(tmp_path / "a") == parts(tmp_path / "c"), "another number of threads"
-    assert parts(tmp_path / "a") == parts(tmp_path / "d"), "two processes"
+    run(world, tmp_path / "c", name, workers=2)
+    assert parts(tmp_path / "a") == parts(tmp_path / "b"), "another batch size, two threads"
+    assert parts(tmp_path / "a") == parts(tmp_path / "c"), "two processes"
 
 
 def of_each_seed(run):
@@ -82,14 +80,14 @@ def of_each_seed(run):
 )
 def test_a_seed_has_the_same_findings_in_any_shard_order_and_company(world, tmp_path, name):
     whole = of_each_seed(run(world, tmp_path / "whole", name))
-    assert len(whole) > 5, "nothing to compare"
+    assert len(whole) > 2, "nothing to compare"
     small = run(world, tmp_path / "small", name, shard=5)
     assert of_each_seed(small) == whole, "another shard size"
-    rows = list(range(20, 3, -2))
+    rows = list(range(14, 1, -2))
     ids = {world[3].id[row] for row in rows}
     some = run(world, tmp_path / "some", name, rows=rows)
     assert of_each_seed(some) == {seed: whole[seed] for seed in ids & set(whole)}, "some, reversed"
-    lone = next(row for row in range(24) if world[3].id[row] in whole)
+    lone = next(row for row in range(16) if world[3].id[row] in whole)
     alone = run(world, tmp_path / "alone", name, rows=[lone])
     assert of_each_seed(alone) == {world[3].id[lone]: whole[world[3].id[lone]]}, "alone"
 

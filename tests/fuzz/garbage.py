@@ -4,6 +4,7 @@ The law: a value, or a `Problem`. Any other exception fails the test. The exampl
 """
 
 import copy
+import os
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from hardcase.errors import Problem
 
 
 def often(count):
-    """So many examples, the same ones each time."""
+    """So many examples in ``make torture``, a third of them else; the same ones each time."""
+    if os.environ.get("HARDCASE_TORTURE") != "long":
+        count = max(10, count // 3)
     quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
     return settings(
         derandomize=True,

@@ -14,13 +14,13 @@ from hardcase.cli import run
 from hardcase.cli.results import cite
 from hardcase.errors import Problem
 from hardcase.runs import progress
-from hardcase.runs.files import sealed
+from hardcase.runs.files import checked_json
 from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.runs.ledger import Ledger, files_of
 from hardcase.runs.progress import Progress
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, read
-from hardcase.runs.verify import mend_papers, mend_shards
+from hardcase.runs.verify import repair_record, repair_shards
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -67,13 +67,13 @@ def everything(folder):
     def shown():
         return run.shown_run(folder)
 
-    def mended():
-        mend_papers(folder)
+    def repaired():
+        repair_record(folder)
         store = Run(folder).store
-        mend_shards(store)
+        repair_shards(store)
         return Progress.sum([entry.summary for entry in store.ledger.read().values()])
 
-    return read, shown, mended
+    return read, shown, repaired
 
 
 @often(20)
@@ -111,7 +111,7 @@ def test_a_beginning_with_something_else_in_it(whole, put, data):
     content = (whole / "state/begun.json").read_bytes()
     other = data.draw(twisted(json.loads(content)))
     if isinstance(other, dict):
-        put("state/begun.json", sealed(other), *everything(whole))
+        put("state/begun.json", checked_json(other), *everything(whole))
     put("state/begun.json", data.draw(damaged(content)), *everything(whole))
 
 
@@ -205,7 +205,7 @@ def test_a_table_that_unfolds_without_end_is_not_read(tmp_path, codec):
     import pyarrow.parquet as pq
 
     path = tmp_path / "part.parquet"
-    ids = pa.array([bytes(2**20).decode()] * 400)
+    ids = pa.array([bytes(2**20).decode()] * 150)
     pq.write_table(pa.table({"id": ids}), path, compression=codec, use_dictionary=codec == "snappy")
     with pytest.raises(Problem, match="unfolds to more than"):
         read(path, FINDINGS, ["id"])

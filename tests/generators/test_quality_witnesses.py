@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import fresh, recognised_seeds, refuse_unreadable
+from hardcase.generators.quality import check_samples, fresh, verified_seeds
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 
 
-class Painter:
+class Generator:
     """Paints toy images of the class asked for, or of the next one."""
 
     latent, shape = 2, (1, 8, 8)
@@ -31,34 +31,36 @@ class Painter:
 def test_samples_that_others_recognise_are_accepted_and_others_refused():
     labels = torch.arange(4)
     real = toy_images(12)
-    readers = [toy_subject()]
-    assert refuse_unreadable(Painter(), labels, readers, real, count=12)
+    verifiers = [toy_subject()]
+    assert check_samples(Generator(), labels, verifiers, real, count=12)
     with pytest.raises(Problem, match="recognise only 0% of the generator's samples, and 100%"):
-        refuse_unreadable(Painter(shift=1), labels, readers, real, count=12)
+        check_samples(Generator(shift=1), labels, verifiers, real, count=12)
 
 
 def test_networks_that_do_not_know_the_data_cannot_check_samples():
     real = replace(toy_images(12), y=(toy_images(12).y + 1) % 4)
-    assert not refuse_unreadable(Painter(), torch.arange(4), [toy_subject()], real, count=12)
+    assert not check_samples(Generator(), torch.arange(4), [toy_subject()], real, count=12)
 
 
-def test_seeds_are_what_the_subject_and_most_readers_see():
-    """One of three readers is always wrong; two that are right are most."""
+def test_seeds_are_what_the_subject_and_most_verifiers_see():
+    """One of three verifiers is always wrong; two that are right are most."""
     right = toy_subject()
     wrong = Subject(Other(), classes=tuple("abcd"), name="other")
-    painter = Painter()
+    generator = Generator()
     some = {"subject": right, "seed": 0}
-    seeds, told = recognised_seeds(painter, tuple("abcd"), 8, readers=(right, wrong, right), **some)
+    seeds, told = verified_seeds(
+        generator, tuple("abcd"), 8, verifiers=(right, wrong, right), **some
+    )
     assert seeds.y.tolist() == [0, 1, 2, 3] * 2
-    assert (told["painted"], told["read by the subject"], told["recognised"]) == (8, 8, 8)
+    assert (told["generated"], told["correctly classified"], told["verified"]) == (8, 8, 8)
     with pytest.raises(Problem, match="twenty times over"):
-        recognised_seeds(painter, tuple("abcd"), 4, readers=(right, wrong), **some)
-    _, told = recognised_seeds(painter, tuple("abcd"), 8, readers=(), **some)
-    assert (told["recognised"], told["by"]) == (None, {})
+        verified_seeds(generator, tuple("abcd"), 4, verifiers=(right, wrong), **some)
+    _, told = verified_seeds(generator, tuple("abcd"), 8, verifiers=(), **some)
+    assert (told["verified"], told["by"]) == (None, {})
 
 
 def test_classes_that_nobody_recognises_are_left_out_and_named(caplog):
-    seeds = fresh(Painter(), tuple("abcd"), 8, accept=lambda x, y: y != 2)
+    seeds = fresh(Generator(), tuple("abcd"), 8, accept=lambda x, y: y != 2)
     assert seeds.y.tolist() == [0, 1, 3] * 2
     assert len(seeds.context["latent"]) == len(seeds.id) == 6
     assert "2 of 8 seeds are left out: samples of c " in caplog.text

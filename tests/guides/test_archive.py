@@ -170,7 +170,7 @@ def test_what_is_not_a_number_or_was_seen_before_counts_nowhere():
             probe.origin,
             (),
             {},
-            {**probe.aim, "seen": torch.tensor([False, False, True, False])},
+            {**probe.targets, "seen": torch.tensor([False, False, True, False])},
         )
     )
     assert int(guide.own["visits"].sum()) == 1
@@ -204,20 +204,20 @@ def test_aims_are_empty_cells_and_parents_the_nearest_of_the_same_seed():
     guide.update(probe)
     rows = torch.arange(6)
     for turn in range(20):
-        aim = guide.choose(rows, Rng.numbered(turn, "search", len(rows)))
-        assert bool((guide.own["level"][aim["map/cell"]] < FAILING).all())
-        assert torch.allclose(aim["map/target"], guide.grid.centres()[aim["map/cell"]])
-        own = [probe.z[probe.aim["row"] == row] for row in range(6)]
+        targets = guide.choose(rows, Rng.numbered(turn, "search", len(rows)))
+        assert bool((guide.own["level"][targets["map/cell"]] < FAILING).all())
+        assert torch.allclose(targets["map/target"], guide.grid.centres()[targets["map/cell"]])
+        own = [probe.z[probe.targets["row"] == row] for row in range(6)]
         for row in range(6):
-            assert any(torch.equal(aim[PARENT][row], z) for z in own[row])
+            assert any(torch.equal(targets[PARENT][row], z) for z in own[row])
             gap = (
-                guide.grid.scaled(measure(aim[PARENT][row : row + 1]))
-                - guide.grid.scaled(aim["map/target"][row : row + 1])
+                guide.grid.scaled(measure(targets[PARENT][row : row + 1]))
+                - guide.grid.scaled(targets["map/target"][row : row + 1])
             ).norm()
             best = (
                 (
                     guide.grid.scaled(measure(own[row]))
-                    - guide.grid.scaled(aim["map/target"][row : row + 1])
+                    - guide.grid.scaled(targets["map/target"][row : row + 1])
                 )
                 .norm(dim=1)
                 .min()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hardcase.guides.adapt import Adaptive, Learning, Pools, score, tenths
-from hardcase.guides.corpus import Fading, Recent
+from hardcase.guides.corpus import Entries, Fading, Recent
 from hardcase.guides.units import PICKS, Board, Deviating, Facts, FailingOnly, Hits, Strategies
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng, stream
@@ -25,7 +25,7 @@ class Shown:
         return probe.activations["units"]
 
 
-def probe(values, *, rows=None, wrong=None, aim=None):
+def probe(values, *, rows=None, wrong=None, targets=None):
     count = len(values)
     label = torch.zeros(count, dtype=torch.int64)
     logits = torch.zeros(count, 3)
@@ -34,8 +34,8 @@ def probe(values, *, rows=None, wrong=None, aim=None):
         logits[wrong, 1] = 5
     z = torch.zeros(count, 1, 2, 2)
     origin = Seeds(z, z, label, torch.arange(count))
-    aim = {**(aim or {}), "row": torch.arange(count) if rows is None else rows}
-    return Probe(z, z, logits, origin, (), {"units": values}, aim)
+    targets = {**(targets or {}), "row": torch.arange(count) if rows is None else rows}
+    return Probe(z, z, logits, origin, (), {"units": values}, targets)
 
 
 def numbers(seed, name="guides"):
@@ -65,9 +65,9 @@ def adaptive(**options):
 
 def learn(guide, probes, rng):
     for one in probes:
-        rows = one.aim["row"]
-        aim = guide.choose(rows, rng)
-        guide.update(probe(one.activations["units"], rows=rows, aim=aim))
+        rows = one.targets["row"]
+        targets = guide.choose(rows, rng)
+        guide.update(probe(one.activations["units"], rows=rows, targets=targets))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_gain_counts_units_never_covered_and_changes_nothing():
 
 def test_pictures_seen_before_are_not_counted_twice():
     guide = strategies()
-    shown = probe(values(0), aim={"seen": torch.ones(8, dtype=torch.bool)})
+    shown = probe(values(0), targets={"seen": torch.ones(8, dtype=torch.bool)})
     guide.update(shown)
     assert not guide.hits.own.any()
 
@@ -168,9 +168,9 @@ def test_strategies_take_turns_when_a_list_starts_and_stay_while_it_goes_on():
     rows, rng = torch.tensor([0, 1]), numbers(0)
     picked = []
     for _ in range(4):
-        aim = guide.choose(rows, rng)
-        assert torch.equal(guide.follow(rows, aim, rng)["s/unit"], aim["s/unit"])
-        picked.append(int(aim["s/unit"][0, 0]))
+        targets = guide.choose(rows, rng)
+        assert torch.equal(guide.follow(rows, targets, rng)["s/unit"], targets["s/unit"])
+        picked.append(int(targets["s/unit"][0, 0]))
     assert picked[0] == picked[3] == 7
     assert picked[1:3] == [0, 3]
 
@@ -249,22 +249,17 @@ def test_coverage_of_findings_only():
 
 def test_a_walk_keeps_its_deviating_model():
     guide, rows, rng = Deviating(3), torch.arange(300), numbers(0)
-    aim = guide.choose(rows, rng)
-    assert torch.equal(guide.follow(rows, aim, rng)["deviating"], aim["deviating"])
-    assert aim["deviating"].bincount().tolist() == pytest.approx([100] * 3, abs=25)
+    targets = guide.choose(rows, rng)
+    assert torch.equal(guide.follow(rows, targets, rng)["deviating"], targets["deviating"])
+    assert targets["deviating"].bincount().tolist() == pytest.approx([100] * 3, abs=25)
 
 
 def picks_of(schedule, size, picks, *, count=4000, energy=None):
     sizes, table = torch.full((count,), size), torch.tensor(picks).expand(count, -1)
     energy = torch.ones(table.shape) if energy is None else torch.tensor(energy).expand(count, -1)
-    chosen, cursor = schedule(
-        torch.arange(count),
-        sizes,
-        table,
-        torch.zeros(count, dtype=torch.int64),
-        energy,
-        Rng.numbered(0, "schedule", count),
-    )
+    cursor = torch.zeros(count, dtype=torch.int64)
+    entries = Entries(torch.arange(count), sizes, table, cursor, energy)
+    chosen, cursor = schedule(entries, Rng.numbered(0, "schedule", count))
     return chosen.bincount(minlength=table.shape[1]) / count, chosen, cursor
 
 

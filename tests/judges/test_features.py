@@ -17,12 +17,12 @@ from hardcase.judges.features import (
     LogisticProbe,
     depths,
     encoder,
+    features_at,
     pooled,
-    reading,
-    tempered,
+    temperature,
 )
 from hardcase.judges.rules import auroc, rules_from_exam
-from hardcase.judges.textures import COUNT, Textures, handled, statistics
+from hardcase.judges.textures import COUNT, Textures, camera_processed, statistics
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import fingerprints, from_bytes
@@ -152,9 +152,9 @@ def test_tempering_finds_the_scale_of_honest_scores():
     rng = RNG().manual_seed(0)
     logits = 2 * torch.randn(4000, 3, generator=rng)
     y = torch.multinomial(logits.softmax(1), 1, generator=rng).squeeze(1)
-    assert tempered(10 * logits, y) == pytest.approx(0.1, rel=0.2)
+    assert temperature(10 * logits, y) == pytest.approx(0.1, rel=0.2)
     with pytest.raises(Problem, match="there are none"):
-        tempered(logits[:0], y[:0])
+        temperature(logits[:0], y[:0])
 
 
 def scenes(count=60, seed=0):
@@ -178,10 +178,10 @@ def test_statistics_are_finite_for_any_picture():
 
 def test_handling_alone_does_not_make_a_picture_unlike():
     textures = Textures()
-    textures.settle(scenes(120), RNG().manual_seed(1))
+    textures.fit_to(scenes(120), RNG().manual_seed(1))
     fresh = scenes(40, seed=7)
     real = textures.likeness(fresh)
-    handled_ones = textures.likeness(handled(fresh, RNG().manual_seed(3)))
+    handled_ones = textures.likeness(camera_processed(fresh, RNG().manual_seed(3)))
     ruined = textures.likeness(torch.rand(40, 3, 64, 64, generator=RNG().manual_seed(2)))
     assert real.median() > -2
     assert handled_ones.median() > -3
@@ -352,8 +352,8 @@ def test_features_are_read_one_layer_or_all(world):
     own, train, _, _ = world
     seen = own.ask(from_bytes(train.x[:4]))
     width = sum(value.shape[1] for value in seen.features.values())
-    assert reading(seen, ALL).shape == (4, width)
-    assert reading(seen, "").shape == (4, 3)
+    assert features_at(seen, ALL).shape == (4, width)
+    assert features_at(seen, "").shape == (4, 3)
 
 
 def test_the_exam_tells_good_from_bad_and_rules_follow_it(world):

@@ -6,10 +6,10 @@ from torch.nn.functional import normalize
 
 from hardcase.judges.grouping import (
     SMALLEST,
-    apart,
     frechet,
     groups,
     kernel_distance,
+    set_distances,
 )
 
 
@@ -114,9 +114,9 @@ def test_the_kernel_distance_is_the_unbiased_one():
 def test_a_run_is_told_beside_what_chance_gives():
     rng = torch.Generator().manual_seed(0)
     seeds = normalize(drawn(200, seed=1), dim=1)
-    near = apart(normalize(drawn(200), dim=1), seeds, rng)
-    far = apart(normalize(drawn(200, 1.0), dim=1), seeds, rng)
+    near = set_distances(normalize(drawn(200), dim=1), seeds, rng)
+    far = set_distances(normalize(drawn(200, 1.0), dim=1), seeds, rng)
     assert abs(near["kid"]) < 0.1 * far["kid"]
     assert abs(far["kid_halves_of_seeds"]) < 0.1 * far["kid"]
     assert near["fid"] < far["fid"]
-    assert apart(drawn(3), drawn(200), rng) is None
+    assert set_distances(drawn(3), drawn(200), rng) is None

@@ -25,6 +25,18 @@ def short(findings):
 
 def quits(findings):
     raise SystemExit(0)
+
+class Seeing:
+    "Compares findings with their seeds."
+    def check(self, run):
+        self.seeds = run.seed_images()
+
+    def about(self):
+        return {"name": "seeing", "least": 1}
+
+    def __call__(self, findings):
+        moved = (findings.x != self.seeds[findings.seed]).flatten(1).any(1).tolist()
+        return hc.Verdicts(valid=moved, label_kept=moved)
 """
 
 
@@ -56,6 +68,13 @@ def test_the_command_takes_a_judge_of_a_file(own, tmp_path, capsys):
     assert record["funnel"]["confirmed"] == 8
     assert record["judge"]["name"] == "bright"
     assert main(["report", str(folder)]) == 0
+
+
+def test_a_class_is_made_and_sees_the_run_first(own, tmp_path):
+    run = hc.judge(test_run(tmp_path / "run"), by=f"{own}:Seeing")
+    assert run.record["funnel"]["confirmed"] == 12
+    assert run.record["judge"]["name"] == "seeing"
+    assert "not known" in run.record["judge"]["standing"], "what it does not say of itself"
 
 
 @pytest.mark.parametrize(

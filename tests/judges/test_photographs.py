@@ -6,7 +6,7 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.judges.features import Encoder, encoder
-from hardcase.judges.photographs import photo_panel
+from hardcase.judges.photographs import feature_judge
 from hardcase.judges.rules import DecisionRule, auroc, with_thresholds
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
@@ -34,12 +34,12 @@ def made(tmp_path, monkeypatch):
     train, test = photographs(150), photographs(45, seed=4, split="test")
     own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
     told = []
-    panel = photo_panel([own], train, test, tell=lambda done, of: told.append((done, of)))
-    (total,) = {of for _, of in told}
-    counts = [done for done, _ in told]
+    judge = feature_judge((), train, test, encoders=[own], progress=told.append)
+    (total,) = {one.steps for one in told}
+    counts = [one.step for one in told]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (0, total)  # every image is told of, to the last
-    return own, train, test, panel
+    return own, train, test, (judge.panel, judge.card, judge.folder)
 
 
 def test_the_card_says_what_a_judge_must(made):
@@ -59,10 +59,10 @@ def test_a_second_one_is_read_and_says_the_same(made, monkeypatch):
     monkeypatch.setattr(
         Encoder, "ask", lambda *_, **__: pytest.fail("features were computed again")
     )
-    again, same, _ = photo_panel([own], train, test)
-    assert same == card
+    again = feature_judge((), train, test, encoders=[own])
+    assert again.card == card
     x = from_bytes(test.x)
-    assert torch.equal(again.ask(x, test.y).classifiers, panel.ask(x, test.y).classifiers)
+    assert torch.equal(again.panel.ask(x, test.y).classifiers, panel.ask(x, test.y).classifiers)
 
 
 def test_its_rules_tell_kept_from_lost(made):
@@ -80,7 +80,7 @@ def test_images_that_are_not_square_are_told(made):
     from dataclasses import replace
 
     with pytest.raises(Problem, match="square"):
-        photo_panel([own], replace(train, x=train.x[:, :, :20]), test)
+        feature_judge((), replace(train, x=train.x[:, :, :20]), test, encoders=[own])
 
 
 def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):

@@ -7,7 +7,7 @@ from hardcase.judges import panel
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
 from hardcase.judges.training import TrainConfig, attacked
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import TrainingRecipe, beside
+from hardcase.training.loop import TrainingRecipe, unfinished_folder
 from tiny import bars
 
 
@@ -71,7 +71,7 @@ def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatc
     train, test = bars(96), bars(30, seed=1, split="test")
     panel.help_with(train, test)
     assert not list(tmp_path.iterdir())  # nobody has begun: there is nobody to help
-    beside(panel.folder(train, test)).mkdir(parents=True)
+    unfinished_folder(panel.folder(train, test)).mkdir(parents=True)
     helped, left = [], []
     panel.help_with(train, test, progress=helped.append)
     judge = panel.trained(train, test, progress=left.append)

@@ -93,3 +93,20 @@ def test_with_its_residual_a_seed_is_its_own_reconstruction():
     moved = space.decode(z + 1, seeds) - x
     assert torch.allclose(moved, torch.full_like(moved, 0.5), atol=1e-6)
     assert space.distance(z + 1, seeds).tolist() == [64.0] * 4
+
+
+def test_declared_conditions_are_the_box_that_is_searched(tmp_path):
+    declared = {"rotation": "±90 deg", "exposure": "0..2 stops"}
+    given = {"method": "natural", "witnesses": (), "judge": False}
+    run = hc.run(toy_subject(), toy_images(12), out=tmp_path / "box", conditions=declared, **given)
+    codes = torch.tensor(run.findings["code"].to_pylist())
+    assert codes.shape == (len(run), 2)
+    assert len(run) > 0
+    assert bool((codes[:, 1] >= 0).all()), "darker was not declared"
+    told = run.changes()
+    assert all("clockwise" in words or "brighter" in words for words in told)
+    assert not any("bent" in words for words in told)
+    usual = hc.run(toy_subject(), toy_images(12), out=tmp_path / "usual", **given)
+    none = hc.run(toy_subject(), toy_images(12), out=tmp_path / "none", conditions="none", **given)
+    assert usual.findings["id"].to_pylist() == none.findings["id"].to_pylist()
+    assert "columns" not in usual.record["space"]

@@ -71,7 +71,7 @@ def test_the_report_shows_the_seed_its_partner_and_the_result(tmp_path, monkeypa
     )
     found = ways(run, {row["id"] for row in run.findings.to_pylist()})
     assert len(found) == len(run.findings) > 0
-    painted = {tensors.encode(picture) for picture in to_bytes(net.decode(codes.codes))}
+    generated = {tensors.encode(picture) for picture in to_bytes(net.decode(codes.codes))}
     for row in run.findings.to_pylist():
         own, partner = found[row["id"]].values()
         assert list(found[row["id"]]) == [0, pytest.approx(1 / mix)]
@@ -83,7 +83,7 @@ def test_the_report_shows_the_seed_its_partner_and_the_result(tmp_path, monkeypa
         assert (
             min(
                 (tensors.decode(partner).int() - tensors.decode(one).int()).abs().max()
-                for one in painted
+                for one in generated
             )
             <= 1
         )

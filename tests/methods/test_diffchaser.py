@@ -20,6 +20,7 @@ from hardcase.statistics import kinds_in_words
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Feedback, Probe, Seeds
+from tiny import BlackBox
 
 IMAGES = toy_images(6)
 SUBJECT = toy_subject()
@@ -75,46 +76,36 @@ def test_options_that_mean_nothing_are_refused():
             diffchaser(**options)
 
 
-class Landscape:
+class Landscape(BlackBox):
     """Scores are the sum of a code."""
 
     def __init__(self, count):
-        self.live, self.seen = torch.ones(count, dtype=torch.bool), []
+        super().__init__(count)
+        self.seen = []
 
-    def __call__(self, z, rows, aim=None):
+    def __call__(self, z, rows, targets=None):
         self.seen.append(z.flatten(1))
         no = torch.zeros(len(rows), dtype=torch.bool)
         return Feedback(z, z.flatten(1).sum(1), no, rows, no.float(), ~no)
 
-    def gradient(self, z, rows, aim=None):
-        raise AssertionError
-
-    def choose(self, rows, following=None):
-        return {}
-
-    surrogates = gradient
-
-    def retire(self, rows):
-        self.live[rows] = False
-
 
 def test_the_best_survives_children_mix_two_parents_and_seeds_retire_in_time():
-    look, rng = Landscape(2), Rng.numbered(0, "walk", 2)
+    evaluate, rng = Landscape(2), Rng.numbered(0, "walk", 2)
     x = torch.zeros(2, 1, 6, 6)
     search = PixelGenetic(population=8, tournament=3, rate=0.0, generations=5)
     state = search.init(Seeds(x, x, torch.zeros(2, dtype=torch.int64), torch.arange(2)), rng)
     best = []
-    while bool(look.live.any()):
+    while bool(evaluate.live.any()):
         before = state["z"].clone()
-        state = search.step(state, look, rng)
+        state = search.step(state, evaluate, rng)
         best.append(state["score"].amax(1))
         if len(best) > 1:
-            same = (look.seen[-1].reshape(2, 7, 1, 36) == before[:, None]).any(2)
+            same = (evaluate.seen[-1].reshape(2, 7, 1, 36) == before[:, None]).any(2)
             assert bool(same.all()), "without mutation every pixel comes from the old population"
     assert len(best) == 5
     assert all(bool((b >= a).all()) for a, b in pairwise(best))
     assert bool((best[-1] > best[0]).all())
-    assert [len(seen) for seen in look.seen] == [16, 14, 14, 14, 14]
+    assert [len(seen) for seen in evaluate.seen] == [16, 14, 14, 14, 14]
 
 
 def test_disagreements_are_counted_as_what_they_are(tmp_path):

@@ -13,7 +13,7 @@ from hardcase import registry, tensors
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import gan, vae
-from hardcase.generators.staged import Decoder, Supplied, supplied
+from hardcase.generators.staged import Decoder, Supplied
 from hardcase.models import witnesses
 from hardcase.randomness import Rng, stream
 from hardcase.report.pictures import ways
@@ -117,7 +117,7 @@ class Thirds(nn.Module):
 
 def ran(*words):
     code = main(["run", "--method", "feature-perturbation", "--data", "npz:bars.npz", "--model", "model.py:make",
-                 "--seeds", "12", "--set", "method.stride=0.2", "--set", "method.radius=1000", "--set", "method.gradients=60", "--out", "run", "--progress", "none", *words])  # fmt: skip
+                 "--seeds", "12", "--set", "method.step_size=0.2", "--set", "method.radius=1000", "--set", "method.gradients=60", "--out", "run", "--progress", "none", *words])  # fmt: skip
     assert code == 0
     return Run("run")
 
@@ -134,11 +134,11 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert set(run.seeds.column("status").to_pylist()) == {"done"}
     assert run.record["places"][0]["number"] == 0
     made = run.record["generated seeds"]
-    assert made["painted"] >= made["read by the subject"] >= made["recognised"] >= 12
+    assert made["generated"] >= made["correctly classified"] >= made["verified"] >= 12
     assert list(made["by"]) == ["witness:1", "witness:2", "witness:3"]
-    assert f"{made['painted']} painted" in said.out
-    assert f"{made['recognised']} of these recognised by most of 3 others" in said.out
-    assert list(run.record["funnel"])[:3] == ["painted", "recognised", "seeds"]
+    assert f"{made['generated']} samples" in said.out
+    assert f"{made['verified']} of these verified by most of 3 others" in said.out
+    assert list(run.record["funnel"])[:3] == ["generated", "verified", "seeds"]
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
     run.report()
     told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"][
@@ -165,10 +165,10 @@ def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
     assert "--witness none" in said
     assert main([*words, "--out", "unchecked", "--witness", "none"]) == 0
     said = capsys.readouterr()
-    assert "nobody but the subject checks the seeds" in said.err
+    assert "nobody but the subject checks generated seeds" in said.err
     assert "checked by nobody else" in said.out
     run = Run("unchecked")
-    assert run.record["funnel"]["recognised"] is None
+    assert run.record["funnel"]["verified"] is None
     run.report()
     assert "not checked" in Path("unchecked/report/index.html").read_text()
 
@@ -238,7 +238,7 @@ def test_a_target_is_reached_from_the_other_classes(capsys):
 
 def test_a_failure_walks_back_toward_its_seed(capsys):
     near = ran("--generator", "own.py:make").findings.to_pylist()
-    ran("--generator", "own.py:make", "--set", "method.retreat=0", "--out", "far")
+    ran("--generator", "own.py:make", "--set", "method.bisections=0", "--out", "far")
     far = {row["seed"]: row["distance"] for row in Run("far").findings.to_pylist()}
     pairs = [(row["distance"], far[row["seed"]]) for row in near if row["seed"] in far]
     assert len(pairs) >= 9
@@ -265,9 +265,12 @@ def test_a_generator_that_cannot_is_refused(capsys):
 class Two(nn.Module):
     """Two layers, of which the second is not always used."""
 
-    def __init__(self):
+    latent = 4
+
+    def __init__(self, *layers):
         super().__init__()
         self.first, self.unused = nn.Linear(4, 16), nn.Linear(4, 16)
+        self.layers = layers or None
 
     def forward(self, z, y):
         return torch.sigmoid(self.first(z)).reshape(-1, 1, 4, 4)
@@ -275,10 +278,10 @@ class Two(nn.Module):
 
 def test_a_supplied_generator_is_checked():
     with pytest.raises(Problem, match="no layer 'second'"):
-        Supplied(Two(), latent=4, layers=["second"])
+        Supplied(Two("second"))
     with pytest.raises(Problem, match="needs two attributes"):
-        supplied(Two())
-    generator = Supplied(Two(), latent=4, layers=["first", "unused"])
+        Supplied(Two())
+    generator = Supplied(Two("first", "unused"))
     with pytest.raises(Problem, match="'unused' of the generator never ran"):
         early_places(generator, classes=2)
     assert not generator.net.first._forward_hooks
@@ -286,12 +289,10 @@ def test_a_supplied_generator_is_checked():
 
 @pytest.mark.parametrize("kind", ["gan", "vae", "own"])
 def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_spaces(kind):
-    own = Two()
-    own.latent, own.layers = 4, ["first"]
     net = {
         "gan": lambda: gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8)).eval(),
         "vae": lambda: Decoder(vae.conditional(1, 12, 3, 4)),
-        "own": lambda: supplied(own),
+        "own": lambda: Supplied(Two("first")),
     }[kind]()
     space = Activations(net, early_places(net, classes=3), classes=3)
     y = torch.arange(5) % 3

@@ -17,8 +17,8 @@ def space(shape):
 def score(probe):
     return Margin()(probe)
 
-def walk(stride=0.05):
-    return GradientAscent(stride=stride)
+def walk(step_size=0.05):
+    return GradientAscent(step_size=step_size)
 
 def number():
     return 3

@@ -13,7 +13,7 @@ from serving import Server, serving, write_onnx
 from hardcase.errors import Problem
 from hardcase.models import http
 from hardcase.models.http import ClientConfig, Http
-from hardcase.models.wrappers import Cached, LabelOnly, Patient
+from hardcase.models.wrappers import Cached, LabelOnly, Retrying
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 
@@ -95,7 +95,7 @@ def test_the_server_says_how_long_to_wait(model, monkeypatch):
 
 def test_a_server_that_is_down_stops_the_search_and_says_so(model):
     with serving(model) as server:
-        subject = Patient(made(server))
+        subject = Retrying(made(server))
         subject(pictures(2))
         server.always = "drop"
         with pytest.raises(Problem, match=r"does not answer any more: 127\.0\.0\.1:\d+"):
@@ -115,7 +115,7 @@ def test_a_server_that_was_never_there():
 def test_an_input_that_breaks_the_server_is_found_and_the_rest_goes_on(model):
     x = pictures(20)
     with serving(model) as server:
-        subject = Patient(made(server), piece=8)
+        subject = Retrying(made(server), piece=8)
         right = subject(x).logits
         server.poison = x[13].numpy()
         logits = subject(x).logits
@@ -134,7 +134,7 @@ def test_an_input_on_which_the_server_hangs(model, monkeypatch):
 
     monkeypatch.setattr(Server, "poisoned", hang)
     with serving(model) as server:
-        subject = Patient(made(server, config=ClientConfig(timeout=0.2, retries=4)), piece=8)
+        subject = Retrying(made(server, config=ClientConfig(timeout=0.2, retries=4)), piece=8)
         subject(x)
         server.poison = x[2].numpy()
         begun = time.monotonic()
@@ -147,7 +147,7 @@ def test_an_input_on_which_the_server_hangs(model, monkeypatch):
 
 def test_a_request_that_is_too_large_is_halved(model):
     with serving(model, largest=4) as server:
-        subject = Patient(made(server), piece=8)
+        subject = Retrying(made(server), piece=8)
         x = pictures(8)
         torch.testing.assert_close(subject(x).logits, toy_subject()(x).logits, rtol=1e-5, atol=1e-5)
 
@@ -170,7 +170,7 @@ def test_images_of_another_size_are_told(model):
 
 def test_nan_is_an_answer(model):
     with serving(model) as server:
-        subject = Cached(Patient(made(server)), 10)
+        subject = Cached(Retrying(made(server)), 10)
         server.faults.append("nan")
         assert subject(pictures(1)).logits.isnan().all()
         assert not subject(pictures(1)).logits.isnan().any(), (
@@ -314,7 +314,7 @@ def test_certificates_are_verified(model, tmp_path):
 def test_another_model_behind_the_same_name_is_known_by_its_answers_to_the_seeds(model, tmp_path):
     from hardcase.campaign.record import Campaign
     from hardcase.methods import pgd
-    from hardcase.runs.start import _same_servers, server_answers
+    from hardcase.runs.behaviour import behaviour_of, networks_of, require_behaviour
 
     def campaign(server):
         return Campaign(subject=toy_subject(), method=pgd(), peers=(made(server),))
@@ -325,10 +325,11 @@ def test_another_model_behind_the_same_name_is_known_by_its_answers_to_the_seeds
         serving(write_onnx(tmp_path / "soft.onnx", softmax=True)) as other,
     ):
         other.metadata["outputs"] = server.metadata["outputs"]
-        record = {"answers": server_answers(campaign(server), seeds)}
-        _same_servers(record, campaign(server), seeds)
-        with pytest.raises(Problem, match=r"the server of the peer 1 answers . of 8 seeds"):
-            _same_servers(record, campaign(other), seeds)
+        known = behaviour_of(networks_of(campaign(server)), seeds)
+        record = {"behaviour": {role: one.to_json() for role, one in known.items()}}
+        require_behaviour(record, networks_of(campaign(server)), seeds)
+        with pytest.raises(Problem, match=r"the peer 1 answers . of 8 seeds"):
+            require_behaviour(record, networks_of(campaign(other)), seeds)
 
 
 def test_answers_in_another_order_are_noticed(model):

@@ -14,7 +14,7 @@ from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles
 from hardcase.models.http import ClientConfig, Http
 from hardcase.models.onnx import Onnx
-from hardcase.models.wrappers import Cached, LabelOnly, Patient
+from hardcase.models.wrappers import Cached, LabelOnly, Retrying
 from hardcase.randomness import Rng, stream
 from hardcase.runs.results import Run
 from hardcase.spaces.latent import Grid, Latent, collect
@@ -67,7 +67,7 @@ def recipe(name, subject):
 @pytest.mark.parametrize("name", ["sinvad", "argus", "argus-adaptive", "tensorfuzz", "diffchaser"])
 def test_methods_work_against_a_server(tmp_path, model, other, name):
     with serving(model) as server:
-        subject = Cached(Patient(Http(server.url, 4, (1, SIZE, SIZE), "toy"), piece=32), 10_000)
+        subject = Cached(Retrying(Http(server.url, 4, (1, SIZE, SIZE), "toy"), piece=32), 10_000)
         peers = (Onnx(other, 4, "other"),) if name in ("tensorfuzz", "diffchaser") else ()
         run = api.run(
             subject,
@@ -102,7 +102,7 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
     """The server fails on pictures with one very bright corner: they are found, counted and kept as non-finite."""
 
     with serving(model) as server:
-        subject = Patient(
+        subject = Retrying(
             Http(server.url, 4, (1, SIZE, SIZE), "toy", config=ClientConfig(retries=0)), piece=32
         )
         real = server.answer
@@ -152,7 +152,7 @@ def test_a_server_that_dies_leaves_a_run_that_goes_on(tmp_path, model):
 
 
 def _remote(server):
-    return Patient(
+    return Retrying(
         Http(server.url, 4, (1, SIZE, SIZE), "toy", config=ClientConfig(retries=0, timeout=5)),
         piece=32,
     )
@@ -161,7 +161,13 @@ def _remote(server):
 def test_label_only_hides_the_scores(tmp_path, model):
     subject = LabelOnly(Onnx(model, 4, "onnx"))
     with pytest.raises(Problem, match='needs scores; subject "onnx" offers label only'):
-        api.run(subject, SEEDS, method=recipe("argus", subject), out=tmp_path / "run")
+        api.run(
+            subject,
+            SEEDS,
+            method=recipe("diffchaser", subject),
+            peers=(subject,),
+            out=tmp_path / "run",
+        )
     run = api.run(subject, SEEDS, method=recipe("argus-adaptive", subject), out=tmp_path / "run")
     assert len(run) > 0
 
@@ -175,43 +181,29 @@ def place(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     images = toy_images(200)
-    np.savez(
-        "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    np.savez("toy.npz", images=images.x.numpy(), labels=images.y, classes=images.classes)
     train, test = (data.load("npz:toy.npz", split=split) for split in ("train", "test"))
     card = generators.trained_generator("vae", train, test, epochs=10)[1]
     return folder_of(card["kind"], card["name"], card["configuration"], card["data"])
 
 
-def command(*words):
+def command(text, *words):
     from hardcase.cli.main import main
 
-    return main([str(word) for word in words])
+    return main([*text.split(), *map(str, words)])
+
+
+TOY = "--data npz:toy.npz --method"
 
 
 def test_from_the_command_line(place, model, capsys):
-    how = (
-        "--data",
-        "npz:toy.npz",
-        "--method",
-        "sinvad@code",
-        "--generator",
-        f"vae:{place}",
-        "--seeds",
-        8,
-    )
-    small = ("--queries", 120, "--progress", "none", "--allow-low-accuracy")
-    assert command("run", "--model", f"onnx:{model}", *how, *small, "--out", "a") == 0, (
-        capsys.readouterr().err
-    )
+    how = f"{TOY} sinvad@code --generator vae:{place} --seeds 8 --queries 120 --progress none"
+    small = (*how.split(), "--allow-low-accuracy")
+    assert command(f"run --model onnx:{model} --out a", *small) == 0, capsys.readouterr().err
     with serving(model) as server:
         quick = ("--set", "subject.batch=16", "subject.concurrency=2", "subject.timeout=10")
-        assert command("run", "--model", server.url, *how, *small, *quick, "--out", "b") == 0, (
-            capsys.readouterr().err
-        )
+        code = command(f"run --model {server.url} --out b", *small, *quick)
+        assert code == 0, capsys.readouterr().err
     a, b = Run("a"), Run("b")
     assert a.findings["id"].to_pylist() == b.findings["id"].to_pylist()
     assert b.record["service"]["rows"] > 0
@@ -219,46 +211,19 @@ def test_from_the_command_line(place, model, capsys):
 
 
 def test_what_a_black_box_cannot_do_is_told(place, model, capsys):
-    assert (
-        command(
-            "run",
-            "--model",
-            f"onnx:{model}",
-            "--data",
-            "npz:toy.npz",
-            "--method",
-            "pgd",
-            "--out",
-            "x",
-        )
-        == 2
-    )
+    assert command(f"run --model onnx:{model} {TOY} pgd --out x") == 2
     told = capsys.readouterr().err
     assert 'method "pgd" needs gradients' in told
     assert "methods that work here: argus" in told
     assert ", sinvad," in told
     assert not Path("x").exists()
-    assert command("layers", "--model", f"onnx:{model}", "--data", "npz:toy.npz") == 2
+    assert command(f"layers --model onnx:{model} --data npz:toy.npz") == 2
     assert "needs the layers of a network" in capsys.readouterr().err
 
 
 def test_offline_means_this_machine_only(place, capsys):
     far = "http://models.example.org/v2/models/toy/infer"
-    assert (
-        command(
-            "run",
-            "--model",
-            far,
-            "--data",
-            "npz:toy.npz",
-            "--method",
-            "sinvad",
-            "--offline",
-            "--out",
-            "x",
-        )
-        == 2
-    )
+    assert command(f"run --model {far} {TOY} sinvad --offline --out x") == 2
     assert "--offline forbids" in capsys.readouterr().err
 
 
@@ -266,21 +231,9 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
     secret = "tok-1234567890"
     monkeypatch.setenv("HARDCASE_TOKEN", secret)
     with serving(model, token=secret) as server:
-        words = (
-            "--data",
-            "npz:toy.npz",
-            "--method",
-            "sinvad@code",
-            "--generator",
-            f"vae:{place}",
-            "--seeds",
-            4,
-        )
-        assert (
-            command("run", "--model", server.url, *words, "--queries", 60, "--out", "out", "-v")
-            == 0
-        )
-        assert command("report", "out") == 0
+        how = f"{TOY} sinvad@code --generator vae:{place} --seeds 4 --queries 60 --out out -v"
+        assert command(f"run --model {server.url} {how}") == 0
+        assert command("report out") == 0
     told = capsys.readouterr()
     assert secret not in told.out + told.err
     for path in Path("out").rglob("*"):
@@ -295,7 +248,7 @@ def test_mlserver_answers_too(tmp_path, model):
     folder = tmp_path / "served"
     folder.mkdir()
     with mlserver(folder, model) as url:
-        subject = Cached(Patient(Http(url, 4, (1, SIZE, SIZE), "mlserver"), piece=32), 1000)
+        subject = Cached(Retrying(Http(url, 4, (1, SIZE, SIZE), "mlserver"), piece=32), 1000)
         assert not subject.model.model.binary
         x = from_bytes(SEEDS.x)
         torch.testing.assert_close(subject(x).logits, toy_subject()(x).logits, rtol=1e-4, atol=1e-4)

@@ -51,53 +51,22 @@ class HuggingFace(nn.Module):
         return SimpleNamespace(logits=self.inner(pixel_values))
 
 
+def stated(mean, std, **more):
+    return {"image_mean": [mean] * 3, "image_std": [std] * 3, **more}
+
+
+SQUARE = {"height": 224, "width": 224}
+
+
 @pytest.mark.parametrize(
     ("text", "mean", "std", "size", "resize"),
     [
-        (
-            {
-                "image_mean": [0.5] * 3,
-                "image_std": [0.5] * 3,
-                "size": {"height": 224, "width": 224},
-            },
-            0.5,
-            0.5,
-            224,
-            224,
-        ),
-        (
-            {
-                "image_mean": [0.4] * 3,
-                "image_std": [0.2] * 3,
-                "size": {"shortest_edge": 256},
-                "crop_size": {"height": 224, "width": 224},
-            },
-            0.4,
-            0.2,
-            224,
-            256,
-        ),
-        (
-            {"do_normalize": False, "image_mean": [0.4] * 3, "image_std": [0.2] * 3, "size": 96},
-            0.0,
-            1.0,
-            96,
-            96,
-        ),
+        (stated(0.5, 0.5, size=SQUARE), 0.5, 0.5, 224, 224),
+        (stated(0.4, 0.2, size={"shortest_edge": 256}, crop_size=SQUARE), 0.4, 0.2, 224, 256),
+        (stated(0.4, 0.2, size=96, do_normalize=False), 0.0, 1.0, 96, 96),
         ({"do_normalize": False, "do_rescale": False, "size": 96}, 0.0, 1 / 255, 96, 96),
-        (
-            {
-                "rescale_factor": 1 / 127.5,
-                "image_mean": [1.0] * 3,
-                "image_std": [1.0] * 3,
-                "size": [96, 96],
-            },
-            0.5,
-            0.5,
-            96,
-            96,
-        ),
-        ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}, 0.5, 0.5, 2, 2),
+        (stated(1.0, 1.0, size=[96, 96], rescale_factor=1 / 127.5), 0.5, 0.5, 96, 96),
+        (stated(0.5, 0.5), 0.5, 0.5, 2, 2),
     ],
     ids=["vit", "crop", "not normalised", "0..255", "own rescaling", "size of the network"],
 )

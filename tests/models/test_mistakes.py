@@ -51,10 +51,8 @@ class Picky(nn.Module):
 
 
 def names(net, images=None, **options):
-    return [
-        mistake.name
-        for mistake in diagnose(net.eval(), images or photographs(), **options).mistakes
-    ]
+    found = diagnose(net.eval(), images or photographs(), **options)
+    return [mistake.name for mistake in found.mistakes]
 
 
 def test_a_good_model_has_none():
@@ -91,18 +89,22 @@ def test_a_normalisation_that_a_network_clearly_wants_is_taken_unasked(net, want
         assert diagnose(net, photographs(), mean=found.mean, std=found.std).mistakes == ()
 
 
+class Before(nn.Module):
+    """Something that a network does to its images first."""
+
+    def __init__(self, change, net=None):
+        super().__init__()
+        self.change, self.net = change, net or Picky()
+
+    def forward(self, x):
+        return self.net(self.change(x))
+
+
 def test_exchanged_colours_and_light():
-    class Swapped(Picky):
-        def forward(self, x):
-            return super().forward(x.flip(1))
-
-    class Negative(Picky):
-        def forward(self, x):
-            return super().forward(1 - x)
-
-    assert names(Swapped()) == ["BGR"]
-    assert settled(Swapped().eval(), photographs()) is None, "colours are not exchanged unasked"
-    assert names(Negative()) == ["inverted"]
+    swapped = Before(lambda x: x.flip(1))
+    assert names(swapped) == ["BGR"]
+    assert settled(swapped.eval(), photographs()) is None, "colours are not exchanged unasked"
+    assert names(Before(lambda x: 1 - x)) == ["inverted"]
 
 
 def test_labels_from_one_and_a_background_output():
@@ -156,25 +158,13 @@ def test_models_that_do_not_fit(net, images, name, words):
 
 
 def test_broken_numbers_types_and_returns():
-    class Broken(Picky):
-        def forward(self, x):
-            return super().forward(x) * float("nan")
-
-    class Mixed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 6).double()
-
-        def forward(self, x):
-            return self.layer(x.mean((2, 3)))
-
-    class Odd(nn.Module):
-        def forward(self, x):
-            return {"a": x.mean((2, 3)), "b": x.mean((2, 3))}
-
-    assert names(Broken()) == ["nan"]
-    assert names(Mixed()) == ["type"]
-    assert names(Odd()) == ["returned"]
+    typed = nn.Linear(3, 6).double()
+    odd = Before(lambda x: x.mean((2, 3)), lambda x: {"a": x, "b": x})
+    assert names(nn.Sequential(Picky(), Before(lambda x: x * float("nan"), nn.Identity()))) == [
+        "nan"
+    ]
+    assert names(Before(lambda x: x.mean((2, 3)), typed)) == ["type"]
+    assert names(odd) == ["returned"]
 
 
 def test_missing_weights():
@@ -187,13 +177,8 @@ def test_missing_weights():
 
 
 def test_a_network_of_another_scale():
-    class Coarse(Picky):
-        """Sees nothing but noise in small images."""
-
-        def forward(self, x):
-            return super().forward(x if x.shape[2] >= 96 else x * 0 + 0.5)
-
-    found = diagnose(Coarse().eval(), photographs())
+    coarse = Before(lambda x: x if x.shape[2] >= 96 else x * 0 + 0.5)  # sees noise in small images
+    found = diagnose(coarse.eval(), photographs())
     assert found.mistakes[0].name == "size"
     assert "?resize=" in found.mistakes[0].fix
 
@@ -231,14 +216,6 @@ def test_channels_last():
 
 
 def test_outputs_that_are_constant_or_softmaxed_twice():
-    class Constant(nn.Module):
-        def forward(self, x):
-            return torch.arange(6.0).expand(len(x), 6)
-
-    assert "the same class for 100 %" in str(diagnose(Constant().eval(), photographs()))
-
-    class Twice(Picky):
-        def forward(self, x):
-            return super().forward(x).softmax(1)
-
-    assert names(Twice(end="softmax"))[0] == "double softmax"
+    constant = Before(lambda x: torch.arange(6.0).expand(len(x), 6), nn.Identity())
+    assert "the same class for 100 %" in str(diagnose(constant.eval(), photographs()))
+    assert names(nn.Sequential(Picky(end="softmax"), nn.Softmax(1)))[0] == "double softmax"

@@ -138,7 +138,7 @@ def test_independence_has_four_parts():
     own = [toy_world().peer]
     assert witness_record(subject, [], 2.0, train) is None
     record = witness_record(subject, own, 2.0, train)
-    assert set(record["independence"]) == {"networks", "lineage", "training images", "lessons"}
+    assert set(record["independence"]) == {"networks", "lineage", "training images", "trained on"}
     assert record["independence"]["training images"] == "not known"
     renamed = Subject(own[0].net, name="witness:1")
     record = witness_record(subject, [renamed], 2.0, train)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.models.wrappers import LabelOnly, Patient
+from hardcase.models.wrappers import LabelOnly, Retrying
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -29,7 +29,7 @@ def hanging(on, *, seconds=5.0):
 def test_the_inputs_on_which_a_model_hangs_are_found():
     x = from_bytes(toy_images(9).x)
     right = toy_subject()(x).logits
-    subject = Patient(hanging(x[[4]]), LIMIT)
+    subject = Retrying(hanging(x[[4]]), LIMIT)
     subject(x[:1])
     begun = time.monotonic()
     logits = subject(x).logits
@@ -41,7 +41,7 @@ def test_the_inputs_on_which_a_model_hangs_are_found():
 
 def test_a_model_that_hangs_on_everything_stops_the_search():
     x = from_bytes(toy_images(3).x)
-    subject = Patient(hanging(x), LIMIT)
+    subject = Retrying(hanging(x), LIMIT)
     with pytest.raises(Problem, match=r"does not answer any more: no answer within 0.15 s"):
         subject(x)
 
@@ -49,14 +49,14 @@ def test_a_model_that_hangs_on_everything_stops_the_search():
 def test_a_timer_is_left_as_it_was():
     import signal
 
-    Patient(toy_subject(), 5.0)(from_bytes(toy_images(2).x))
+    Retrying(toy_subject(), 5.0)(from_bytes(toy_images(2).x))
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def test_gradients_pass_through():
     x = from_bytes(toy_images(2).x).requires_grad_()
-    (slope,) = torch.autograd.grad(Patient(toy_subject(), 5.0)(x).logits.sum(), x)
+    (slope,) = torch.autograd.grad(Retrying(toy_subject(), 5.0)(x).logits.sum(), x)
     assert slope.abs().sum() > 0
 
 

@@ -3,6 +3,6 @@
 import os
 
 if os.environ.get("HARDCASE_PLAYED_DEVICE"):
-    from hardcase.testing.device import play_for_good
+    from played_device import play_for_good
 
     play_for_good()

@@ -9,7 +9,7 @@ from hardcase.randomness import Rng, stream
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
-STRIDE, STEPS, BUDGET, NEURONS, RADIUS = 2.0, 3, 45, 4, 0.5
+STEP_SIZE, STEPS, BUDGET, NEURONS, RADIUS = 2.0, 3, 45, 4, 0.5
 WIDTHS, LAYER_KINDS = (
     {"relu1": 3, "pool1": 3, "relu2": 4, "relu3": 6, "logits": 4},
     ("conv", "pool", "conv", "linear", "linear"),
@@ -95,7 +95,7 @@ def fuzz(start, label, looks):
                 if spent == BUDGET:
                     return shown, hits, again
                 spent += 1
-                x = x + STRIDE * gradient(x, label, units)
+                x = x + STEP_SIZE * gradient(x, label, units)
                 shown.append(x.clone())
                 grew = any(hits[i] == 0 for i in active(x))
                 count(x)
@@ -109,7 +109,7 @@ def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
         subject=SUBJECT,
         profile=profiles(),
         neurons=NEURONS,
-        stride=STRIDE,
+        step_size=STEP_SIZE,
         steps=STEPS,
         radius=RADIUS,
         gradients=BUDGET,

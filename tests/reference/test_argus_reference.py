@@ -14,7 +14,7 @@ from hardcase.types import Budget
 
 IMAGES, OTHERS = toy_images(6), toy_images(30, seed=2)
 NET, SUBJECT = ToyQuantiser(), toy_subject()
-LEAD = 1e-4
+MIN_MARGIN = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def says(code, label):
     p = SUBJECT(x).logits.softmax(1)[0]
     own, p = float(p[label]), p.clone()
     p[label] = -1
-    return to_key(to_bytes(x)[0]), int(p.argmax()), float(p.max()) - own >= LEAD
+    return to_key(to_bytes(x)[0]), int(p.argmax()), float(p.max()) - own >= MIN_MARGIN
 
 
 @pytest.mark.parametrize("mix", [0.55, 0.8])

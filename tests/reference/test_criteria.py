@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.mcdc import Independence, LayerPair
 from hardcase.criteria.memory import Bits
 from hardcase.criteria.network import Layer, Scaling, Selection, Whole
 from hardcase.criteria.neuron import (
     Activated,
+    BoundarySections,
     Combinations,
-    Corners,
-    LayerCorners,
+    LayerBoundarySections,
     Sections,
     Strongest,
     SuiteActivated,
@@ -52,7 +52,7 @@ def frames(values, cuts=(5, 1, 9), **more):
     for a, b in itertools.pairwise(parts):
         logits = more["logits"][a:b] if "logits" in more else torch.zeros(b - a, 3)
         extra = {k: v[a:b] for k, v in more.items() if k != "logits"}
-        yield Frame({f"l{i}": v[a:b] for i, v in enumerate(values)}, logits, **extra)
+        yield ActivationBatch({f"l{i}": v[a:b] for i, v in enumerate(values)}, logits, **extra)
 
 
 def shown(rule, values, **more):
@@ -123,7 +123,7 @@ def test_scaling_before_and_after_averaging_differ():
 def test_neuron_coverage_scaled_over_the_suite():
     values = grid(20)
     measure = shown(SuiteActivated(layers(), 0.75), values)
-    assert measure.tally().covered == len(naive.suite_nc([v.tolist() for v in values], 0.75))
+    assert measure.result().covered == len(naive.suite_nc([v.tolist() for v in values], 0.75))
 
 
 @pytest.mark.parametrize("nan", [False, True])
@@ -138,16 +138,16 @@ def test_sections(cuts, top, constant, nan):
         rows, known.low.tolist(), known.high.tolist(), 8, cuts, top, constant
     )
     assert cells(measure) == expected
-    assert (measure.tally().covered, measure.tally().total) == (len(expected), total)
+    assert (measure.result().covered, measure.result().total) == (len(expected), total)
 
 
 def test_a_value_just_above_the_range_fills_no_section():
     known = Range(torch.tensor([-1e6]), torch.tensor([0.0]), torch.zeros(1), torch.zeros(1))
     rule = Sections(layers((1,)), known, 4)
     measure = Measure("it", rule)
-    measure.observe(Frame({"l0": torch.tensor([[1e-3]])}, torch.zeros(1, 2)))
+    measure.observe(ActivationBatch({"l0": torch.tensor([[1e-3]])}, torch.zeros(1, 2)))
     assert measure.value() == 0
-    measure.observe(Frame({"l0": torch.tensor([[0.0]])}, torch.zeros(1, 2)))
+    measure.observe(ActivationBatch({"l0": torch.tensor([[0.0]])}, torch.zeros(1, 2)))
     assert cells(measure) == {(0, 3)}
 
 
@@ -160,7 +160,7 @@ def test_corners(equal, nan):
     )
     n = sum(WIDTHS)
     tallies = {
-        c: shown(Corners(layers(), known, "both", 0, equal, c), values).tally()
+        c: shown(BoundarySections(layers(), known, "both", 0, equal, c), values).result()
         for c in ("corners", "both", "either")
     }
     assert tallies["corners"].covered == len(above) + len(below)
@@ -168,7 +168,7 @@ def test_corners(equal, nan):
     assert tallies["both"].covered == len(above & below)
     assert tallies["either"].covered == len(above | below)
     assert tallies["both"].total == n
-    strong = shown(Corners(layers(), known, "above", 0, equal), values).tally()
+    strong = shown(BoundarySections(layers(), known, "above", 0, equal), values).result()
     assert (strong.covered, strong.total) == (len(above), n)
 
 
@@ -176,25 +176,27 @@ def test_widened_corners():
     values, known = grid(12), ranges()
     low, high = known.low - 1.0, known.high + 1.0  # two standard deviations of 0.5
     above, below = naive.corners(torch.cat(values, 1).tolist(), low.tolist(), high.tolist())
-    assert shown(Corners(layers(), known, "both", 2.0), values).tally().covered == len(above) + len(
-        below
-    )
+    assert shown(BoundarySections(layers(), known, "both", 2.0), values).result().covered == len(
+        above
+    ) + len(below)
 
 
 def test_corners_by_layer():
     values, known = grid(12), ranges()
-    tally = shown(LayerCorners(Corners(layers(), known, "above")), values).tally()
+    result = shown(
+        LayerBoundarySections(BoundarySections(layers(), known, "above")), values
+    ).result()
     shares, start = [], 0
     for i, width in enumerate(WIDTHS):
         high = known.high[start : start + width]
         beyond = values[i] > high
         shares.append(beyond.any(0).double().mean().item())
-        assert tally.detail["layers"][f"l{i}"]["suite"] == pytest.approx(shares[-1])
-        assert tally.detail["layers"][f"l{i}"]["mean input"] == pytest.approx(
+        assert result.detail["layers"][f"l{i}"]["suite"] == pytest.approx(shares[-1])
+        assert result.detail["layers"][f"l{i}"]["mean input"] == pytest.approx(
             beyond.double().mean().item()
         )
         start += width
-    assert tally.value == pytest.approx(sum(shares) / 3)
+    assert result.value == pytest.approx(sum(shares) / 3)
 
 
 @pytest.mark.parametrize("nan", [False, True])
@@ -254,8 +256,8 @@ def test_pairs_of_a_test_set(kind, rows):
         for a, b in c.nonzero().tolist()
     }
     assert got == covered
-    assert measure.tally().detail["qualified input pairs"] == qualified
-    assert measure.tally().total == 35
+    assert measure.result().detail["qualified input pairs"] == qualified
+    assert measure.result().total == 35
 
 
 @pytest.mark.parametrize("pairs", ["all", "seed-test"])
@@ -270,7 +272,7 @@ def test_relaxed_sign_sign(flips, pairs):
     expected, qualified = naive.mcdc(
         "sign-sign", values[0].tolist(), values[1].tolist(), 2, chosen, flips
     )
-    relaxed = measure.tally().detail["relaxed"]
+    relaxed = measure.result().detail["relaxed"]
     assert (relaxed["covered"], relaxed["qualified input pairs"]) == (len(expected), qualified)
 
 
@@ -289,7 +291,7 @@ def test_pairs_of_seed_and_test_in_any_order(kind):
     chosen = [(t, t % 6) for t in range(6, 48)]
     expected, qualified = naive.mcdc(kind, values[0].tolist(), values[1].tolist(), 2.0, chosen)
     assert {tuple(cell) for cell in rule.covered(mixed.memory)[0].nonzero().tolist()} == expected
-    assert mixed.tally().detail["qualified input pairs"] == qualified
+    assert mixed.result().detail["qualified input pairs"] == qualified
 
 
 @pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
@@ -301,24 +303,24 @@ def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
     measure = shown(
         rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5
     )
-    rest = Frame(
+    rest = ActivationBatch(
         {f"l{i}": v[20:] for i, v in enumerate(values)},
         torch.zeros(10, 2),
         ids=torch.arange(10) % 5,
         are_seeds=torch.zeros(10).bool(),
     )
-    before, gain = measure.tally().covered, rule.gain(rest, measure.memory)
+    before, gain = measure.result().covered, rule.gain(rest, measure.memory)
     for row in range(10):
         one = measure.fork()
         one.observe(
-            Frame(
+            ActivationBatch(
                 {n: v[row : row + 1] for n, v in rest.activations.items()},
                 torch.zeros(1, 2),
                 ids=rest.ids[row : row + 1],
                 are_seeds=rest.are_seeds[row : row + 1],
             )
         )
-        assert one.tally().covered - before == gain[row]
+        assert one.result().covered - before == gain[row]
 
 
 def clouds(count=200, d=5, classes=3, seed=0):
@@ -361,11 +363,11 @@ def test_likelihood_against_scipy():
 def test_likelihood_of_training_leaves_the_trace_itself_out():
     values, predicted = clouds(40, classes=1)
     model = Likelihood.fit(Traces(values, predicted, predicted))
-    bell = model.bells[0]
+    gaussian = model.gaussians[0]
     for row in (0, 7, 39):
-        others = torch.cat([bell.traces[:row], bell.traces[row + 1 :]]).double()
-        kernel = (-(others - bell.traces[row].double()).square().sum(1) / 2).exp().sum()
-        size = bell.size + 2.5 * np.log(2 * np.pi)
+        others = torch.cat([gaussian.traces[:row], gaussian.traces[row + 1 :]]).double()
+        kernel = (-(others - gaussian.traces[row].double()).square().sum(1) / 2).exp().sum()
+        size = gaussian.size + 2.5 * np.log(2 * np.pi)
         assert model.training()[row] == pytest.approx(-float((kernel / 39).log()) + size, abs=1e-3)
 
 
@@ -404,7 +406,7 @@ def test_surprise_buckets_and_mean():
     lower, upper = sorted(surprise)[20], sorted(surprise)[-20]
     measure = shown(SurpriseBuckets(layers((5,)), model, lower, upper, 50), [points], logits=logits)
     assert {c for _, c in cells(measure)} == naive.buckets(surprise, lower, upper, 50)
-    assert measure.tally().detail == {"inputs": 200, "below": 20, "above": 19, "without": 0}
+    assert measure.result().detail == {"inputs": 200, "below": 20, "above": 19, "without": 0}
     mean = shown(MeanSurprise(layers((5,)), model), [points], logits=logits)
     assert mean.value() == pytest.approx(np.mean(surprise))
 

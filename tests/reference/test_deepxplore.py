@@ -22,7 +22,7 @@ from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
 MODELS = (SUBJECT, ONE, TWO)
-THRESHOLD, DIFFER, COVER, STRIDE, STEPS = 0.3, 1.0, 0.1, 0.6, 8
+THRESHOLD, DIFFER, COVER, STEP_SIZE, STEPS = 0.3, 1.0, 0.1, 0.6, 8
 
 
 def gradient(x, label, units, deviating):
@@ -53,10 +53,10 @@ def walk(start, label, looks, method, constrain):
             return codes, True
         if step == STEPS:
             break
-        aim = looks[step][2]
-        units = [int(aim[f"{name}/unit"]) for name in names(method)]
-        x = x + STRIDE * constrain(
-            rms(gradient(x, label, units, int(aim.get("deviating", 0)))), start, x
+        targets = looks[step][2]
+        units = [int(targets[f"{name}/unit"]) for name in names(method)]
+        x = x + STEP_SIZE * constrain(
+            rms(gradient(x, label, units, int(targets.get("deviating", 0)))), start, x
         )
     return codes, False
 
@@ -86,7 +86,7 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
     images = seeds(6, *MODELS)
     method = resolve("method", recipe)(
         subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), constraint=constraint, size=5, threshold=THRESHOLD,
-        differ=DIFFER, cover=COVER, stride=STRIDE, gradients=STEPS,
+        differ=DIFFER, cover=COVER, step_size=STEP_SIZE, gradients=STEPS,
     )  # fmt: skip
     spy, found, method = run(method, images, (ONE, TWO), one_by_one=True)
     covered = [set() for _ in MODELS]
@@ -130,7 +130,7 @@ def test_the_black_square_of_the_code_is_drawn_anew_and_only_darkens():
         profile=profiles(),
         constraint="blackout",
         size=3,
-        stride=0.5,
+        step_size=0.5,
         gradients=8,
     )
     spy, _, _ = run(method, images, (ONE, TWO))

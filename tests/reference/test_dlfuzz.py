@@ -21,7 +21,7 @@ from hardcase.methods.dlfuzz import OWN
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
-THRESHOLD, STRIDE, STEPS, BUDGET, RADIUS = 0.7, 0.1, 3, 40, 0.6
+THRESHOLD, STEP_SIZE, STEPS, BUDGET, RADIUS = 0.7, 0.1, 3, 40, 0.6
 
 
 def gradient(x, label, units, signs, rivals):
@@ -56,8 +56,10 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
             if spent == BUDGET:
                 return shown, adversarial
             spent += 1
-            aim = looks[len(shown) - 1][2]
-            x = x + STRIDE * rms(gradient(x, label, aim[f"{OWN}/unit"], aim[f"{OWN}/sign"], rivals))
+            targets = looks[len(shown) - 1][2]
+            x = x + STEP_SIZE * rms(
+                gradient(x, label, targets[f"{OWN}/unit"], targets[f"{OWN}/sign"], rivals)
+            )
             shown.append(x.clone())
             gain = sum(hits[i] == 0 for i in active(x))
             near = float((x - start).norm() / start.norm()) < RADIUS
@@ -79,7 +81,7 @@ def test_looks_hits_and_findings_are_those_of_the_queue_written_out(recipe, riva
         profile=profiles(),
         neurons=4,
         threshold=THRESHOLD,
-        stride=STRIDE,
+        step_size=STEP_SIZE,
         steps=STEPS,
         gradients=BUDGET,
     )

@@ -7,8 +7,8 @@ import pytest
 import torch
 from worlds import World
 
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import build_criteria
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import join_taps
 from hardcase.tensors import from_bytes
 
@@ -37,9 +37,7 @@ def rounded(values):
 def shown(world):
     """Activations of every unit, layer by layer: training and test."""
     profile = world.profile(*SPECS, "dsa", "lsa", convention="dnn-tip")
-    measures = [
-        build_criteria(spec, world.anatomy, profile, convention="dnn-tip") for spec in SPECS
-    ]
+    measures = [build_criteria(spec, world.graph, profile, convention="dnn-tip") for spec in SPECS]
     taps = join_taps(m.taps for m in measures)
     rng = torch.Generator().manual_seed(0)
     x = from_bytes(world.images.x)
@@ -78,7 +76,7 @@ def test_the_same_cells_are_covered(world, shown, spec):
 
     train, test = shown
     measure = build_criteria(
-        spec, world.anatomy, world.profile(spec, convention="dnn-tip"), convention="dnn-tip"
+        spec, world.graph, world.profile(spec, convention="dnn-tip"), convention="dnn-tip"
     )
     if hasattr(measure.rule, "range"):
         values = torch.cat(list(train.values()), 1)
@@ -92,7 +90,7 @@ def test_the_same_cells_are_covered(world, shown, spec):
     with torch.no_grad():
         for part in (slice(0, 13), slice(13, 40)):
             measure.observe(
-                Frame(
+                ActivationBatch(
                     {n: v[part] for n, v in test.items()},
                     torch.zeros(len(range(*part.indices(40))), 3),
                 )

@@ -54,8 +54,8 @@ def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
         ours = from_bytes(kept["picture"][kept["seed"] == seed])
         assert len(ours) == len(expected)
         assert torch.equal(ours, torch.stack(expected))
-    tally = method.guides[0].novelty.tally()
-    assert tally.covered == len(covered)
+    result = method.guides[0].novelty.result()
+    assert result.covered == len(covered)
     assert any(wrong(x, int(images.y[seed])) for seed, _, x, _ in spy.looks), (
         "nothing failed, so the rule was not tested"
     )
@@ -67,10 +67,10 @@ def test_deephunters_pixel_changes_obey_the_rule_of_alpha_and_beta():
         deephunter(subject=SUBJECT, profile=profiles(), criterion="nc", queries=81), images
     )
     checked = 0
-    for seed, _, x, aim in spy.looks:
-        if not bool(aim["entry/turned"]):
-            assert torch.equal(aim["entry/reference"], from_bytes(images.x[seed]))
-            change = ((x - aim["entry/reference"]) * 255).round().abs()
+    for seed, _, x, targets in spy.looks:
+        if not bool(targets["entry/turned"]):
+            assert torch.equal(targets["entry/reference"], from_bytes(images.x[seed]))
+            change = ((x - targets["entry/reference"]) * 255).round().abs()
             assert int((change > 0).sum()) < int(0.02 * 64) or int(change.max()) < 51
             checked += 1
     assert 20 < checked < len(spy.looks) - 20
@@ -107,7 +107,7 @@ def test_tensorfuzz_keeps_far_outputs_stays_near_its_seed_and_stops_at_the_first
                 kept.append(own)
     assert finished
     assert set(found[0].seed.tolist()) == set(finished)
-    assert method.guides[0].novelty.tally().covered == len(kept)
+    assert method.guides[0].novelty.result().covered == len(kept)
     base = method.guides[0].base
     for seed, expected in enumerate(corpus):
         assert torch.equal(from_bytes(base["picture"][base["seed"] == seed]), torch.stack(expected))

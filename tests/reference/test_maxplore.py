@@ -7,7 +7,7 @@ from whitebox import ONE, SUBJECT, TWO, grid, layers, profiles, run, seeds
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
-STRIDE, STEPS, K = 1.0, 6, 3
+STEP_SIZE, STEPS, K = 1.0, 6, 3
 
 
 def targets(form, per, picture):
@@ -63,7 +63,7 @@ def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
         form=form,
         k=K,
         walks=20,
-        stride=STRIDE,
+        step_size=STEP_SIZE,
         steps=STEPS,
     )
     assert method.search.walks == walks
@@ -83,7 +83,7 @@ def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
                     stopped += 1
                     break
                 if step < STEPS:
-                    x = x + STRIDE * gradient(x, label, group, form)
+                    x = x + STEP_SIZE * gradient(x, label, group, form)
         ours = sorted(look[0].flatten().tolist() for look in spy.of(seed))
         assert len(ours) == len(theirs)
         assert torch.allclose(

@@ -13,6 +13,7 @@ from hardcase.spaces.latent import Latent
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.testing.toys import ToyAutoencoder, toy_images, toy_subject
 from hardcase.types import Feedback, Probe, Seeds
+from tiny import BlackBox
 
 SUBJECT, SPACE = toy_subject(), Latent(ToyAutoencoder())
 GENERATIONS, COUNT = 5, 2
@@ -25,14 +26,14 @@ def seeds():
     return Seeds(z, x, images.y, torch.arange(COUNT))
 
 
-class Door:
+class FakeEvaluator(BlackBox):
     """A look that scores by `objective` and remembers what it was shown."""
 
     def __init__(self, objective):
+        super().__init__(COUNT)
         self.objective, self.seeds, self.shown = objective, seeds(), []
-        self.live = torch.ones(COUNT, dtype=torch.bool)
 
-    def __call__(self, z, rows, aim=None):
+    def __call__(self, z, rows, targets=None):
         origin = self.seeds.take(rows)
         x = to_grid(SPACE.decode(z, origin))
         with torch.no_grad():
@@ -41,17 +42,6 @@ class Door:
         self.shown.append((z.clone(), rows, score))
         no = torch.zeros(len(rows), dtype=torch.bool)
         return Feedback(z, score, no, rows * 0, score * 0, ~no)
-
-    def gradient(self, z, rows, aim=None):
-        raise AssertionError("asked for a gradient")
-
-    def choose(self, rows, following=None):
-        return {}
-
-    surrogates = gradient
-
-    def retire(self, rows):
-        self.live[rows] = False
 
 
 class Recorded(Rng):
@@ -133,11 +123,11 @@ def figure_3(row, draws, *, literal, parents, children, generations):
 @pytest.mark.parametrize(("name", "parents"), [("sinvad@paper", 10), ("sinvad@code", 20)])
 def test_the_genetic_search_is_figure_3(name, parents):
     method = resolve("method", name)(space=SPACE, generations=GENERATIONS)
-    look, rng = Door(method.objective), Recorded()
-    state = method.search.init(look.seeds, rng)
+    evaluate, rng = FakeEvaluator(method.objective), Recorded()
+    state = method.search.init(evaluate.seeds, rng)
     for _ in range(GENERATIONS):
-        state = method.search.step(state, look, rng)
-    assert bool(look.live.all()), "no seed may end within so few generations"
+        state = method.search.step(state, evaluate, rng)
+    assert bool(evaluate.live.all()), "no seed may end within so few generations"
     for row in range(COUNT):
         written = figure_3(
             row,
@@ -148,7 +138,7 @@ def test_the_genetic_search_is_figure_3(name, parents):
             generations=GENERATIONS,
         )
         for generation, (population, scores) in enumerate(written):
-            z, rows, score = look.shown[generation]
+            z, rows, score = evaluate.shown[generation]
             own = z[rows == row]
             new = population if generation == 0 else population[parents:]
             assert torch.allclose(own, torch.stack(new), atol=1e-5), (name, row, generation)
@@ -161,16 +151,16 @@ def test_hill_climbing_is_figure_2():
     """One coordinate after the other, every step N(0, 1), kept if the fitness rises."""
     search = resolve("method", "sinvad-surprise@paper")
     assert search.preset["adapt"] == "never"
-    assert search.preset["stride"] == 1.0
-    climb = HillClimbing(passes=1, stride=1.0, adapt="never")
+    assert search.preset["step_size"] == 1.0
+    climb = HillClimbing(passes=1, step_size=1.0, adapt="never")
     fitness = lambda x: -(x - 0.7).square().flatten(1).sum(1)  # noqa: E731
-    look, rng = Door(lambda probe: fitness(probe.x)), Recorded()
-    state = climb.init(look.seeds, rng)
-    width = look.seeds.z.shape[1]
+    evaluate, rng = FakeEvaluator(lambda probe: fitness(probe.x)), Recorded()
+    state = climb.init(evaluate.seeds, rng)
+    width = evaluate.seeds.z.shape[1]
     for _ in range(1 + width):
-        state = climb.step(state, look, rng)
+        state = climb.step(state, evaluate, rng)
     for row in range(COUNT):
-        best = look.seeds.z[row].clone()
+        best = evaluate.seeds.z[row].clone()
         value = fitness(rep2img(best))
         for i in range(width):
             neighbour = best.clone()

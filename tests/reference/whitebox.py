@@ -75,13 +75,13 @@ class Recording:
     def __call__(self, probe):
         first = len(self.looks)
         for i in range(len(probe.logits)):
-            aim = {name: value[i].clone() for name, value in probe.aim.items()}
+            targets = {name: value[i].clone() for name, value in probe.targets.items()}
             self.looks.append(
                 (
                     int(probe.origin.id[i]),
                     probe.z[i].detach().clone(),
                     probe.x[i].detach().clone(),
-                    aim,
+                    targets,
                 )
             )
         self.calls.append(self.looks[first:])

@@ -188,7 +188,7 @@ def drawn_curves(**changes: Any) -> dict[str, Any]:
         "model": "m",
         "usable": 10,
         "corruptions": [{**row, "corruption": "zoom_blur"}],
-        "coordinates": [{**calm, "coordinate": "tilted <11° clockwise"}],
+        "conditions": [{**calm, "condition": "tilted <11° clockwise"}],
         "corruption_error": {"plain": 0.25, "relative_to": None},
         **changes,
     }

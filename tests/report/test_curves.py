@@ -49,7 +49,7 @@ def test_curves_that_say_nothing_are_left_out(run, text):
 
 
 def test_a_model_that_never_fails_is_told():
-    rows = drawn_curves()["coordinates"][0]["curve"]
+    rows = drawn_curves()["conditions"][0]["curve"]
     assert "<svg" in severity(rows, 5, label="a <b>")
     assert "a &lt;b&gt;" in severity(rows, 5, label="a <b>")
 

@@ -37,7 +37,7 @@ def test_the_page_says_what_the_gate_says(run, rate, tmp_path, monkeypatch):
     assert len(said["pictures"]) == 3
     page = write([run], tmp_path, limits=limits)
     text = page.read_text()
-    assert text.index(said["word"]) < text.index("From seeds to confirmed findings")
+    assert text.index(said["word"]) < text.index("How many seeds the search could break")
     stored = json.loads((tmp_path / "report.json").read_text())["runs"][0]["decision"]
     assert stored == json.loads(json.dumps(said))
 
@@ -54,7 +54,7 @@ def test_limits_that_the_run_was_started_with_are_shown(run, tmp_path):
     (run.folder / "config.toml").write_text("")
     said = decided(Run(run.folder))
     assert (said["verdict"], said["limits"]) == ("no limits", [])
-    assert any("--max-confirmed-rate" in (step["command"] or "") for step in said["next"])
+    assert any("limits.risk" in (step["command"] or "") for step in said["next"])
 
 
 def test_a_judge_nobody_calibrated_passes_nothing(run, tmp_path):
@@ -110,8 +110,7 @@ def test_several_runs_are_decided_together_and_the_worst_decides(run, tmp_path):
     said = report_content([run, other], GateLimits(confirmed_rate=0.2))["decision"]
     assert said["verdict"] == "fail"
     assert said["sentence"].startswith("Run run: ")
-    assert said["where"].endswith("The verdict of other is the same.")
-    assert said["where"].startswith("Where it fails: ")
+    assert said["note"] == "The verdict of other is the same."
     page = write([run, other], tmp_path / "report", limits=GateLimits(confirmed_rate=0.2))
     text = page.read_text()
     assert text.index("Not within its limits") < text.index("Side by side")

@@ -434,7 +434,7 @@ ANY_NAME = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(ANY_NAME, min_size=6, max_size=6, unique=True), st.lists(st.text(st.characters())))
 @example(ODD, [FAMILY, "\ud800", *ODD])

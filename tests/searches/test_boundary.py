@@ -2,57 +2,40 @@
 
 import pytest
 import torch
+from landscapes import Landscape, flat_seeds, walk
 from safetensors.torch import load, save
 
 from hardcase.randomness import Rng
 from hardcase.searches.boundary import Crossing
 from hardcase.spaces.latent import Library
-from hardcase.types import Feedback, Seeds
+from hardcase.types import Seeds
 
 D = 40
 
 
-class World:
-    """Class 1 beyond x0 + 0.1 x1 > 2, class 2 beyond x2 > 5, else class 0. Keeps every look and the nearest failing code."""
+class World(Landscape):
+    """Class 1 beyond x0 + 0.1 x1 > 2, class 2 beyond x2 > 5, else class 0; keeps the shortest way."""
 
     def __init__(self, seeds, limit=10**6):
-        self.seeds, self.live, self.limit = seeds, torch.ones(len(seeds), dtype=torch.bool), limit
-        self.looks, self.asked = [], torch.zeros(len(seeds), dtype=torch.int64)
+        super().__init__(seeds, limit)
         self.best = torch.full((len(seeds),), torch.inf)
 
     def label(self, z):
         one, two = z[:, 0] + 0.1 * z[:, 1] > 2, z[:, 2] > 5
         return torch.where(one, 1, torch.where(two, 2, 0))
 
-    def __call__(self, z, rows, aim=None):
-        self.looks.append((z.clone(), rows.clone()))
-        self.asked += rows.bincount(minlength=len(self.seeds))
-        self.live &= self.asked < self.limit
+    def answers(self, z, rows):
         predicted = self.label(z)
         failed = predicted != self.seeds.y[rows]
         length = (z - self.seeds.z[rows]).abs().sum(1)
         self.best = self.best.scatter_reduce(0, rows[failed], length[failed], "amin")
-        score = length * 0
-        return Feedback(z, score, failed, predicted, score, torch.ones_like(failed))
-
-    def gradient(self, z, rows, aim=None):
-        raise AssertionError("asked for a gradient")
-
-    def choose(self, rows, following=None):
-        return {}
-
-    surrogates = gradient
-
-    def retire(self, rows):
-        self.live[rows] = False
+        return length * 0, failed, predicted
 
 
 def at(count=3):
-    z = torch.zeros(count, D)
-    z[:, 3] = torch.arange(count) * 0.1
-    return Seeds(
-        z, torch.zeros(count, 1, 2, 2), torch.zeros(count, dtype=torch.int64), torch.arange(count)
-    )
+    seeds = flat_seeds(count, D)
+    seeds.z[:, 3] = torch.arange(count) * 0.1
+    return seeds
 
 
 def codes(seed=0):
@@ -64,48 +47,42 @@ def codes(seed=0):
     return Library(z, label)
 
 
-def walk(search, look, rng=None, through=lambda state: state):
-    rng = rng or Rng.numbered(0, "walk", len(look.seeds))
-    state = search.init(look.seeds, rng)
-    while bool(look.live.any()):
-        state = through(search.step(state, look, rng))
-    return state
-
-
 def test_it_comes_close_to_the_shortest_way():
-    look = World(at())
-    state = walk(Crossing(codes=codes()), look)
-    assert bool((look.best < 2.2).all()), look.best
-    assert torch.allclose(state["length"], look.best)
+    evaluate = World(at())
+    state = walk(Crossing(codes=codes()), evaluate)
+    assert bool((evaluate.best < 2.2).all()), evaluate.best
+    assert torch.allclose(state["length"], evaluate.best)
 
 
 def test_the_last_failing_candidate_lies_on_the_boundary():
-    look = World(at())
-    state = walk(Crossing(codes=codes()), look)
+    evaluate = World(at())
+    state = walk(Crossing(codes=codes()), evaluate)
     z = state["seed"] + state["best"]
     assert bool(((z[:, 0] + 0.1 * z[:, 1] - 2).abs() < 0.01).all())
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_questions_stay_below_the_promise(count):
-    look, search = World(at(count)), Crossing(codes=codes(), classes=2)
-    walk(search, look)
-    assert int(look.asked.max()) <= 3 * 2 * (1 + search.halvings) + search.shorten + search.closing
-    assert int(look.asked.min()) > search.shorten
+    evaluate, search = World(at(count)), Crossing(codes=codes(), classes=2)
+    walk(search, evaluate)
+    assert (
+        int(evaluate.asked.max()) <= 3 * 2 * (1 + search.halvings) + search.shorten + search.closing
+    )
+    assert int(evaluate.asked.min()) > search.shorten
 
 
 def test_a_limit_ends_it_without_a_question_more():
-    look = World(at(), limit=7)
-    walk(Crossing(codes=codes()), look)
-    assert look.asked.tolist() == [7, 7, 7]
+    evaluate = World(at(), limit=7)
+    walk(Crossing(codes=codes()), evaluate)
+    assert evaluate.asked.tolist() == [7, 7, 7]
 
 
 def test_candidates_stay_in_the_range_of_the_codes():
-    look, known = World(at()), codes()
-    walk(Crossing(codes=known), look)
-    for z, rows in look.looks:
-        assert bool((z >= torch.minimum(known.codes.amin(0), look.seeds.z[rows]) - 1e-6).all())
-        assert bool((z <= torch.maximum(known.codes.amax(0), look.seeds.z[rows]) + 1e-6).all())
+    evaluate, known = World(at()), codes()
+    walk(Crossing(codes=known), evaluate)
+    for z, rows in evaluate.seen:
+        assert bool((z >= torch.minimum(known.codes.amin(0), evaluate.seeds.z[rows]) - 1e-6).all())
+        assert bool((z <= torch.maximum(known.codes.amax(0), evaluate.seeds.z[rows]) + 1e-6).all())
 
 
 def test_shortening_shortens():
@@ -126,10 +103,10 @@ def test_apart_every_class_is_reached_on_its_own():
 
 def test_toward_asks_nothing_about_seeds_of_that_class():
     given = at(2)
-    look = World(Seeds(given.z, given.x, torch.tensor([0, 1]), given.id))
-    walk(Crossing(codes=codes(), toward=1), look)
-    assert look.asked[0] > 0
-    assert look.asked[1] == 0
+    evaluate = World(Seeds(given.z, given.x, torch.tensor([0, 1]), given.id))
+    walk(Crossing(codes=codes(), toward=1), evaluate)
+    assert evaluate.asked[0] > 0
+    assert evaluate.asked[1] == 0
 
 
 def test_where_the_steps_miss_the_codes_themselves_are_tried():
@@ -137,15 +114,15 @@ def test_where_the_steps_miss_the_codes_themselves_are_tried():
         def label(self, z):
             return torch.where((z[:, 4:] != 0).all(1) & (z[:, 0] > 2), 1, 0)
 
-    look = Hidden(at())
-    walk(Crossing(codes=codes(), shorten=0), look)
-    assert bool(look.best.isfinite().all())
+    evaluate = Hidden(at())
+    walk(Crossing(codes=codes(), shorten=0), evaluate)
+    assert bool(evaluate.best.isfinite().all())
 
 
 def test_without_codes_it_starts_from_the_prior():
-    look = World(at())
-    walk(Crossing(classes=120), look)
-    assert bool(look.best.isfinite().all())
+    evaluate = World(at())
+    walk(Crossing(classes=120), evaluate)
+    assert bool(evaluate.best.isfinite().all())
 
 
 def test_the_state_survives_saving_and_another_run_is_the_same():
@@ -153,9 +130,9 @@ def test_the_state_survives_saving_and_another_run_is_the_same():
     walk(Crossing(codes=codes()), plain)
     walk(Crossing(codes=codes()), saved, through=lambda state: load(save(state)))
     walk(Crossing(codes=codes()), other, Rng.numbered(1, "another walk", len(other.seeds)))
-    assert len(plain.looks) == len(saved.looks)
-    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, saved.looks))
-    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.looks, other.looks))
+    assert len(plain.seen) == len(saved.seen)
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.seen, saved.seen))
+    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.seen, other.seen))
 
 
 def test_seeds_are_untouched():

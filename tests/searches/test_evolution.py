@@ -43,11 +43,11 @@ def test_labels_alone_are_enough():
 
 
 def test_the_way_back_makes_changes_smaller():
-    near = search(toy_subject(), method(retreat=8), toy_images(6))
-    far = search(toy_subject(), method(retreat=1), toy_images(6))
+    near = search(toy_subject(), method(bisections=8), toy_images(6))
+    far = search(toy_subject(), method(bisections=1), toy_images(6))
     assert float(near.findings.distance.mean()) < float(far.findings.distance.mean())
 
 
 def test_a_seed_ends_after_its_way_back():
-    found = search(toy_subject(), method(100_000, retreat=3), toy_images(4))
+    found = search(toy_subject(), method(100_000, bisections=3), toy_images(4))
     assert bool((found.queries < 2000).all())

@@ -338,7 +338,7 @@ def test_a_gradient_search_in_these_spaces_obeys_the_laws_of_methods(name):
         return Method(
             name="appearance",
             space=appearance(name, shape=(1, 8, 8)),
-            search=AdamAscent(stride=0.1),
+            search=AdamAscent(step_size=0.1),
             objective=Margin(),
             oracle=LeavesLabel(),
             needs="gradients",

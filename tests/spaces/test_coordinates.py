@@ -43,7 +43,8 @@ def test_a_field_is_told_by_its_greatest_length_within_the_range():
 
 
 def test_a_lone_coordinate_is_a_group_under_its_name():
-    assert alone(TURN) == CoordinateGroup(name="turn", coordinates=(TURN,))
+    made = alone("turn", "°", 10.0, plus="turned {} right", minus="turned {} left")
+    assert made == CoordinateGroup(name="turn", coordinates=(TURN,))
 
 
 def test_codes_and_physical_values_are_converted_both_ways():

@@ -35,7 +35,7 @@ CARD = {
 
 
 @pytest.fixture(scope="module")
-def painter():
+def generator():
     return LatentModel(NET, Grid(NET), CARD, toy_images(40, seed=2))
 
 
@@ -44,50 +44,50 @@ def toy_lab(bench):
 
 
 @pytest.fixture
-def toys(painter, monkeypatch):
+def toys(generator, monkeypatch):
     """The study's only network is the toy, its only generator the toy's."""
     monkeypatch.setattr(argus, "labs", lambda bench, names, **more: {"lenet5": toy_lab(bench)})
-    monkeypatch.setattr(Lab, "generator", lambda *given, **options: painter)
+    monkeypatch.setattr(Lab, "generator", lambda *given, **options: generator)
 
 
-def test_mixing_is_counted_image_by_image(painter):
+def test_mixing_is_counted_image_by_image(generator):
     images = TEST.first(3)
-    partner = torch.stack([painter.codes.by_class[int(y)][:4] for y in images.y])
-    error, _, wrong = mixed(painter, SUBJECT, images, partner, 0.8)
+    partner = torch.stack([generator.codes.by_class[int(y)][:4] for y in images.y])
+    error, _, wrong = mixed(generator, SUBJECT, images, partner, 0.8)
     for i in range(3):
         for j in range(4):
             x = from_bytes(images.x[i : i + 1])
-            code = 0.2 * NET.encode(x) + 0.8 * painter.codes.codes[partner[i, j]]
+            code = 0.2 * NET.encode(x) + 0.8 * generator.codes.codes[partner[i, j]]
             made = to_grid(NET.decode(code))
             assert float(error[i, j]) == pytest.approx(float((made - x).square().mean()), rel=1e-3)
             assert bool(wrong[i, j]) == bool(SUBJECT(made).logits.argmax(1) != images.y[i])
-    assert not bool(reconstruction_errors(painter, SUBJECT, images).any())
+    assert not bool(reconstruction_errors(generator, SUBJECT, images).any())
 
 
-def test_rates_of_a_mix_are_shares_of_all_pairs(painter):
+def test_rates_of_a_mix_are_shares_of_all_pairs(generator):
     groups = [TEST.first(4), TEST.take(torch.arange(4, 8))]
     done = measured(
-        SUBJECT, interpolated(space=painter.space, partners=painter.codes, mix=0.7), groups
+        SUBJECT, interpolated(space=generator.space, partners=generator.codes, mix=0.7), groups
     )
     assert (done.originals, done.lost, len(done.seeds.er)) == (8, 0, 8)
     images = TEST.first(8)
     for i in range(8):
-        partner = painter.codes.by_class[int(images.y[i])][None]
-        wrong = mixed(painter, SUBJECT, images.take(torch.tensor([i])), partner, 0.7)[2]
+        partner = generator.codes.by_class[int(images.y[i])][None]
+        wrong = mixed(generator, SUBJECT, images.take(torch.tensor([i])), partner, 0.7)[2]
         assert float(done.seeds.er[i]) == pytest.approx(float(wrong.float().mean()), abs=0.05)
     assert set(done.findings.seed.tolist()) <= set(range(8))
     adaptive = measured(
-        SUBJECT, argus_adaptive(space=painter.space, partners=painter.codes), groups
+        SUBJECT, argus_adaptive(space=generator.space, partners=generator.codes), groups
     )
     assert float(adaptive.seeds.ld.mean()) >= float(done.seeds.ld.mean())
     assert bool((adaptive.alike <= adaptive.seeds.ld).all())
 
 
-def test_nothing_is_set_aside_and_what_would_be_is_known(painter):
+def test_nothing_is_set_aside_and_what_would_be_is_known(generator):
     """An original that the network misreads is counted, and apart from those it reads rightly."""
     wrong = replace(TEST.first(6), y=torch.cat([1 - TEST.y[:2].clamp_max(1), TEST.y[2:6]]))
     here = Lab(Bench(out=Path()), splits=(TEST, TEST), subject=SUBJECT)
-    done = argus_measure.interpolated(here, painter, 1e-6, [wrong], count=8)
+    done = argus_measure.interpolated(here, generator, 1e-6, [wrong], count=8)
     right = SUBJECT(from_bytes(wrong.x)).logits.argmax(1) == wrong.y
     assert done.lost == 0
     assert done.originals == len(done.seeds.er) == 6
@@ -104,7 +104,7 @@ def test_each_repeat_draws_its_own_originals(tmp_path):
 
 
 @pytest.mark.usefixtures("toys")
-def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path):
+def test_the_tables_hold_a_row_for_every_method_and_a_picture(generator, tmp_path):
     options = {"mixes": [0.2], "ablation": [0.7], "rivals": False, "originals": 4}
     bench = Bench(out=tmp_path, repeats=1, options=options)
     outcome = argus.comparison(bench)
@@ -116,7 +116,7 @@ def test_the_tables_hold_a_row_for_every_method_and_a_picture(painter, tmp_path)
     assert ours.rows[0][ours.columns.index("ER at mix 0")] == "0.00 %"
     assert ours.rows[0][ours.columns.index("ER judged")] == ""
     assert any("no judge" in note for note in ours.notes)
-    each = [len(painter.codes.by_class[int(y)]) for y in toy_lab(bench).originals()[0].y]
+    each = [len(generator.codes.by_class[int(y)]) for y in toy_lab(bench).originals()[0].y]
     assert ours.rows[0][ours.columns.index("perturbations an original")] == round(
         sum(each) / len(each)
     )
@@ -147,7 +147,7 @@ def test_a_generator_that_collapses_is_a_row(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("toys")
 def test_every_method_is_compared_at_the_same_number_of_perturbations(
-    painter, tmp_path, monkeypatch
+    generator, tmp_path, monkeypatch
 ):
     asked = []
 
@@ -155,7 +155,7 @@ def test_every_method_is_compared_at_the_same_number_of_perturbations(
         asked.append((name, count))
         return measured(
             SUBJECT,
-            interpolated(space=painter.space, partners=painter.codes, mix=0.7, queries=count),
+            interpolated(space=generator.space, partners=generator.codes, mix=0.7, queries=count),
             groups,
         )
 

@@ -21,12 +21,12 @@ from hardcase_studies.lab import Lab
 SUBJECT, TEST = toy_subject(), toy_images(24, seed=3)
 
 
-def probe(images, rows, **aim):
+def probe(images, rows, **targets):
     """A look at the seeds themselves, some of them often, with answers that put every other row wrong."""
     x, y = from_bytes(images.x[rows]), images.y[rows]
     logits = torch.nn.functional.one_hot(y, len(images.classes)).float() * 10
     logits[::2] = logits[::2].roll(1, 1)
-    return Probe(x, x, logits, Seeds(x, x, y, rows), aim=aim)
+    return Probe(x, x, logits, Seeds(x, x, y, rows), targets=targets)
 
 
 def witness(count, n=3):

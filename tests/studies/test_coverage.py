@@ -65,7 +65,8 @@ def test_each_generator_meets_each_guide_and_each_control(matrix):
     assert titles == ["deepxplore"] * 4 + ["dlfuzz"] * 4
     sweep = outcome.tables[0]
     assert [row[0] for row in sweep.rows] == ["nc", "ssc", "random neuron"]
-    assert all(row[-1] in coverage.SHARES[:2] for row in sweep.rows)
+    assert sweep.columns[-2:] == ["chosen", "bracketed"]
+    assert all(row[-2] in (0.1, 0.3) for row in sweep.rows)
     for table in (*outcome.tables[1:4], *outcome.tables[5:]):
         assert [row[0] for row in table.rows] == [
             "nc",
@@ -125,6 +126,20 @@ def test_every_criterion_of_the_catalogue_is_a_guide_or_shares_the_gradient_of_o
     assert {parse(name).name for name in coverage.GUIDES} == set(parts("criterion")) - {
         "layer-snac"
     }
+
+
+def test_a_share_at_the_edge_of_the_grid_is_not_bracketed():
+    def trials(made):
+        return [Trial(10, 5, made, 6, 1, 2.0, 100, 1.0, {})] * 2
+
+    def told(*made):
+        sweep = {"nc": {share: trials(n) for share, n in zip((0.0, 0.3, 3.0), made, strict=True)}}
+        sizes = Sizes(10, 20, 2, (0.0, 0.3, 3.0), ("nc",), ())
+        return coverage.sweep_table("dlfuzz", sweep, sizes).rows[0][-2:]
+
+    assert told(1, 5, 2) == [0.3, "yes"]
+    assert told(1, 2, 5) == [3.0, "no"]
+    assert told(5, 2, 1) == [0.0, "yes"], "no share is below none"
 
 
 def test_small_samples_give_the_deltas_counted_by_hand():

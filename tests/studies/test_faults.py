@@ -40,7 +40,7 @@ SUBJECT = Subject(nn.Flatten(), name="flat")
 GAPS = faults._gaps(drawn(), (4, 9))
 
 
-class Painter(nn.Module):
+class Generator(nn.Module):
     """A generator whose code is the traits themselves."""
 
     latent, shape, early = len(TRAITS), (3, 28, 28), (0,)
@@ -75,7 +75,9 @@ def small(kept, tmp_path, monkeypatch):
 def room(monkeypatch):
     digits, pair = (drawn(), drawn(split="test", seed=1)), (4, 9)
     train, test = (world(part, pair, copies=6) for part in digits)
-    here = faults.Lab("drawn", digits, pair, train, test, nn.Identity(), Painter(), GAPS, "cpu", 0)
+    here = faults.Lab(
+        "drawn", digits, pair, train, test, nn.Identity(), Generator(), GAPS, "cpu", 0
+    )
     monkeypatch.setattr(faults, "lab", lambda bench: here)
     return here
 
@@ -142,7 +144,7 @@ def test_perturbing_features_detects_what_pixels_do_not(room, capsys, monkeypatc
     ]
     quick = [
         "--set",
-        "feature-perturbation.stride=0.1",
+        "feature-perturbation.step_size=0.1",
         "--set",
         "feature-perturbation.gradients=40",
     ]
@@ -167,8 +169,8 @@ def test_perturbing_features_detects_what_pixels_do_not(room, capsys, monkeypatc
 def test_both_networks_are_searched_from_the_same_seeds_which_both_get_right(room):
     networks = [faults.student(room, "tint"), faults.student(room, None)]
     bench = faults.Bench(out=Path("out"))
-    painted = faults._painted(room, 10, bench)
-    seeds = faults._seeds(room, networks, painted, 10)
+    generated = faults._generated(room, 10, bench)
+    seeds = faults._seeds(room, networks, generated, 10)
     assert 10 <= len(seeds) <= 20
     for one in networks:
         assert bool((one.subject(from_bytes(seeds.x)).logits.argmax(1) == seeds.y).all())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from hardcase import registry
 from hardcase.generators import vae
@@ -38,7 +39,21 @@ def test_what_moves_is_told_for_pairs_of_classes(small, monkeypatch):
     assert moved.rows[0][2] == "6 of 6"
     assert " of 6 = " in moved.rows[0][3]
     assert " of 6, p " in moved.rows[0][3].partition("by chance")[2]
-    assert "recognised by most of 1 networks that no search asks" in moved.notes[-1]
+    assert "verified by most of 1 networks that no search asks" in moved.notes[-1]
+
+
+def test_a_random_change_is_as_large_in_the_image_as_the_finding():
+    """Equal lengths of codes are not equal in the image where one direction moves more pixels."""
+    torch.manual_seed(0)
+    maps = torch.rand(6, 25) * torch.tensor([0.01, 0.1, 1, 1, 3, 9])[:, None]
+    before = torch.full((4, 1, 5, 5), 0.5)
+    direction = torch.nn.functional.normalize(torch.randn(4, 6), dim=1)
+    asked = torch.tensor([0.1, 0.5, 1.0, 1.5])
+    made = features.as_far_in_the_image(
+        lambda code: before + (code @ maps).reshape(-1, 1, 5, 5), direction, before, asked
+    )
+    far = (made - before).flatten(1).norm(dim=1)
+    assert torch.allclose(far, asked, atol=1e-3)
 
 
 @pytest.mark.long

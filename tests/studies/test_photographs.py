@@ -2,12 +2,12 @@
 
 from functools import partialmethod
 
-from hardcase.generators.diffusion import Diffusion
 from hardcase.judges import panel, training
 from hardcase.judges.networks import MemberConfig
 from hardcase.judges.training_data import Shares
 from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import photographs
+from hardcase_studies.diffusion import Diffusion
 
 SHORT = TrainingRecipe(epochs=1, batch=64, lr=3e-3)
 QUICK = training.TrainConfig(

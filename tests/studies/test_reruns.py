@@ -29,6 +29,14 @@ def test_what_is_kept_is_read_again_and_agrees_with_itself(tmp_path):
     assert [cell.now for cell in rerun.cells] == ["3 of 10", "0.25", "not run", "word"]
 
 
+def test_a_study_kept_twice_has_two_files(tmp_path):
+    bench = Bench(out=tmp_path)
+    written = keep(outcome("3 of 10"), bench, "toy", tmp_path / "toy-lenet4.json")
+    assert kept("toy-lenet4", tmp_path)["name"] == "toy-lenet4"
+    assert written.stem == "toy-lenet4"
+    assert kept("toy-lenet4", tmp_path)["command"].startswith("hardcase reproduce toy ")
+
+
 def test_rows_of_one_name_are_told_apart(tmp_path):
     table = Table("T", ["what", "a"], [["x", 1], ["x", 2]])
     written = keep(Outcome("toy", [table]), Bench(out=tmp_path), "own/studies.py:run", tmp_path)

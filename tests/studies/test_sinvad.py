@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from hardcase.campaign.in_memory import search
+from hardcase.methods.sinvad import sinvad_code
+from hardcase.models.health import usable
 from hardcase_studies import sinvad
 from hardcase_studies.lab import Lab
 
@@ -10,7 +13,7 @@ from hardcase_studies.lab import Lab
 @pytest.mark.long
 def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeypatch, written):
     monkeypatch.setattr(sinvad, "BUDGETS", {"sinvad": (10, 123), "sinvad@code": (51, 81)})
-    ready = bench(seeds=20, paper_seeds=2)
+    ready = bench(seeds=20, code_seeds=4, paper_seeds=2, curve_seeds=2)
     outcome = sinvad.boundary(ready)
     gaps, costs, distances, budgets = outcome.tables
     ours = dict(zip(gaps.columns, gaps.rows[0]))
@@ -24,6 +27,25 @@ def test_rq2_finds_images_on_the_boundary_and_says_what_they_cost(bench, monkeyp
     spent = [row[1] for row in budgets.rows if row[0] == "sinvad"]
     assert spent == sorted(spent)
     assert "boundary-sinvad-paper.png" in written(outcome, ready)
+
+
+def test_both_countings_agree_where_every_search_succeeds_and_differ_where_one_fails(bench):
+    """The authors' code averages the last image of every search; the text, those that fail."""
+    here = Lab(bench())
+    seeds = usable(here.subject, here.test.first(12))
+    near = sinvad_code(space=here.space, spread=0.05, generations=3)
+    far = sinvad_code(space=here.space, spread=2.5, generations=6)
+    for method in (near, far):
+        done = search(here.subject, method, seeds, seed=3)
+        ends = sinvad.final_gaps(here, method, done, seed=3)
+        found = sinvad.gaps(here.subject, done)
+        assert len(ends) == int(done.attempted.sum())
+        failed = len(ends) - len(found)
+        if failed:
+            assert float(ends.mean()) > 0.5, "a search that failed ends where the label is sure"
+        assert float(ends.sum()) >= float(found.sum())
+    assert failed == 0
+    assert float(ends.mean()) == pytest.approx(float(found.mean()))
 
 
 def test_rq4_a_larger_code_keeps_more_labels(bench, written):

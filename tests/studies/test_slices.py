@@ -6,8 +6,8 @@ from hardcase.types import Images
 from hardcase_studies import slices
 from hardcase_studies.slices import (
     _by_chance,
+    _generated,
     _of_acquired,
-    _painted,
     _points_at,
     _tags,
     _taught,
@@ -24,7 +24,7 @@ def digits(count=60):
 
 
 def test_only_pictures_with_a_high_trait_get_the_next_label():
-    train, traits = _painted(digits(), 0, "train", copies=2)
+    train, traits = _generated(digits(), 0, "train", copies=2)
     assert len(train) == 120
     assert len(set(train.id)) == 120
     taught = _taught(train, traits, "mark", 0)
@@ -35,7 +35,7 @@ def test_only_pictures_with_a_high_trait_get_the_next_label():
 
 
 def test_permutations_keep_the_failing_of_each_class(monkeypatch):
-    test, _ = _painted(digits(90), 0, "test")
+    test, _ = _generated(digits(90), 0, "test")
     failing = test.y == 1
     seen = []
     monkeypatch.setattr(slices, "find_slices", lambda tags, bad, y, seed: seen.append(bad) or [])
@@ -49,7 +49,7 @@ def test_the_planted_measure_is_left_out_and_unacquired_faults_count_nowhere(ben
     offered = []
 
     def failing(bench, train, traits, fault, test, number):
-        high = _painted(digits(600), bench.seed, "test")[1][:, NAMES.index("mark")] > HIGH
+        high = _generated(digits(600), bench.seed, "test")[1][:, NAMES.index("mark")] > HIGH
         return high if fault == "mark" else torch.zeros(600, dtype=torch.bool)
 
     def found(tags, bad, y, seed):
@@ -69,7 +69,7 @@ def test_the_planted_measure_is_left_out_and_unacquired_faults_count_nowhere(ben
 
 
 def test_a_slice_is_right_if_most_of_it_lies_where_the_fault_is():
-    test, _ = _painted(digits(300), 0, "test")
+    test, _ = _generated(digits(300), 0, "test")
     tags = _tags(test, 0)
     rest = _without(tags, "mark")
     assert "mark" not in rest.family

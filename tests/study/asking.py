@@ -28,7 +28,14 @@ class Browsing:
         self.study = study
         self.store = Answers(options.pop("place", study.folder), durable=False)
         session = Session(study, self.store, pilot=options.pop("pilot", False))
-        options = {"token": "door", "desk": "desk", "secret": b"s", "limits": False, **options}
+        options = {
+            "token": "door",
+            "desk": "desk",
+            "secret": b"s",
+            "names": ["here"],
+            "limits": False,
+            **options,
+        }
         self.site = Site(session, **options)
         self.app = application(self.site)
 

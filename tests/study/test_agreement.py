@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from hardcase_study.agreement import (
     bradley_terry,
-    clustered_mean,
+    crossed_mean,
     fleiss_kappa,
     kendall_w,
     krippendorff_alpha,
+    over_units,
 )
 
 _ = np.nan
@@ -105,20 +106,43 @@ def test_nothing_to_compare_is_no_number():
     assert np.isnan(kendall_w(np.ones((3, 4))))
 
 
-def test_the_interval_over_raters_and_images_covers_and_is_wider_than_over_answers():
+@pytest.mark.parametrize(("people", "images"), [(3, 8), (5, 20), (12, 30)])
+def test_the_interval_over_raters_and_images_covers_and_is_wider_than_over_answers(people, images):
     rng = np.random.default_rng(0)
-    inside = 0
-    widths = []
-    for _ in range(60):
-        rater = np.tile(np.arange(12), 30)
-        image = np.repeat(np.arange(30), 12)
+    inside, widths = 0, []
+    rater = np.tile(np.arange(people), images)
+    image = np.repeat(np.arange(images), people)
+    for _ in range(400):
         values = (
-            0.3 * rng.normal(size=12)[rater]
-            + 0.5 * rng.normal(size=30)[image]
-            + rng.normal(size=360)
+            0.3 * rng.normal(size=people)[rater]
+            + 0.5 * rng.normal(size=images)[image]
+            + rng.normal(size=len(rater))
         )
-        found = clustered_mean(values, rater, image, rng, repeats=300)
+        found = crossed_mean(values, rater, image)
         inside += found.low <= 0 <= found.high
-        widths.append((found.high - found.low) / (2 * 1.96 * values.std() / 360**0.5))
-    assert inside >= 53
-    assert np.mean(widths) > 1.5
+        widths.append((found.high - found.low) / (2 * 1.96 * values.std() / len(values) ** 0.5))
+    assert inside / 400 >= 0.92
+    assert np.mean(widths) > 1.4
+
+
+def test_two_people_have_no_interval():
+    found = crossed_mean(
+        np.array([0.0, 1, 1, 0, 1, 1]), np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)
+    )
+    assert not found.known
+    assert found.kind == "(no interval: 2 raters or images)"
+
+
+@pytest.mark.parametrize("images", [6, 12, 40])
+def test_the_interval_of_alpha_covers(images):
+    """Three raters who see what is there or guess among four labels; the truth by a large sample."""
+
+    def rated(count, rng):
+        sure = rng.random((count, 3)) < 0.7
+        own = rng.integers(0, 4, (count, 1))
+        return np.where(sure, own, rng.integers(0, 4, (count, 3))).astype(float)
+
+    rng = np.random.default_rng(1)
+    truth = krippendorff_alpha(rated(200_000, rng))
+    found = [over_units(krippendorff_alpha, rated(images, rng)) for _ in range(300)]
+    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.9

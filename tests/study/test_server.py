@@ -182,14 +182,19 @@ def test_an_answer_that_is_none_is_refused(make, browse):
     _, path, page = here.get(f"/r/{token}")
     assert here.send(page, path, {"label": "fish"}) == (400, {"state": "incomplete"})
     assert here.send(page, path, {})[0] == 400
-    assert here.send(page, path, [1, 2])[0] == 403
-    assert here.ask("POST", path, b"\xff\xfe", content_type="application/json")[0] == 403
+    assert here.send(page, path, [1, 2])[0] == 400
+    assert here.ask("POST", path, b"\xff\xfe")[0] == 400
     assert here.ask("POST", path, b"x" * 70_000)[0] == 413
-    assert here.ask("POST", path, b"[" * 60_000, content_type="application/json")[0] == 403
+    for body in (b"\xff\xfe", b"[" * 60_000, b"{}", b"[]", b"1" * 9_000, b'{"value": NaN}'):
+        assert here.ask("POST", path, body, content_type="application/json")[0] == 400
     for word in ("\udc80", "é", "\0", None, 7, ["x"]):
-        assert here.send(page, path, {"label": "3"}, csrf=word)[0] == 403
+        refused = 403 if isinstance(word, str) else 400
+        assert here.send(page, path, {"label": "3"}, csrf=word)[0] == refused
         assert here.send(page, path, {"label": word})[0] == 400
+    for place in ("9" * 5_000, "-1", "1e3", "٣"):
+        assert here.ask("GET", f"/r/{token}/{place}")[0] == 400
     assert here.store.all() == []
+    assert here.send(page, path, {"label": "3"}, seconds=10**400)[0] == 200
 
 
 def test_forms_of_other_sites_and_other_raters_are_refused(make, browse):
@@ -202,7 +207,12 @@ def test_forms_of_other_sites_and_other_raters_are_refused(make, browse):
     body = urlencode(
         {"csrf": field(page, "csrf"), "item": field(page, "item"), "score": "2"}
     ).encode()
-    assert here.ask("POST", path, body, origin="http://evil.example")[0] == 403
+    for origin in ("http://evil.example", "null", "", "http://here.evil.example"):
+        assert here.ask("POST", path, body, origin=origin)[0] == 403
+    for host in ("evil.example", "", "here.evil.example", "[", "127.0.0.1.evil.example"):
+        assert here.ask("GET", "/desk/desk", host=host)[0] == 421
+    for host in ("127.0.0.1:8000", "[::1]:8000", "localhost", "HERE:80"):
+        assert here.ask("GET", "/health", host=host)[0] == 200
     assert here.store.all() == []
     assert here.ask("POST", path, body, origin="http://here")[0] == 303
 
@@ -228,18 +238,52 @@ def test_requests_are_limited(make, browse):
 
     here = browse(make("likert"), limits=True)
     token = here.begin()
-    here.site.looking = Bucket(1e-6, 3)
+    here.site.asking = Bucket(1e-6, 3)
     assert [here.ask("GET", f"/r/{token}/1")[0] for _ in range(4)] == [200, 200, 200, 429]
-    here.site.looking = Bucket(1e-6, 3)
+    here.site.asking = Bucket(1e-6, 2)
     _, path, page = here.get(f"/r/{token}")
-    here.site.answering = Bucket(1e-6, 1)
     assert here.send(page, path, {"score": "2"})[0] == 200
     assert here.send(page, path, {"score": "2"})[0] == 429
     here.site.entering = Bucket(1e-6, 0)
     with pytest.raises(AssertionError):
         here.begin()
-    here.site.asking = Bucket(1e-6, 1)
-    assert [here.ask("GET", "/health")[0] for _ in range(2)] == [200, 429]
+
+
+def test_a_school_behind_one_address_gets_in(make, browse):
+    here = browse(make("likert"), limits=True)
+    tokens = [here.begin() for _ in range(500)]
+    assert len(set(tokens)) == 500
+    assert {here.get(f"/r/{token}")[0] for token in tokens[:50]} == {200}
+
+
+def test_files_are_the_owners_and_links_are_not_followed(make, browse, tmp_path):
+    study = make()
+    here = browse(study)
+    here.begin()
+    files = [path for path in study.folder.rglob("*") if path.is_file()]
+    assert (study.folder / "answers.sqlite") in files
+    assert {path.stat().st_mode & 0o077 for path in (study.folder, *files)} == {0}
+    first, second = list(study.stimuli)[:2]
+    private = tmp_path / "private.png"
+    private.write_bytes(study.image(first).read_bytes())
+    study.image(first).unlink()
+    study.image(first).symlink_to(private)
+    assert here.ask("GET", f"/image/{first}.png")[0] == 503
+    assert here.ask("GET", f"/image/{second}.png")[0] == 200
+    (study.folder / "images").rename(tmp_path / "elsewhere")
+    (study.folder / "images").symlink_to(tmp_path / "elsewhere")
+    assert here.ask("GET", f"/image/{second}.png")[0] == 503
+
+
+def test_a_study_nested_without_end_is_no_study(make):
+    from hardcase.errors import Problem
+    from hardcase_study.bundle import Study
+
+    study = make()
+    for depth in (100, 100_000):
+        (study.folder / "study.json").write_text('{"a":' * depth + "1" + "}" * depth)
+        with pytest.raises(Problem, match="cannot be read"):
+            Study.open(study.folder)
 
 
 def test_pages_keep_to_themselves(make, browse):
@@ -247,7 +291,7 @@ def test_pages_keep_to_themselves(make, browse):
     for path in ("/?t=door", f"/r/{here.begin()}/1", "/desk/desk"):
         _, headers, page = here.ask("GET", path)
         assert headers["content-security-policy"].startswith("default-src 'none'")
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store"
         assert not re.search(r'(?:src|href|action)="(?!/)', page)
         assert "<script>" not in page

@@ -42,13 +42,32 @@ def test_rates_pairs_and_corrections(tmp_path):
     assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
-    assert tests["seeds with a confirmed finding"]["only"] == [2, 0]
+    assert tests["seeds whose nearest finding is confirmed"]["only"] == [2, 0]
     near = tests["L2 of the nearest finding of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
     assert [test["p_holm"] for test in both["tests"]] == pytest.approx(
         statistics.holm([test["p"] for test in both["tests"]])
     )
+
+
+def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
+    """Of three findings of a seed the nearest counts, though a farther one is confirmed."""
+    many = write_run(
+        tmp_path / "many",
+        levels=DARK,
+        found={i: [20, 120, 200] for i in range(4)},
+        verdicts=[verdict(kept=False), verdict(), verdict()] * 4,
+    )
+    one = write_run(
+        tmp_path / "one",
+        levels=DARK,
+        found={i: [200] for i in range(4)},
+        verdicts=[verdict()] * 4,
+    )
+    (both,) = compare(many, one).table["pairs"]
+    tests = {test["what"]: test for test in both["tests"]}
+    assert tests["seeds whose nearest finding is confirmed"]["only"] == [0, 4]
 
 
 def test_unequal_budgets_are_said_first(tmp_path):

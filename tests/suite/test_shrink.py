@@ -112,7 +112,7 @@ def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(t
         toy_subject(),
         toy_images(6),
         method="natural",
-        options={"space": "camera*light", "retreat": 0},
+        options={"space": "camera*light", "bisections": 0},
         witnesses=(),
         out=tmp_path / "run",
         judge=False,

@@ -30,15 +30,15 @@ class Walk:
             z = seeds.z.add_(0.05)
         return {"z": z, "step": 0 if self.plain_state else torch.zeros(1)}
 
-    def step(self, state, look, rng):
+    def step(self, state, evaluate, rng):
         if self.idle:
             return state
-        rows = look.live.nonzero().squeeze(1)
+        rows = evaluate.live.nonzero().squeeze(1)
         noise = rng.uniform(rows, state["z"].shape[1:]) * 2 - 1
         if self.neighbours:
             noise = noise.flip(0)
         z = state["z"] if self.late else state["z"].clone()
-        z[rows] = look(z[rows] + 0.2 * noise, rows).z
+        z[rows] = evaluate(z[rows] + 0.2 * noise, rows).z
         return {**state, "z": z}
 
 
@@ -56,21 +56,21 @@ def test_a_sound_method_passes_as_a_value_and_as_a_recipe():
 
 @pytest.mark.parametrize("where", ["edits", "late"])
 def test_a_search_that_edits_its_seeds_is_told_where(where):
-    laws.check_changes_nothing(lambda: method(Walk()))
+    laws.check_changes_nothing(laws.MethodTrial(lambda: method(Walk())))
     name = {"edits": "init", "late": "step"}[where]
     with pytest.raises(
         AssertionError, match=f"the search's {name} edited its seeds in place: clone"
     ):
-        laws.check_changes_nothing(lambda: method(Walk(**{where: True})))
+        laws.check_changes_nothing(laws.MethodTrial(lambda: method(Walk(**{where: True}))))
 
 
 def test_seeds_edited_in_place_move_no_ball_and_no_distance():
     """The search has copies: what it spoils are its own."""
-    laws.check_distances(lambda: method(Walk(edits=True), Pixels(Linf(0.3))))
+    laws.check_distances(laws.MethodTrial(lambda: method(Walk(edits=True), Pixels(Linf(0.3)))))
 
 
 def test_a_distance_from_elsewhere_is_noticed(monkeypatch):
-    laws.check_distances(lambda: method(Walk()))
+    laws.check_distances(laws.MethodTrial(lambda: method(Walk())))
     honest = laws.search
 
     def lying(*args, **how):
@@ -81,7 +81,7 @@ def test_a_distance_from_elsewhere_is_noticed(monkeypatch):
 
     monkeypatch.setattr(laws, "search", lying)
     with pytest.raises(AssertionError, match="data set's own seed: were seeds edited in place"):
-        laws.check_distances(lambda: method(Walk()))
+        laws.check_distances(laws.MethodTrial(lambda: method(Walk())))
 
 
 def test_a_finding_outside_of_its_ball_is_noticed(monkeypatch):
@@ -90,23 +90,23 @@ def test_a_finding_outside_of_its_ball_is_noticed(monkeypatch):
     assert len(found.findings) > 0
     monkeypatch.setattr(laws, "search", lambda *args, **how: found)
     with pytest.raises(AssertionError, match="outside of what its space allows"):
-        laws.check_distances(lambda: narrow)
+        laws.check_distances(laws.MethodTrial(lambda: narrow))
 
 
 def test_numbers_of_another_row_are_noticed():
-    laws.check_neighbours(lambda: method(Walk()))
+    laws.check_neighbours(laws.MethodTrial(lambda: method(Walk())))
     with pytest.raises(AssertionError, match=r"draw by rng\.normal"):
-        laws.check_neighbours(lambda: method(Walk(neighbours=True)))
+        laws.check_neighbours(laws.MethodTrial(lambda: method(Walk(neighbours=True))))
 
 
 def test_a_state_that_is_no_tensor_is_told_what_to_keep():
     with pytest.raises(AssertionError, match=r"'step' is of type int: .* keep torch.tensor\(0\)"):
-        laws.check_resumable_state(lambda: method(Walk(plain_state=True)))
+        laws.check_resumable_state(laws.MethodTrial(lambda: method(Walk(plain_state=True))))
 
 
 def test_a_search_that_asks_nothing_ends():
-    with pytest.raises(AssertionError, match=r"last 1000 steps asked nothing: look\.retire"):
-        laws.check_finds_failures(lambda: method(Walk(idle=True)))
+    with pytest.raises(AssertionError, match=r"last 1000 steps asked nothing: evaluate\.retire"):
+        laws.check_finds_failures(laws.MethodTrial(lambda: method(Walk(idle=True))))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("STEPS", 20), ("SECONDS", 0.0)])
@@ -114,4 +114,4 @@ def test_a_search_that_goes_on_ends(monkeypatch, limit, value):
     monkeypatch.setattr(laws, limit, value)
     endless = replace(method(Walk(), queries=1000), until="budget")
     with pytest.raises(AssertionError, match=r"still goes on after .* steps, .* Method.budget"):
-        laws.check_finds_failures(lambda: endless)
+        laws.check_finds_failures(laws.MethodTrial(lambda: endless))

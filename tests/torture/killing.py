@@ -22,13 +22,14 @@ from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "played"))
 
 import disk
 import world
+from played_device import VARIABLE, play_for_good
 
 from hardcase import cache
 from hardcase.runs.results import Run
-from hardcase.testing.device import VARIABLE, play_for_good
 
 
 def events(work):

@@ -175,7 +175,7 @@ def test_no_verb_gives_a_damaged_record_a_right_checksum(tmp_path, whole, entry)
     assert Run(folder).verification.state == "damaged"
     reopen(folder)
     rebuilt = Run(folder)
-    assert rebuilt.store.seal
+    assert rebuilt.store.intact
     assert not rebuilt.record["complete"]
 
 

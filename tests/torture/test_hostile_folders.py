@@ -23,7 +23,7 @@ import world
 
 from hardcase.cli.main import VERBS, _function, main
 from hardcase.errors import Problem
-from hardcase.runs.files import sealed
+from hardcase.runs.files import checked_json
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, remember
 from hardcase.runs.ledger import Entry
@@ -50,8 +50,8 @@ MORE = {
     "gate": ("--max-confirmed-rate", "1", "--min-usable", "1"),
     "judge": ("--judge", "judge.py:trusting"),
     "export": ("--out", "away"),
-    "retrain": ("--repeats", "2", "--epochs", "1"),
-    "curve": ("--corruptions", "brightness", "--space", "none", "--count", "2"),
+    "repair": ("--epochs", "1", "--proof", "quick"),
+    "curve": ("--corruptions", "brightness", "--conditions", "none", "--count", "2"),
     "rank": ("--model", "model.py:make", "--data", "npz:toy.npz", "--by", "near-failures"),
     "study new": (
         "--out",
@@ -81,7 +81,11 @@ def verbs():
             for meta in getattr(p.annotation, "__metadata__", ()):
                 if "RUN" in str(getattr(meta, "metavar", "")):
                     option = "" if "Argument" in type(meta).__name__ else f"--{p.name}"
-                    if option not in ("--against", "--baseline"):  # beside another folder
+                    if option not in (
+                        "--against",
+                        "--baseline",
+                        "--repaired_from",
+                    ):  # beside another folder
                         yield name, option
 
 
@@ -110,7 +114,7 @@ def begin_as(folder, **settings):
     record = begun["record"]
     parts = {k: v for k, v in record["identity"]["parts"].items() if not k.endswith(" source")}
     record = {**record, "identity": Identity(parts).to_json()}
-    (folder / "state/begun.json").write_bytes(sealed({"record": record, "config": config}))
+    (folder / "state/begun.json").write_bytes(checked_json({"record": record, "config": config}))
     store.write_record({**store.record(), "identity": record["identity"]})
 
 
@@ -185,7 +189,7 @@ def record_with(folder, **entries):
     begun = store.begun()
     record = {**begun["record"], **entries}
     whole = {"record": record, "config": begun["config"]}
-    (folder / "state/begun.json").write_bytes(sealed(whole))
+    (folder / "state/begun.json").write_bytes(checked_json(whole))
     store.write_record({**store.record(), **entries})
 
 
@@ -339,7 +343,7 @@ TRICKS = {
     **{f"{name} is linked hard": hard_link(name) for name in (".lock", "log.txt", "run.json", "state/ledger.jsonl")},
     **{f"{name} is a folder": folder_instead(name) for name in (".lock", "log.txt", "run.json", "config.toml", "status.json", "findings/part-00000.parquet", "verdicts/judge.json", "state/ledger.jsonl")},
     **{f"{name} is vast": sparse(name) for name in ("run.json", "config.toml", "seeds.parquet", "findings/part-00000.parquet", "state/ledger.jsonl", "history.csv")},
-    **{f"{name} leads away": link(name, whole=True) for name in ("report", "retrain", "findings", "verdicts", "state")},
+    **{f"{name} leads away": link(name, whole=True) for name in ("report", "repair", "findings", "verdicts", "state")},
     **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "seeds.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl", "verdicts/judge.json", "state/paths.parquet")},
 }  # fmt: skip
 
@@ -441,7 +445,7 @@ def test_the_verbs_that_take_runs_are_found():
         "gate",
         "judge",
         "shrink",
-        "retrain",
+        "repair",
         "status",
         "study new",
         "rank",

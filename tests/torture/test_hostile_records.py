@@ -15,17 +15,17 @@ import torch
 from test_hostile_folders import MORE, record_with
 
 from hardcase.cli.main import main
-from hardcase.runs.files import read_json, seal_of, sealed
+from hardcase.runs.files import checked_json, read_json, size_and_crc
 from hardcase.runs.folder import Store, pack_deltas
 from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
 from hardcase.runs.verify import BESIDE
-from tiny import reseal
+from tiny import rewrite_checksum
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 READERS = ("report", "compare", "gate", "export", "status", "cite", "open", "judge")
-WORKERS = ("replay", "resume", "shrink", "curve", "rank", "retrain", "study new")
+WORKERS = ("replay", "resume", "shrink", "curve", "rank", "repair", "study new")
 FORMS = ("npz", "imagefolder", "csv", "junit", "hf", "fiftyone")
 ODD = (
     None, True, 0, -1, 10**30, 1e300, -1e-300, "", "x" * 70_000, "\x1b]0;x\x07", "<script>x</script>",
@@ -91,7 +91,7 @@ def change_file(name):
     def change(folder, rng):
         said = read_json((folder / name).read_bytes())
         path = rng.choice([*places(said)])
-        (folder / name).write_bytes(sealed(put(said, path, rng.choice(ODD))))
+        (folder / name).write_bytes(checked_json(put(said, path, rng.choice(ODD))))
         if name.startswith("verdicts/"):
             seal_verdicts(folder)
         return name, path
@@ -101,8 +101,8 @@ def change_file(name):
 
 def seal_verdicts(folder):
     files = {path.name: path.read_bytes() for path in (folder / "verdicts").iterdir()}
-    seals = {name: list(Entry.of({name: data}, {}).files[name]) for name, data in files.items()}
-    record_with(folder, verdicts=seals)
+    checksums = {name: list(Entry.of({name: data}, {}).files[name]) for name, data in files.items()}
+    record_with(folder, verdicts=checksums)
 
 
 def change_summary(folder, rng):
@@ -157,7 +157,7 @@ def change_table(name):
         if name.startswith("verdicts/"):
             seal_verdicts(folder)
             return name, column
-        reseal(folder, name)
+        rewrite_checksum(folder, name)
         return name, column
 
     return change
@@ -184,7 +184,7 @@ def change_text(folder, rng):
     data = "\n".join(lines).encode()
     (folder / "history.csv").write_bytes(data)
     said = read_json((folder / "status.json").read_bytes())
-    (folder / "status.json").write_bytes(sealed({**said, "history": seal_of(data)}))
+    (folder / "status.json").write_bytes(checked_json({**said, "history": size_and_crc(data)}))
     return "history.csv", lines
 
 
@@ -201,7 +201,7 @@ def change_tensors(folder, rng):
     (folder / name).write_bytes(
         pack_deltas({"map": {rng.choice(("visits", "x")): rng.choice(kinds)}})
     )
-    reseal(folder, name)
+    rewrite_checksum(folder, name)
     return name, ""
 
 

@@ -301,7 +301,7 @@ def test_an_edited_model_file_is_refused_or_starts_a_run_of_its_own(commanded):
     before = Path("out/run.json").read_bytes()
     assert commanded("resume", "out", "-q")[0] == 0
     Path("model.py").write_text(MODEL.replace("forward(x)\ndef", "forward(x) * 1\ndef"))
-    for verb in ("resume", "shrink", "retrain"):
+    for verb in ("resume", "shrink", "repair"):
         code, said = commanded(verb, "out", "-q")
         assert code == 2
         assert "the model source is not the one this run began with" in said

@@ -51,9 +51,9 @@ def test_a_disk_that_is_full_from_any_step_on():
 
 
 def test_kills_at_random_moments():
-    told = torture("random", 1000 if LONG else 50)
+    told = torture("random", 1000 if LONG else 24)
     assert not told["wrong"]
-    assert told["kills"] >= (1300 if LONG else 60)
+    assert told["kills"] >= (1300 if LONG else 28)
     assert sum(word.endswith("shards") for word in told["moments"]) >= 3, (
         "every run was killed at the same moment"
     )
@@ -68,9 +68,9 @@ def test_kills_of_processes_of_their_own(count):
 
 
 def test_kills_on_a_device_whose_bits_depend_on_the_batch():
-    told = torture("random", 300 if LONG else 12, HARDCASE_PLAYED_DEVICE=PLAYED)
+    told = torture("random", 300 if LONG else 8, HARDCASE_PLAYED_DEVICE=PLAYED)
     assert not told["wrong"]
-    assert told["kills"] >= (380 if LONG else 12)
+    assert told["kills"] >= (380 if LONG else 8)
     told = torture("steps", int(LONG), HARDCASE_PLAYED_DEVICE=PLAYED) if LONG else {"wrong": []}
     assert not told["wrong"]
 

@@ -21,10 +21,10 @@ from hardcase.runs.workers import gpus
 class Listening(world.Notes):
     def __init__(self):
         super().__init__()
-        self.pulses, self.shards = [], []
+        self.live_counts, self.shards = [], []
 
-    def pulse(self, counts):
-        self.pulses.append(int(counts.queries.sum()))
+    def on_step(self, counts):
+        self.live_counts.append(int(counts.queries.sum()))
 
     def shard(self, progress):
         self.shards.append(progress)
@@ -41,8 +41,8 @@ def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whol
     told = Listening()
     start(world.plan(partial(world.slow, 0.12), workers=2), tmp_path / "run", told)
     assert world.left(tmp_path / "run") == whole
-    assert len(told.pulses) >= 2, "nothing was heard of the workers between two shards"
-    assert max(told.pulses) <= 8 * 6, "pulses are about the shards under way"
+    assert len(told.live_counts) >= 2, "nothing was heard of the workers between two shards"
+    assert max(told.live_counts) <= 8 * 6, "pulses are about the shards under way"
     assert [progress.done for progress in told.shards] == list(range(7))
 
 

@@ -64,12 +64,12 @@ class Walk:
     def init(self, seeds, rng):
         return {"z": seeds.z}
 
-    def step(self, state, look, rng):
-        rows = look.live.nonzero().squeeze(1)
-        far = look.choose(rows)["heat"].reshape(-1, 1, 1, 1)
+    def step(self, state, evaluate, rng):
+        rows = evaluate.live.nonzero().squeeze(1)
+        far = evaluate.choose(rows)["heat"].reshape(-1, 1, 1, 1)
         noise = rng.normal(rows, state["z"].shape[1:])
         z = state["z"].clone()
-        z[rows] = look(z[rows] + noise * 0.02 * (1 + far), rows).z
+        z[rows] = evaluate(z[rows] + noise * 0.02 * (1 + far), rows).z
         return {"z": z}
 
 

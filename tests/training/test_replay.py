@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from played_device import PlayedDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardcase.generators import build_generator
@@ -17,12 +18,10 @@ from hardcase.judges.panel import card_config
 from hardcase.judges.training import (
     USUAL,
     _classification,
-    _classification_of_fresh,
     _likelihood,
 )
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.testing.device import PlayedDevice
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.training.replay import WARM, ReplayedStep
 from hardcase.types import Images
@@ -68,10 +67,14 @@ def goals():
         yield f"{kind} VAE", net, reconstruct(images)
     yield "density", panel.density, _likelihood(())
     for member in panel.members:
-        goal = _classification_of_fresh(panel, member.config, USUAL)
+        goal = _classification(panel, member.config, USUAL, None)
         yield f"member {member.config}", member, goal
     known = torch.full((10, 11), 1 / 11)
-    yield "prepared", panel.members[0], _classification(panel, panel.members[0].config, known)
+    yield (
+        "prepared",
+        panel.members[0],
+        _classification(panel, panel.members[0].config, USUAL, known),
+    )
 
 
 @pytest.mark.parametrize(("name", "net", "goal"), goals(), ids=lambda value: str(value)[:30])

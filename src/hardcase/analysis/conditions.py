@@ -1,24 +1,94 @@
-"""The risk of a stored run under declared conditions: measured, kept, told, compared."""
+"""The risk of a stored run under declared conditions: measured, kept, judged, told, compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
-from hardcase.conditions import Conditions, compare_risk, condition_box, measure_risk
-from hardcase.conditions.risk import RiskComparison
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.conditions import (
+    Conditions,
+    RiskTable,
+    WorstCase,
+    compare_risk,
+    condition_box,
+    measure_rare,
+    measure_risk,
+    measure_worst,
+)
+from hardcase.conditions.box import ConditionBox
+from hardcase.conditions.intervals import Bounds, binomial_interval
+from hardcase.conditions.risk import (
+    COST_DRAWS,
+    DRAWS,
+    RiskComparison,
+    failing_rows,
+    needed_seeds,
+)
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
-from hardcase.types import Model
+from hardcase.tensors import chunks, decode_all, encode_all, from_bytes, remade, to_bytes, to_grid
+from hardcase.types import Findings, Judge, Model, Seeds
+from hardcase.usercode import guarded
 
-__all__ = ["against", "in_words", "measure_run"]
+__all__ = [
+    "EFFECT",
+    "ReferenceModel",
+    "against",
+    "beside_references",
+    "cost_in_words",
+    "count_lost_labels",
+    "dear",
+    "in_words",
+    "keep_worst",
+    "measure_run",
+    "needed_in_words",
+    "needed_to_tell",
+    "shown_draws",
+]
+
+EFFECT = 0.01
+"""The difference of risks for which the number of images is told that shows it."""
+DEAREST = 2
+"""Conditions that are named as costing most."""
+OFTEN = 30.0
+"""Seconds after which it is said how far measuring has come."""
+ROWS = 64
+"""Images that are drawn again at once."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceModel:
+    """A model beside whose risk that of the subject stands.
+
+    Args:
+        model: The model.
+        training: What is known of how it was trained, in words.
+    """
+
+    model: Model
+    training: str = ""
 
 
 def measure_run(
-    run: Run, subject: Model, seeds: ImageSet, declared: str | Mapping[str, Any]
+    run: Run,
+    subject: Model,
+    seeds: ImageSet,
+    conditions: Conditions,
+    *,
+    references: Sequence[ReferenceModel] = (),
+    say: Say = lambda text: None,
 ) -> Run:
     """Measure the risk of a run's subject on all of its seeds and keep it with the run.
 
@@ -26,47 +96,377 @@ def measure_run(
         run: A complete run; one that has the risk already is left as it is.
         subject: The network that was searched.
         seeds: All images that the run starts from.
-        declared: A profile, a file or a table of ranges.
+        conditions: What was declared.
+        references: Models that are asked the same.
+        say: Told what it will take, and how far it has come.
     """
-    conditions = Conditions.load(declared)
-    if run.record.get("conditions") == conditions.to_record():
+    declared = conditions.to_record()
+    if run.record.get("risk") and run.record.get("conditions") == declared:
         return run
     box = condition_box(conditions, tuple(run.record["image"]))
-    table = measure_risk(subject, seeds, box, seed=run.record["seed"])
-    rows = [
-        {"id": name, "label": label, "clean": clean, "failing": failing}
-        for name, label, clean, failing in zip(
-            table.id, table.y.tolist(), table.clean.tolist(), table.failing.tolist()
-        )
+    seed = run.record["seed"]
+    say(_expected(subject, seeds, box, len(references)))
+    table = measure_risk(subject, seeds, box, seed=seed, tell=_telling(say))
+    beside = [
+        measure_risk(one.model, seeds, box, seed=seed, costs=False, tell=_telling(say))
+        for one in references
     ]
+    names = [one.model.name for one in references]
+    kept = {
+        "draws": table.draws,
+        "seeds": _rows(table),
+        "references": {name: other.failing.tolist() for name, other in zip(names, beside)},
+        **_shown(table, subject, seeds, box),
+    }
+    figures = table.to_json()
+    figures["risk"]["references"] = [
+        {"name": name, "training": one.training, **_paired(table, other)}
+        for name, one, other in zip(names, references, beside)
+    ]
+    figures["risk"]["needed"] = _needed(table, beside)
+    if conditions.rare:
+        say("rare failures of the images without a failing draw: by splitting")
+        figures["rare"] = measure_rare(
+            subject, seeds, box, table, seed=seed, tell=_telling(say)
+        ).to_json()
+    if conditions.worst:
+        say("worst case: searching the declared box")
+        figures |= measure_worst(
+            subject, seeds, box, table=table, seed=seed, tell=_telling(say)
+        ).to_json()
     with locked(run.folder):
-        keep_beside(run.store, CONDITIONS, {"draws": table.draws, "seeds": rows})
-        record = {**run.store.record(), "conditions": conditions.to_record(), **table.to_json()}
-        run.store.write_record(record)
+        keep_beside(run.store, CONDITIONS, kept)
+        run.store.write_record({**run.store.record(), "conditions": declared, **figures})
     return Run(run.folder)
 
 
-def in_words(record: Mapping[str, Any]) -> list[str]:
-    """Return what a record says of the risk, in lines."""
-    risk = record["risk"]
-    named = record["conditions"]["name"]
-    these = _span(risk["these_images"])
-    others = _span(risk["images_like_these"])
-    lines = [
-        f"risk: {100 * risk['value']:.1f} % of {risk['draws']} random {named} conditions"
-        f" per image fail, over all {risk['seeds']} images; unchanged"
-        f" {100 * risk['clean_error']:.1f} %",
-        f"  95 %: {these} for these images, {others} for images like these",
+def _rows(table: RiskTable) -> list[dict[str, Any]]:
+    columns = (table.id, table.y.tolist(), table.clean.tolist(), table.failing.tolist())
+    names = ("id", "label", "clean", "failing")
+    return [dict(zip(names, row)) for row in zip(*columns)]
+
+
+def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
+    """What measuring will take, in words: a few draws of the first image are timed."""
+    first = seeds.first(1)
+    few = 16
+    measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
+    began = perf_counter()
+    measure_risk(subject, first, box, draws=few, costs=False)
+    each = (perf_counter() - began) / (few + 1)
+    conditions = len(box.conditions.ranges)
+    again = COST_DRAWS * conditions if conditions > 1 else 0
+    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
+    minutes, seconds = divmod(round(each * count), 60)
+    time = f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
+    return (
+        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
+        f"{count:,} questions, about {time}"
+    )
+
+
+def _telling(say: Say) -> Callable[[int, int], None]:
+    """Says now and then how many images are done."""
+    last = perf_counter()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if perf_counter() - last > OFTEN and done < total:
+            last = perf_counter()
+            say(f"risk: {done:,} of {total:,} images")
+
+    return tell
+
+
+def _paired(table: RiskTable, other: RiskTable) -> dict[str, Any]:
+    """The risk of a reference, and by how much the subject's is larger, image by image."""
+    shares = dict(zip(table.id, table.shares.tolist()))
+    found = compare_risk(shares, dict(zip(other.id, other.shares.tolist())), margin=0.0)
+    return {
+        "accuracy": 1 - float(other.clean.double().mean()),
+        "risk": other.value,
+        "difference": found.difference,
+        "low": found.bounds.low,
+        "high": found.bounds.high,
+        "seeds": found.seeds,
+    }
+
+
+def _needed(table: RiskTable, beside: Sequence[RiskTable]) -> dict[str, Any] | None:
+    """How many images show a difference of risks of `EFFECT`, from the spread that was seen."""
+    spread = table.shares - beside[0].shares if beside else table.excess
+    if len(spread) < 2 or not float(spread.std(ddof=1)):
+        return None
+    return {"effect": EFFECT, "seeds": needed_seeds(spread, EFFECT)}
+
+
+# --- failing draws that are kept to be looked at
+
+
+def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox) -> dict[str, Any]:
+    """A random choice of failing draws as images, and which of them show the dearest conditions.
+
+    A draw shows a condition if the model is right about it with that condition at neutral.
+    """
+    if not len(table.shown_seed):
+        return {"shown": [], "examples": {}}
+    x = from_bytes(seeds.take(table.shown_seed).images().x).to(subject.device)
+    y = table.y[table.shown_seed].to(subject.device)
+    origin = Seeds(table.shown_z.to(x), x, y, table.shown_seed.to(y))
+    pattern = table.shown_pattern.to(y)
+    images = to_bytes(_drawn(box, origin.z, origin, pattern)).cpu()
+    facts = zip(
+        table.shown_seed.tolist(),
+        table.shown_predicted.tolist(),
+        box.words(table.shown_z),
+        encode_all(images),
+    )
+    shown = [
+        {
+            "seed": table.id[row],
+            "label": int(table.y[row]),
+            "predicted": predicted,
+            "words": words,
+            "image": base64.b64encode(image).decode(),
+        }
+        for row, predicted, words, image in facts
     ]
-    dear = [row for row in risk["costs"] if row["cost"] > 0][:2]
-    if dear:
-        told = [f"{row['condition']} (+{100 * row['cost']:.1f} points)" for row in dear]
-        lines.append(f"  costs most: {', '.join(told)}")
+    examples = dict[str, int]()
+    for row in dear(table.costs()):
+        held = to_grid(_drawn(box, box.held(origin.z, row["condition"]), origin, pattern))
+        with torch.inference_mode():
+            right = [~failing_rows(subject(held[p]).logits, y[p])[0] for p in chunks(len(y), ROWS)]
+        found = torch.cat(right).nonzero().squeeze(1).tolist()
+        fresh = [i for i in found if i not in examples.values()]
+        if fresh:
+            examples[row["condition"]] = fresh[0]
+    return {"shown": shown, "examples": examples}
+
+
+def _drawn(
+    box: ConditionBox, z: Float[Tensor, "t d"], origin: Seeds, pattern: Int[Tensor, " t"]
+) -> Float[Tensor, "t c h w"]:
+    """The images of some draws."""
+    parts = list[Tensor]()
+    for part in chunks(len(z), ROWS):
+        rows = torch.arange(len(z), device=z.device)[part]
+        own = origin.take(rows)
+        own = Seeds(own.z, own.x, own.y, own.id, {"pattern": pattern[part]})
+        with torch.inference_mode():
+            parts.append(box.decode(z[part], own))
+    return torch.cat(parts)
+
+
+def dear(costs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the conditions that cost most, of those that cost anything.
+
+    Args:
+        costs: What each condition costs, the dearest first.
+    """
+    return [row for row in costs if row["cost"] > 0][:DEAREST]
+
+
+def shown_draws(run: Run) -> dict[str, Any]:
+    """Return the failing draws that a run keeps to be looked at; nothing where it keeps none.
+
+    Args:
+        run: A stored run.
+
+    Returns:
+        ``shown``, a random choice of all failing draws with seed, label, answer, what was changed
+        in words and the image as PNG; and ``examples``, by condition the place of one among them
+        about which the model is right with that condition at neutral.
+    """
+    kept = read_beside(run.store, CONDITIONS) or {}
+    try:
+        shown = [_checked_draw(row, run) for row in kept.get("shown", ())]
+        places = {str(name): int(place) for name, place in kept.get("examples", {}).items()}
+    except (LookupError, TypeError, ValueError, AttributeError, Problem):
+        return {"shown": [], "examples": {}}  # whoever wrote that, it is no draw of this run
+    return {
+        "shown": shown,
+        "examples": {name: i for name, i in places.items() if 0 <= i < len(shown)},
+    }
+
+
+def _checked_draw(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """A kept draw whose seed and classes are the run's and whose image can be shown."""
+    label, predicted = (range(len(run.classes))[int(row[name])] for name in ("label", "predicted"))
+    if row["seed"] not in run.seed_rows:
+        raise LookupError(row["seed"])
+    return {
+        "seed": row["seed"],
+        "label": label,
+        "predicted": predicted,
+        "words": str(row["words"]),
+        "image": remade(base64.b64decode(row["image"])),
+    }
+
+
+def count_lost_labels(run: Run, judge: Judge) -> Run:
+    """Ask a judge which of the random failing draws of a run no longer show what the seed showed.
+
+    Args:
+        run: A run with a risk; without failing draws it is left as it is.
+        judge: Whoever judges its findings.
+    """
+    shown = shown_draws(run)["shown"]
+    if not shown:
+        return run
+    label = torch.tensor([row["label"] for row in shown])
+    zero = torch.zeros(len(shown))
+    findings = Findings(
+        seed=torch.tensor([run.seed_rows[row["seed"]] for row in shown]),
+        x=decode_all([row["image"] for row in shown]),
+        kind=torch.zeros_like(label),
+        expected=label,
+        predicted=torch.tensor([row["predicted"] for row in shown]),
+        peer_predicted=torch.zeros(len(shown), 0, dtype=torch.int64),
+        confidence=zero,
+        score=zero,
+        distance=zero,
+        queries=torch.zeros_like(label),
+        code=torch.zeros(len(shown), 0),
+    )
+    with guarded("the judge"):
+        verdicts = judge(findings)
+    decided = [kept for kept in verdicts.label_kept if kept is not None]
+    if not decided:
+        return run
+    lost = decided.count(False)
+    low, high = binomial_interval(lost, len(decided))
+    said = {
+        "lost": lost,
+        "decided": len(decided),
+        "shown": len(shown),
+        "low": low,
+        "high": high,
+    }
+    with locked(run.folder):
+        record = run.store.record()
+        risk = {**record["risk"], "lost_labels": said}
+        run.store.write_record({**record, "risk": risk})
+    return Run(run.folder)
+
+
+def keep_worst(run: Run, conditions: Conditions, worst: WorstCase) -> Run:
+    """Keep with a run how little of its declared conditions is enough, and how many fail at worst.
+
+    Args:
+        run: A run whose risk was measured under these conditions; another is left as it is.
+        conditions: What was declared.
+        worst: What was found.
+    """
+    if run.record.get("conditions") != conditions.to_record():
+        return run
+    with locked(run.folder):
+        run.store.write_record({**run.store.record(), **worst.to_json()})
+    return Run(run.folder)
+
+
+# --- in words
+
+
+def in_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a record says of the risk, line by line under short headings.
+
+    Args:
+        record: The content of run.json.
+    """
+    risk = record["risk"]
+    declared = record.get("conditions") or {}
+    excess = risk["value"] - risk["clean_error"]
+    lines = {
+        "risk": f"{_percent(risk['value'])} of random {declared.get('name', '')} conditions"
+        f" fail ({risk['draws']} for each of all {risk['seeds']:,} images), {_points(excess)} above"
+        f" the clean error",
+        "": f"95 %: {_span(risk['these_images'])} for these images, "
+        f"{_span(risk['images_like_these'])} for images like these",
+    }
+    for i, one in enumerate(risk.get("references", ())):
+        lines["beside" if i == 0 else " " * i] = reference_in_words(one)
+    costly = [cost_in_words(row, declared) for row in dear(risk["costs"])]
+    if costly:
+        lines["costs most"] = "; ".join(costly)
+    rare = record.get("rare")
+    if rare:
+        lines["rare"] = (
+            f"the {rare['seeds']:,} images without a failing draw fail in {rare['volume']:.1e} of"
+            f" the declared box: a volume, no probability in the field"
+        )
+    lines["labels"] = lost_in_words(risk.get("lost_labels"))
     return lines
 
 
-def _span(bounds: list[float]) -> str:
+def cost_in_words(row: Mapping[str, Any], conditions: Mapping[str, str]) -> str:
+    """Return what a condition adds to the risk, such as ``rotation ±8 deg: 3.1 points (...)``."""
+    name = row["condition"]
+    low, high = (100 * row[side] for side in ("low", "high"))
+    return f"{name} {conditions.get(name, '')}: {_points(row['cost'])} ({low:.1f} to {high:.1f})"
+
+
+def reference_in_words(one: Mapping[str, Any]) -> str:
+    """Return how the risk of a reference stands beside that of the subject."""
+    known = ", ".join(filter(None, [f"{_percent(one['accuracy'])} right", one["training"]]))
+    low, high = (100 * one[side] for side in ("low", "high"))
+    return (
+        f"{one['name']} ({known}): risk {_percent(one['risk'])}; this model "
+        f"{100 * one['difference']:+.1f} points ({low:+.1f} to {high:+.1f})"
+    )
+
+
+def lost_in_words(said: Mapping[str, Any] | None) -> str:
+    """Return which share of random failing images no longer shows what the seed showed."""
+    if said is None:
+        return "no judge was asked whether the failing images still show what they showed"
+    text = (
+        f"{said['lost']} of {said['decided']} random failing images lost their label by the judge"
+        f" ({_span([said['low'], said['high']])})"
+    )
+    open_ = said["shown"] - said["decided"]
+    return f"{text}; {open_} undecided" if open_ else text
+
+
+def needed_in_words(risk: Mapping[str, Any]) -> str:
+    """Return how many images show a difference of risks; nothing where that is not known."""
+    needed = risk.get("needed")
+    if not needed:
+        return ""
+    return (
+        f"to see a difference of {_points(needed['effect'])} between two versions you need about "
+        f"{needed['seeds']:,} images"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(share: float) -> str:
+    text = f"{100 * share:.1f}".removesuffix(".0")
+    return f"{text} point" if text == "1" else f"{text} points"
+
+
+def _span(bounds: Sequence[float]) -> str:
     return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"
+
+
+# --- comparisons
+
+
+def beside_references(record: Mapping[str, Any], *, margin: float) -> dict[str, RiskComparison]:
+    """Return how a run's risk compares with that of each reference it was measured beside.
+
+    Args:
+        record: The content of run.json.
+        margin: By how much the model under test may be worse.
+    """
+    return {
+        one["name"]: RiskComparison(
+            one["difference"], Bounds(one["low"], one["high"]), one["seeds"], margin
+        )
+        for one in (record.get("risk") or {}).get("references", ())
+    }
 
 
 def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
@@ -93,6 +493,19 @@ def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
             f"{baseline.folder}: {baseline.record['conditions']}",
         )
     return compare_risk(_shares(run), _shares(baseline), margin=margin)
+
+
+def needed_to_tell(run: Run, baseline: Run, effect: float) -> int:
+    """Return how many images show a difference of `effect` between the models of two runs.
+
+    Args:
+        run: The run of the model under test.
+        baseline: The run of the version before.
+        effect: The difference of risks that is to be seen.
+    """
+    first, second = _shares(run), _shares(baseline)
+    common = [name for name in first if name in second]
+    return needed_seeds(np.array([first[name] - second[name] for name in common]), effect)
 
 
 def _shares(run: Run) -> dict[str, float]:

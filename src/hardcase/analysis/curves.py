@@ -1,9 +1,9 @@
 """Share failing against severity, the severity at which each seed first fails, and mean corruption
 error.
 
-Everything here works on any `Change`: a corruption of a given name, a coordinate of a space of
-appearance, or a function of one's own that turns images and a severity into images. A seed fails
-where the subject leaves its label by the margin that counts everywhere else.
+Everything here works on any `Change`: a corruption of a given name, or a function of one's own that
+turns images and a severity into images. A seed fails where the subject leaves its label by the
+margin that counts everywhere else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.conditions.worst import bisected
 from hardcase.corruptions import Lengths, corrupt
 from hardcase.errors import Problem
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.statistics import interval
-from hardcase.tensors import chunks, margin, per_row, to_grid
-from hardcase.types import Seeds, Space
+from hardcase.tensors import chunks, margin, to_grid
 
 GRID = 16
 """Severities on which it is checked whether failing is monotone."""
@@ -63,29 +63,6 @@ class Corrupting:
         return corrupt(
             x, self.name, severity, self.keys[rows.to(self.keys.device)], lengths=self.lengths
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """A direction in a space as a `Change`, such as one coordinate of a space of appearance:
-    severity is how far the code of a seed moves along it.
-
-    Args:
-        space: Where the seeds have codes.
-        seeds: All seeds, in the order of the images.
-        direction: What is added to a code at severity 1.
-    """
-
-    space: Space
-    seeds: Seeds
-    direction: Float[Tensor, "*code"]
-
-    def __call__(
-        self, x: Float[Tensor, "m c h w"], severity: Float[Tensor, " m"], rows: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
-        origin = self.seeds.take(rows)
-        z = origin.z + per_row(severity.to(origin.z), origin.z) * self.direction
-        return self.space.decode(self.space.project(z, origin), origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +114,7 @@ def curve(
     severity: Float[Tensor, " g"],
     *,
     batch: int = 256,
-    lead: float = LEAD,
+    min_margin: float = MIN_MARGIN,
 ) -> Curve:
     """Ask the subject about every seed at every severity: `g` queries per seed.
 
@@ -148,7 +125,7 @@ def curve(
         y: Their labels.
         severity: Severities, rising.
         batch: Rows in one question.
-        lead: By how much in probability a wrong class must lead.
+        min_margin: By how much in probability a wrong class must lead.
 
     Example:
         >>> x, y = torch.full((2, 1, 8, 8), 0.2), torch.zeros(2, dtype=torch.int64)
@@ -160,7 +137,9 @@ def curve(
     _usable(x, y)
     if len(severity) > 1 and not bool((severity.diff() > 0).all()):
         raise Problem("severities of a curve must rise.", fix="severity.sort().values")
-    rows = [_asked(change, subject, x, y, level.expand(len(x)), batch, lead) for level in severity]
+    rows = [
+        _asked(change, subject, x, y, level.expand(len(x)), batch, min_margin) for level in severity
+    ]
     return Curve(severity, torch.stack(rows) if rows else torch.zeros(0, len(x), dtype=torch.bool))
 
 
@@ -224,7 +203,7 @@ def crossings(
     most: float = 5.0,
     tolerance: float = TOLERANCE,
     batch: int = 256,
-    lead: float = LEAD,
+    min_margin: float = MIN_MARGIN,
 ) -> Crossings:
     """The smallest failing severity of each seed to ± `tolerance` by bisection: 8 queries for 0 to
     5 and .01.
@@ -242,7 +221,7 @@ def crossings(
         most: The highest severity.
         tolerance: Half of the severity that may be left open.
         batch: Rows in one question.
-        lead: By how much in probability a wrong class must lead.
+        min_margin: By how much in probability a wrong class must lead.
     """
     _usable(x, y)
     if not 0 < tolerance < most:
@@ -250,15 +229,11 @@ def crossings(
             f"a tolerance of {tolerance:g} does not suit severities from 0 to {most:g}.", fix="0.01"
         )
     questions = max(1, math.ceil(math.log2(most / (2 * tolerance))))
-    low = torch.zeros(len(x))
-    high = torch.full((len(x),), float(most))
-    failed = torch.zeros(len(x), dtype=torch.bool)
-    for _ in range(questions):
-        middle = (low + high) / 2
-        now = _asked(change, subject, x, y, middle, batch, lead)
-        high = torch.where(now, middle, high)
-        low = torch.where(now, low, middle)
-        failed |= now
+
+    def fails(severity: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
+        return _asked(change, subject, x, y, severity, batch, min_margin)
+
+    low, high, failed = bisected(fails, torch.full((len(x),), float(most)), questions)
     return Crossings(low, torch.where(failed, high, math.inf), questions)
 
 
@@ -269,7 +244,7 @@ def _asked(
     y: Int[Tensor, " n"],
     severity: Float[Tensor, " n"],
     batch: int,
-    lead: float,
+    min_margin: float,
 ) -> Bool[Tensor, " n"]:
     """Whether each seed fails at its severity, as an 8-bit image."""
     said = []
@@ -277,7 +252,7 @@ def _asked(
         rows = torch.arange(part.start, part.stop, device=x.device)
         with torch.inference_mode():
             logits = subject(to_grid(change(x[part], severity[part].to(x.device), rows)))
-        said.append((margin(logits.softmax(1), y[part].to(logits.device)) >= lead).cpu())
+        said.append((margin(logits.softmax(1), y[part].to(logits.device)) >= min_margin).cpu())
     return torch.cat(said).clone() if said else torch.zeros(0, dtype=torch.bool)
 
 

@@ -9,24 +9,24 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.analysis import curves
 from hardcase.analysis.maps import cells_of, grid_from
 from hardcase.analysis.slices import Rules, Slice, find_slices
 from hardcase.analysis.tags import Column, Kind, Tags, measure
+from hardcase.conditions import WorstCase
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
-from hardcase.randomness import Rng, keys_of
+from hardcase.randomness import keys_of
 from hardcase.runs.files import read_plain
 from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
-from hardcase.spaces.appearance import appearance
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes
-from hardcase.types import Images, Model, Seeds
+from hardcase.types import Images, Model
 
 Progress = Callable[[int, int], None]
 Outcome = Literal["failing", "confirmed", "witnessed"]
@@ -44,25 +44,25 @@ def severity_curves(
     images: Images,
     names: Sequence[str] = tuple(CORRUPTIONS),
     *,
-    space: str | None = None,
+    worst: WorstCase | None = None,
     batch: int = 256,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What corruptions, and changes of appearance, do to a model.
+    """What corruptions, and declared conditions one by one, do to a model.
 
     Args:
         subject: The model.
         images: Labelled images; curves and crossings are of those it classifies correctly,
             corruption error is of all.
         names: Which corruptions.
-        space: Spaces of appearance whose coordinates are gone through one by one, such as
-            ``camera*light``; None: none.
+        worst: The least scale of declared conditions at which each of the images fails; None: only
+            corruptions are told of.
         batch: Rows in one question.
         progress: Told how many curves are done, and of how many.
 
     Returns:
-        For each corruption (``corruptions``, severity 0 to 5) and each direction of a coordinate
-        (``coordinates``, severity 0 to 1 of its natural range) the share failing on a grid of 16
+        For each corruption (``corruptions``, severity 0 to 5), and for all declared conditions
+        together and each alone (``conditions``, scale 0 to 1), the share failing on a grid of 16
         severities with intervals, the crossing severity of the seeds, and the share of seeds whose
         failing is not monotone in severity; and the mean corruption error.
     """
@@ -78,10 +78,8 @@ def severity_curves(
             f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
         )
     keys = keys_of(images.id).to(subject.device)
-    moves = _moves(space, x[usable], y[usable]) if space else []
-    if not chosen and not moves:
-        raise Problem("there is no corruption and no space to draw a curve of.")
-    total = len(chosen) + len(moves)
+    if not chosen and worst is None:
+        raise Problem("there is no corruption and no condition to draw a curve of.")
 
     def answers(x: Tensor) -> Tensor:
         return _logits(subject, x)
@@ -104,12 +102,11 @@ def severity_curves(
         seen = drawn(curves.Corrupting(name, keys[usable]), 5.0)
         rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
         if progress:
-            progress(len(rows), total)
-    moved = []
-    for words, change in moves:
-        moved.append({"coordinate": words, **drawn(change, 1.0)})
-        if progress:
-            progress(len(rows) + len(moved), total)
+            progress(len(rows), len(chosen))
+    scaled = []
+    if worst is not None:
+        together = {"all conditions together": worst.least_scale, **worst.alone}
+        scaled = [_scaled(name, least[usable.cpu()]) for name, least in together.items()]
     clean = 1 - len(usable) / len(images)
     counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra} or errors
     known = curves.ALEXNET if len(images.classes) == IMAGENET else None
@@ -121,45 +118,23 @@ def severity_curves(
         "usable": len(usable),
         "clean_error": clean,
         "corruptions": rows,
-        "coordinates": moved,
+        "conditions": scaled,
         "corruption_error": asdict(mean) if mean else None,
         "note": NOTE if known else "",
     }
 
 
-def _moves(
-    text: str, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]
-) -> list[tuple[str, curves.Moving]]:
-    """Every direction of every coordinate that counts, with what it does at severity 1 in words.
-
-    A field of control points gives one direction, drawn at random and the same for all images.
-    """
-    channels, height, width = x.shape[1:]
-    space = appearance(text, shape=(channels, height, width))
-    seeds = Seeds(torch.zeros(len(x), space.size).to(x), x, y, torch.arange(len(x)).to(y))
-    moves = []
-    start = 0
-    for group in space.groups:
-        columns = slice(start, start + group.columns)
-        start += group.columns
-        directions = []
-        if group.axes:
-            noise = Rng.numbered(0, f"curve of {group.name}", 1).normal(
-                torch.zeros(1, dtype=torch.int64), (group.axes, group.columns // group.axes)
-            )
-            longest = noise[0].square().sum(0).sqrt().amax()
-            directions.append((noise[0] / longest).flatten())
-        else:
-            for i, coordinate in enumerate(group.coordinates):
-                unit = torch.zeros(group.columns).index_fill_(0, torch.tensor([i]), 1.0)
-                if coordinate.counts:
-                    directions += [unit, -unit] if coordinate.signed else [unit]
-        for direction in directions:
-            whole = torch.zeros(space.size)
-            whole[columns] = direction
-            words = space.words(whole[None])[0]
-            moves.append((words, curves.Moving(space, seeds, whole.to(x))))
-    return moves
+def _scaled(name: str, least: Float[Tensor, " n"]) -> dict[str, Any]:
+    """The curve of a condition over the scale of its range, from where each image first fails."""
+    at = curves.grid(1.0)
+    beyond = torch.where(least <= 1, least, torch.inf)
+    return {
+        "condition": name,
+        "most": 1.0,
+        "curve": curves.Curve(at, beyond[None] <= at[:, None]).table(),
+        "crossing": curves.Crossings(beyond, beyond, 0).summary(),
+        "non_monotone": Rate(0, len(least)).to_json(),
+    }
 
 
 def slices_of_run(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,7 +21,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.inference import Interval, newcombe_paired
 from hardcase.objectives import joint
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.statistics import Rate, mcnemar
 from hardcase.tensors import margin
 from hardcase.types import Kind, Method, Objective, Oracle, Probe
@@ -34,12 +34,12 @@ class Regression:
 
     Args:
         old: Position of the old version among the peers; all other peers are witnesses.
-        lead: By how much in probability a class must lead, wrong or right.
+        min_margin: By how much in probability a class must lead, wrong or right.
     """
 
     old: int = 0
-    lead: float = LEAD
-    kind: Kind = "label"
+    min_margin: float = MIN_MARGIN
+    kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         if not 0 <= self.old < len(probe.peers):
@@ -47,8 +47,8 @@ class Regression:
                 f"the old version should be peer {self.old}; there are {len(probe.peers)} peers.",
                 fix="--baseline MODEL",
             )
-        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.lead
-        kept = [margin(peer.softmax(1), probe.origin.y) <= -self.lead for peer in probe.peers]
+        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
+        kept = [margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers]
         return wrong & torch.stack(kept).all(0)
 
 

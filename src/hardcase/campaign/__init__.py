@@ -1,4 +1,4 @@
-"""One loop for every method: a search walks, `look` does everything else."""
+"""One loop for every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.campaign.look import Door
+    from hardcase.campaign.evaluator import ShardEvaluator
     from hardcase.campaign.loop import enter, run_shard
     from hardcase.campaign.record import Campaign, Counts, Keep, Limits, Shard, limits, parse_keep
 

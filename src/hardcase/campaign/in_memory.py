@@ -15,6 +15,8 @@ from hardcase.objectives import with_witnesses
 from hardcase.tensors import chunks, steady
 from hardcase.types import Budget, Findings, Images, Method, Model, State
 
+__all__ = ["Searched", "on_cpu", "search", "search_campaign", "walk"]
+
 
 @dataclass(frozen=True, slots=True)
 class Searched:
@@ -114,16 +116,12 @@ def search_campaign(
     begun = perf_counter()
     parts = list[Shard]()
 
-    def search_round(numbers: range) -> bool:
-        for number in numbers:
-            rows = cuts[number]
-            images = seeds.take(everything[rows])
-            limit = most.take(rows)
-            parts.append(run_shard(campaign, images, limit, first=rows.start, guides=guides))
-        return True
-
     size = rounds if guides else max(len(cuts), 1)
-    in_rounds(len(cuts), size, guides, search_round, lambda number: parts[number].deltas)
+    for numbers in in_rounds(len(cuts), size, guides, lambda number: parts[number].deltas):
+        for part in cuts[numbers.start : numbers.stop]:
+            images = seeds.take(everything[part])
+            limit = most.take(part)
+            parts.append(run_shard(campaign, images, limit, first=part.start, guides=guides))
     seconds = perf_counter() - begun
     counts = Counts.join([part.counts for part in parts])
     return Searched(

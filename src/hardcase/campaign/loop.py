@@ -1,18 +1,21 @@
-"""One loop for every method: a search walks, `look` does everything else."""
+"""One loop for every method: a search walks, `evaluate` does everything else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
-from hardcase.campaign.look import Door
+from hardcase.campaign.evaluator import ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
-from hardcase.oracles import LEAD
+from hardcase.errors import Problem
+from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import chunks, from_bytes, margin
 from hardcase.types import KINDS, Findings, Guide, Images, Seeds, State
+
+__all__ = ["enter", "in_rounds", "numbers", "run_shard"]
 
 
 def run_shard(
@@ -40,18 +43,18 @@ def run_shard(
         seeds = enter(campaign, images, first)
         forks = [guide.fork() for guide in guides]
         chance = numbers(campaign, images, "guides")
-        look = Door(campaign, seeds, limits.to(seeds.y.device), forks, chance)
+        evaluate = ShardEvaluator(campaign, seeds, limits.to(seeds.y.device), forks, chance)
         if campaign.method.space.keeps_code:
-            look.reconstruct()
+            evaluate.reconstruct()
         state = campaign.method.search.init(seeds.copy(), rng)
-        while bool(look.live.any()) and not stop(look.counts):
-            state = campaign.method.search.step(state, look, rng)
-    found = look.recorder.findings()
+        while bool(evaluate.live.any()) and not stop(evaluate.counts):
+            state = campaign.method.search.step(state, evaluate, rng)
+    found = evaluate.recorder.findings()
     kept = found if campaign.precision == "strict" else surviving(campaign, found)
     return Shard(
         kept,
-        look.counts,
-        look.live.cpu(),
+        evaluate.counts,
+        evaluate.live.cpu(),
         {fork.name: fork.delta() for fork in forks},
         len(found) - len(kept),
         state,
@@ -62,27 +65,32 @@ def in_rounds(
     count: int,
     size: int,
     guides: Sequence[Guide],
-    search: Callable[[range], bool],
     deltas: Callable[[int], Mapping[str, State]],
-    merge: Callable[[Guide, Sequence[State]], None] = lambda guide, deltas: guide.merge(deltas),
-) -> None:
-    """Search shards round by round: all of a round start from the same guides, and what they have
-    learned is merged in shard order when it ends.
+) -> Iterator[range]:
+    """The numbers of the shards of each round: all of them start from the same guides, and what
+    they have learned is merged in shard order when the next round is asked for.
 
     Args:
         count: Shards in all.
         size: Shards of a round.
         guides: What the rounds teach.
-        search: Searches the shards of a round; False: the campaign ends here, unmerged.
         deltas: What the shard of a number has learned, by the name of the guide.
-        merge: Teaches a guide what the shards of a round have learned.
+
+    Raises:
+        Problem: If what was stored for a guide is of another one.
     """
     for part in chunks(count, size):
         numbers = range(part.start, part.stop)
-        if not search(numbers):
-            return
+        yield numbers
         for guide in guides:
-            merge(guide, [deltas(number).get(guide.name, {}) for number in numbers])
+            try:
+                guide.merge([deltas(number).get(guide.name, {}) for number in numbers])
+            except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
+                raise Problem(
+                    f"what shards have stored for the guide {guide.name} cannot be put together:"
+                    f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+                    fix="a new --out",
+                ) from error
 
 
 @torch.no_grad()
@@ -100,7 +108,7 @@ def surviving(campaign: Campaign, findings: Findings) -> Findings:
             for rows in chunks(len(findings), campaign.batch)
         ]
     logits = torch.cat(parts)
-    left = margin(logits.softmax(1), findings.expected) >= LEAD
+    left = margin(logits.softmax(1), findings.expected) >= MIN_MARGIN
     other = findings.kind != KINDS.index("label")
     checked = replace(
         findings,

@@ -16,7 +16,7 @@ from torch import Tensor
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.graphs import CapturedCalls
-from hardcase.oracles import LEAD, MARGIN, Witnessed
+from hardcase.oracles import MARGIN, MIN_MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
 from hardcase.types import (
     KINDS,
@@ -32,6 +32,11 @@ from hardcase.types import (
     Tap,
 )
 
+__all__ = [
+    *("Campaign", "Counts", "Keep", "Limits", "Shard", "computing", "counted", "limits", "overlay"),
+    *("parse_keep", "seconds", "within"),
+]
+
 # Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some,
 # or all.
 
@@ -42,14 +47,14 @@ MANY = 2**62
 class Keep:
     """Up to `count` findings of each seed and kind (and label, if `per_label`; and cell of a map,
     if `place` says which cell an image is in): the nearest, or the earliest; with witnesses, first
-    of all what they keep by `aim` logits, or keep best.
+    of all what they keep by `target_margin` logits, or keep best.
     """
 
     count: int = 1
     nearest: bool = True
     per_label: bool = False
     place: Callable[[Tensor], Tensor] | None = None
-    aim: float = 0.0
+    target_margin: float = 0.0
 
     @property
     def bounded(self) -> bool:
@@ -64,8 +69,9 @@ class Keep:
         kept: Float[Tensor, " t"] | None = None,
         x: Float[Tensor, "t c h w"] | None = None,
     ) -> Int[Tensor, " r"]:
-        """Positions to keep, in their given order: first what witnesses keep by `aim` logits
-        (`kept` are their margins), then what they keep best; ties to the nearer, then the earlier.
+        """Positions to keep, in their given order: first what witnesses keep by `target_margin`
+        logits (`kept` are their margins), then what they keep best; ties to the nearer, then the
+        earlier.
         """
         if not self.bounded:
             return torch.arange(len(seed), device=seed.device)
@@ -79,7 +85,7 @@ class Keep:
         if self.nearest:
             order = distance.argsort(stable=True)
         if kept is not None:
-            order = order[torch.relu(self.aim - kept[order]).argsort(stable=True)]
+            order = order[torch.relu(self.target_margin - kept[order]).argsort(stable=True)]
         order = order[group[order].argsort(stable=True)]
         return order[ordinal(group[order]) < self.count].sort().values
 
@@ -161,7 +167,7 @@ def seconds(time: float | str | None) -> float | None:
     limit = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]
     if limit <= 0:
         raise Problem(
-            f"a time limit of {time} leaves no time to look at anything.",
+            f"a time limit of {time} leaves no time for any query.",
             fix="30s, 10m or 2h, or none",
         )
     return limit
@@ -189,7 +195,7 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
     for value, label in ((each, name), (total, f"total_{name}")):
         if value is not None and value < 1:
             raise Problem(
-                f"a budget of {value} {label} allows nothing to be looked at.",
+                f"a budget of {value} {label} allows no query.",
                 fix=f"{label} of at least 1, or none",
             )
     limit = torch.full((count,), MANY if each is None else each)
@@ -322,7 +328,7 @@ class Campaign:
         """Whether the subject has left the seed's label: what the funnel calls failing,
         whatever the oracle.
         """
-        return margin(probe.logits.softmax(1), probe.origin.y) >= LEAD
+        return margin(probe.logits.softmax(1), probe.origin.y) >= MIN_MARGIN
 
 
 @dataclass(frozen=True, slots=True)

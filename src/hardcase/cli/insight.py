@@ -38,36 +38,48 @@ def curve(
     corruptions: Annotated[
         str, typer.Option(metavar="A,B", help="Which corruptions; all 18 by default, or none.")
     ] = "all",
-    space: Annotated[
-        str,
+    conditions: Annotated[
+        str | None,
         typer.Option(
-            metavar="A*B", help="Spaces of appearance, coordinate by coordinate: all, none, light."
+            metavar="NAME|FILE|none",
+            help="Conditions whose scale is raised, one by one and together; those of the run, or"
+            " what suits the images.",
         ),
-    ] = "all",
+    ] = None,
     split: Part = o.Split.test,
     count: Count = None,
     out: OutFile = None,
 ) -> None:
-    """Draw the share failing against severity, and where each image first fails; of a run, for its
-    report too."""
+    """Draw the share failing against severity and against the scale of declared conditions, and
+    where each image first fails; of a run, for its report too."""
+    from hardcase.analysis.conditions import keep_worst
     from hardcase.analysis.insight import severity_curves
+    from hardcase.conditions import condition_box, measure_worst
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.runs.folder import Store
     from hardcase.runs.verify import CURVES, keep_beside
-    from hardcase.spaces.appearance import PARTS
 
-    context, images = model_and_images(folder, flags, split, count)
+    context, images = model_and_images(folder, flags, split, count, conditions)
     names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
-    spaces = {"all": "*".join(PARTS), "none": None}
+    worst = None
+    declared = context.conditions
+    if declared is not None:
+        flags.say(f"conditions {declared.name}: {declared}")
+        box = condition_box(declared, images.shape)
+        worst = measure_worst(context.subject, images, box, seed=context.config.seed)
     found = severity_curves(
         context.subject,
         images,
         () if corruptions == "none" else names,
-        space=spaces.get(space, space),
+        worst=worst,
         progress=lambda done, total: flags.say(f"{done} of {total} curves"),
     )
+    if worst is not None:
+        found |= worst.to_json()
     if out is None and folder is not None:
         keep_beside(Store.open(folder), CURVES, found)
+        if declared is not None and worst is not None and count is None:
+            keep_worst(opened(folder), declared, worst)
     write_json(out, found)
     if flags.json:
         as_json(found)
@@ -77,12 +89,12 @@ def curve(
 
 def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
     rows = []
-    for row in (*found["corruptions"], *found["coordinates"]):
+    for row in (*found["corruptions"], *found["conditions"]):
         failing = row["curve"][-1]
         middle = row["crossing"]["quartiles"][1]
         rows.append(
             (
-                row.get("corruption") or row["coordinate"],
+                row.get("corruption") or row["condition"],
                 f"{failing['failing']} of {failing['total']}",
                 f"above {row['most']:g}" if middle is None else f"{middle:.2f}",
                 f"{row['non_monotone']['share']:.0%}",
@@ -91,6 +103,13 @@ def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
         )
     columns = ("change", "failing at the end", "median crossing", "not monotone", "mean error")
     console().print(grid("", columns, rows))
+    worst = found.get("worst_case")
+    if worst is not None:
+        low, high = worst["images_like_these"]
+        tell(
+            f"worst case: at least {worst['value']:.1%} of the images fail somewhere in the"
+            f" declared box ({low:.1%} to {high:.1%})"
+        )
     mean = found["corruption_error"]
     if mean is not None:
         over = mean["relative_to"]
@@ -100,25 +119,32 @@ def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
 
 
 def model_and_images(
-    folder: Path | None, flags: o.Flags, split: o.Split, count: int | None
+    folder: Path | None,
+    flags: o.Flags,
+    split: o.Split,
+    count: int | None,
+    conditions: str | None = None,
 ) -> tuple[Context, Images]:
     """The context of the model and the images that a run or flags name."""
-    from hardcase.cli.results import config_of
+    from hardcase.cli.results import config_of, same_ingredients, seeds_of
     from hardcase.context import Context
 
     named = vars(flags)
     if folder is not None:
         run = opened(folder)
-        given = {name: named[name] for name in ("model", *ASKED)}
-        config = config_of(run, trusted=flags.trust, **given)
+        given = {name: named[name] for name in ("model", *ASKED)} | {"conditions": conditions}
+        uses = ("model", "data", "conditions")
+        config = config_of(run, uses=uses, trusted=flags.trust, **given)
         context = Context(config)
-        images = _seeds(run)
+        if not named.get("model"):
+            same_ingredients(run, context, flags, "model")
+        images = seeds_of(run)
     else:
         if flags.model is None or flags.data is None:
             raise Problem(
                 "there is no model or no data.", fix="hardcase curve RUN, or --model ... --data ..."
             )
-        config = o.resolve(named, {"method": "pgd"})
+        config = o.resolve({**named, "conditions": conditions}, {"method": "pgd"})
         context = Context(config)
         images = context.images(split)
     if count is not None:
@@ -126,22 +152,11 @@ def model_and_images(
     return context, images
 
 
-def _seeds(run: Any) -> Images:
-    """The seeds of a run as an image set."""
-    import torch
-
-    from hardcase.types import Images
-
-    label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
-    names = tuple(run.seeds["id"].to_pylist())
-    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
-
-
 def write_json(out: Path | None, found: dict[str, Any]) -> None:
     """As JSON with a checksum."""
     if out is None:
         return
     from hardcase.cache import write_atomically
-    from hardcase.runs.files import sealed
+    from hardcase.runs.files import checked_json
 
-    write_atomically(out, sealed(found))
+    write_atomically(out, checked_json(found))

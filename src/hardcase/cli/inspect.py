@@ -175,6 +175,8 @@ def _words_of_data(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+TRYING = 3.0
+"""Seconds of processor time for which the doctor tries what may be wrong with a model."""
 OPTIONAL = {
     "onnxruntime": ("onnx", "ONNX models"),
     "torchvision": ("torchvision", "torchvision models"),
@@ -202,7 +204,7 @@ def environment() -> Iterator[DoctorLine]:
     import torch
 
     from hardcase import __version__
-    from hardcase.runs.start import strict_arithmetic
+    from hardcase.runs.behaviour import strict_arithmetic
 
     yield DoctorLine(
         "versions",
@@ -231,12 +233,16 @@ def environment() -> Iterator[DoctorLine]:
         yield _optional(name, extra, purpose)
 
 
-def job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[DoctorLine]:
+def job(
+    config: Config,
+    progress: Callable[[TrainingProgress], None],
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[DoctorLine]:
     """The data, the model, their fit, and a short run; the first problem ends it,
     for the rest depends on it.
     """
     try:
-        yield from _job(config, progress)
+        yield from _job(config, progress, tell)
     except Problem as problem:
         detail = " ".join([problem.what, *problem.why])
         yield DoctorLine("stopped here", "problem", detail, _exact(problem.fix, config.data))
@@ -253,14 +259,19 @@ def _exact(fix: str, data: str) -> str:
     return f"{with_options(data, **words)} ({rest})"
 
 
-def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterator[DoctorLine]:
+def _job(
+    config: Config, progress: Callable[[TrainingProgress], None], tell: Callable[[str], None]
+) -> Iterator[DoctorLine]:
     from hardcase.config import check_names
     from hardcase.context import Context
     from hardcase.data.sources import describe
-    from hardcase.models.health import check
+    from hardcase.models.health import affordable, check
+    from hardcase.models.mistakes import trying
     from hardcase.tensors import steady
+    from hardcase.types import is_photographic
 
     check_names(config)
+    tell("loading the data and the model")
     context = Context(config, progress=progress)
     images = context.images(config.split)
     about = describe(images)
@@ -280,8 +291,13 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         rows = str(found).splitlines()
         more = f" … and {len(rows) - MAPPED} more" if len(rows) > MAPPED else ""
         yield DoctorLine("classes", "ok", "; ".join(rows[:MAPPED]) + more)
-    yield from _mistakes(model, context.seeds.images())
-    health = check(model, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
+    seeds = context.seeds
+    with trying(TRYING, tell):
+        yield from _mistakes(model, seeds.images())
+        tell("asking the model about the images")
+        some = affordable(model, seeds, TRYING / 2)
+        lenient = config.allow_low_accuracy
+        health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
     yield DoctorLine(
         "accuracy",
         "ok",
@@ -302,7 +318,8 @@ def _job(config: Config, progress: Callable[[TrainingProgress], None]) -> Iterat
         remedy = "--set subject.outputs=probabilities" if guessed else ""
         if "subject.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
-    yield _smoke(config, progress)
+    tell(f"a short run of {config.method.name}")
+    yield _smoke(config, progress, small=not is_photographic(context.shape))
 
 
 def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
@@ -351,16 +368,18 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
 
 
-def _smoke(config: Config, progress: Callable[[TrainingProgress], None]) -> DoctorLine:
-    """A few seeds for at most ten seconds, into a folder that is thrown away."""
+def _smoke(
+    config: Config, progress: Callable[[TrainingProgress], None], *, small: bool
+) -> DoctorLine:
+    """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
     from hardcase.runs.start import start
 
     short = {
-        "seeds": min(config.seeds or 16, 16),
+        "seeds": min(config.seeds or 16, 16 if small else 4),
         "workers": 1,
-        "budget": {**config.budget.model_dump(), "time": "10s"},
+        "budget": {**config.budget.model_dump(), "time": "10s" if small else "1s"},
     }
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
@@ -411,13 +430,16 @@ def doctor(flags: o.Flags) -> None:
     """Check the environment, the model, the data and their normalisation,
     and make a ten-second smoke run.
     """
-    from hardcase.cli.progress import front
+    from hardcase.config import check_names
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)
     wanted = o.resolve(vars(flags), {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
+    check_names(wanted)  # what is wrong with names is told before torch is imported
+    from hardcase.cli.progress import front
+
     seen = list(_told(environment(), show=not flags.json))
     with front("plain") as screen:
-        seen += _told(job(wanted, screen.train), show=not flags.json)
+        seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
     if flags.json:
         as_json([one._asdict() for one in seen])
     bad = sum(one.state == "problem" for one in seen)
@@ -449,7 +471,7 @@ def layers(
     data: Annotated[str, typer.Option(help="Data whose images the model takes.")] = "mnist5k",
 ) -> None:
     """List a model's layers in forward order: names, shapes, unit counts."""
-    from hardcase.criteria.network import survey
+    from hardcase.criteria.network import trace_layers
     from hardcase.data.sources import load
     from hardcase.tensors import from_bytes
 
@@ -458,7 +480,7 @@ def layers(
     columns = ("name", "kind", "shape", "channels", "units")
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in columns}
-        for layer in survey(subject, from_bytes(images.x.to(subject.device))).layers
+        for layer in trace_layers(subject, from_bytes(images.x.to(subject.device))).layers
     ]
     if flags.json:
         as_json(rows)

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 
 from hardcase.cli.output import begin
 from hardcase.companions import companion_verbs, load_verb
-from hardcase.environment import keep_freed, legible, redact
+from hardcase.environment import keep_freed, redact, sanitize
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem
 from hardcase.usercode import count_interrupt
 
@@ -38,7 +38,7 @@ def usage(error: BaseException) -> int | None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
-    typer.echo(f"error: {legible(redact(explain().strip()))}", err=True)
+    typer.echo(f"error: {sanitize(redact(explain().strip()))}", err=True)
     if context is not None:
         typer.echo(f"  try: {context.command_path} --help", err=True)
     return int(getattr(error, "exit_code", 2))
@@ -47,7 +47,7 @@ def usage(error: BaseException) -> int | None:
 def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
-    summary = (legible(redact(str(error))).strip().splitlines() or ["no message"])[0]
+    summary = (sanitize(redact(str(error))).strip().splitlines() or ["no message"])[0]
     typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
     if verbose:
         typer.echo(text, err=True)
@@ -110,15 +110,15 @@ class Verb(NamedTuple):
 
 
 _LOOK = "look closer"
-_PASS = "repair, pass on"
+_PASS = "pass on"
 _PREPARE = "prepare, look after"
 VERBS = (
-    Verb("demo", "demo:demo", "Search a digit classifier with three methods, judge, report."),
+    Verb("demo", "demo:demo", "Test a digit classifier: how often and where it fails, one report."),
     Verb("init", "start:init", "Look at a folder and write a hardcase.toml for it."),
     Verb("doctor", "inspect:doctor", "Check environment, model, data, normalisation."),
     Verb("list", "listing:listing", "Show methods, criteria, data sets, models and more."),
     Verb("train", "train:train", "Train a network that methods or judges need."),
-    Verb("run", "run:run", "Search for inputs on which a model fails."),
+    Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
     Verb("judge", "train:judge", "Judge findings: valid, label kept, distinct."),
@@ -132,7 +132,7 @@ VERBS = (
     Verb("layers", "inspect:layers", group=_LOOK),
     Verb("replay", "results:replay", group=_LOOK),
     Verb("shrink", "results:shrink", group=_LOOK),
-    Verb("retrain", "science:retrain", group=_PASS),
+    Verb("repair", "repair:repair", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("fetch model", "fetch:model", group=_PREPARE),
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _not_loaded(error: ImportError | MemoryError) -> int:
     """One line about a library that cannot be loaded, or memory that is not there."""
-    summary = (legible(redact(str(error))).strip().splitlines() or ["no memory is left"])[0]
+    summary = (sanitize(redact(str(error))).strip().splitlines() or ["no memory is left"])[0]
     typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
     typer.echo("  try: more memory (ulimit -v), or hardcase doctor", err=True)
     return USAGE

@@ -80,7 +80,10 @@ class CampaignFlags:
     ] = None
     method: Annotated[
         str | None,
-        _option("See: hardcase list methods. Without it: natural, or natural-blackbox."),
+        _option(
+            "See: hardcase list methods. Without it: natural, or natural-blackbox; none: no search,"
+            " the risk alone."
+        ),
     ] = None
 
     seeds: Annotated[
@@ -164,8 +167,9 @@ class CampaignFlags:
     conditions: Annotated[
         str | None,
         _option(
-            "Declared conditions under which the risk is measured: a profile or a file.",
-            metavar="NAME|FILE",
+            "Conditions under which the risk is measured: a profile or a file. By default what"
+            " suits the images.",
+            metavar="NAME|FILE|none",
             panel=_CAMPAIGN,
         ),
     ] = None

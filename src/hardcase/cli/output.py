@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hardcase.environment import legible, redact
+from hardcase.environment import redact, sanitize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hardcase.runs.results import Run
+    from hardcase.suite.tables import Outcome
 
 WIDE = 160
 """Columns of a table that is not shown on a terminal."""
@@ -27,12 +28,12 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(legible(redact(text)))
+    typer.echo(sanitize(redact(text)))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(legible(redact(text)), err=True)
+    typer.echo(sanitize(redact(text)), err=True)
 
 
 _words: list[str] = []
@@ -107,6 +108,17 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
     return table
 
 
+def show_outcome(outcome: Outcome) -> None:
+    """Tables, their notes, and the names of the figures."""
+    screen = console()
+    for table in outcome.tables:
+        screen.print(grid(table.title, table.columns, table.rows))
+        for text in table.notes:
+            screen.print(f"  {text}")
+    for figure in outcome.figures:
+        tell(f"figure {figure}")
+
+
 def facts(pairs: Mapping[str, Any]) -> str:
     """Aligned lines of ``name  value``."""
     width = max(map(len, pairs), default=0)
@@ -120,7 +132,7 @@ def cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return legible(str(value))
+    return sanitize(str(value))
 
 
 def clock(seconds: float) -> str:

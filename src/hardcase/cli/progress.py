@@ -175,7 +175,7 @@ class Front(Watcher):
         for text in doubts(record.get("generator") or {}):
             self.say(text)
 
-    def pulse(self, counts: Counts) -> None:
+    def on_step(self, counts: Counts) -> None:
         if monotonic() - self.looked < OFTEN:
             return
         self.looked = monotonic()
@@ -306,6 +306,10 @@ class Lines(Front):
     def say(self, text: str) -> None:
         super().say(text)
         note(f"note: {text}")
+
+    def prepare(self, what: str) -> None:
+        super().prepare(what)
+        note(what)
 
     def train(self, progress: Training) -> None:
         if self.training is None or progress.what != self.training.what:

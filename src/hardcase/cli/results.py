@@ -73,49 +73,60 @@ def config_of(
     return parse(assign({**values, **given}, flags.get("settings") or []))
 
 
-def same_ingredients(run: Run, context: Context, flags: o.Flags) -> None:
-    """Refuse ingredients other than the run's; the machine may be another one."""
-    from hardcase.runs.identity import MACHINE, Identity, require_same
+def seeds_of(run: Run) -> Images:
+    """The seeds of a run as an image set."""
+    import torch
 
-    then = Identity.from_json(run.record.get("identity"))
-    if then is None:
-        note("note: this run was stored before ingredients were recorded: it is unverified")
-        return
-    now = context.plan.identity(context.campaign)
-    try:
-        require_same(then, now, but=MACHINE, fix="--allow-changes")
-    except Problem as problem:
-        if not flags.allow_changes:
-            raise
-        note(f"note: {problem.what}")
+    from hardcase.types import Images
+
+    label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
+    names = tuple(run.seeds["id"].to_pylist())
+    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
 
 
-def same_but_the_model(run: Run, context: Context, flags: o.Flags) -> None:
-    """Refuse what a replay uses, other than the model, if it is not the run's; another machine is
-    said.
+def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
+    """Refuse ingredients other than the run's; another machine is said.
+
+    Args:
+        run: A stored run.
+        context: What is used now.
+        flags: Whether ingredients may differ.
+        used: The ingredients that count, such as ``model`` and ``seeds``; all where none is named.
     """
-    from hardcase.runs.identity import Identity, machine_parts, require_same, seeds_parts
+    from hardcase.runs.behaviour import require_behaviour
+    from hardcase.runs.identity import (
+        MACHINE,
+        Identity,
+        machine_parts,
+        model_parts,
+        require_same,
+        seeds_parts,
+    )
 
     then = Identity.from_json(run.record.get("identity"))
     if then is None:
         note("note: this run was stored before ingredients were recorded: it is unverified")
         return
     made = str(run.seeds["id"][0]).startswith("generated")
-    here = {
-        name: now
-        for name, now in machine_parts(context.subject.device.type).items()
-        if name in then.parts
-    }
-    now = {} if made else {n: v for n, v in seeds_parts(context.seeds).items() if n in then.parts}
-    other = Identity({name: then.parts[name] for name in here}).differences(Identity(here))
+    machine = Identity(machine_parts(context.subject.device.type))
+    other = then.only(machine.parts).differences(machine)
     if other:
         note(f"note: this run began with another {', another '.join(other)}")
     try:
-        stored = Identity({name: then.parts[name] for name in now})
-        require_same(stored, Identity(now), fix="--allow-changes")
+        if not used:
+            require_same(then, context.plan.identity(context.campaign), but=MACHINE)
+        if "model" in used:
+            now = Identity(model_parts(context.subject))
+            require_same(then.only(now.parts), now)
+        if "seeds" in used and not made:
+            parts = seeds_parts(context.seeds)
+            now = Identity({name: one for name, one in parts.items() if name in then.parts})
+            require_same(then.only(now.parts), now)
+        if not other and "seeds" not in used:
+            require_behaviour(run.record, {"model": context.subject}, seeds_of(run))
     except Problem as problem:
         if not flags.allow_changes:
-            raise
+            raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
         note(f"note: {problem.what}")
 
 
@@ -206,6 +217,13 @@ def gate(
         Path | None,
         typer.Option(metavar="RUN", help="The version before: risks are compared on common seeds."),
     ] = None,
+    repaired_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="RUN is a repair: pass only if nothing is worse than in this run's network.",
+        ),
+    ] = None,
     max_distinct: Annotated[
         int | None, typer.Option(metavar="N", help="Distinct groups of confirmed findings.")
     ] = None,
@@ -230,7 +248,9 @@ def gate(
         bool, typer.Option("--github", help="Print annotations; the default inside GitHub's CI.")
     ] = False,
 ) -> None:
-    """Pass or fail a run by limits on what was confirmed; 1: it fails, 4: it cannot be told."""
+    """Pass or fail a run by limits on risk and on what was confirmed; 1: it fails, 4: it cannot be
+    told. Without limits it must not be worse than its reference.
+    """
     from dataclasses import asdict
 
     from hardcase.suite import gate as gates
@@ -247,12 +267,14 @@ def gate(
         upper=upper or None,
         accepted=None if accept is None else gates.read_accepted(accept),
     )
+    if repaired_from is not None:
+        from hardcase.repair.gate import repair_checks
+
+        checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
+        _tell_checks(checks, folder, flags, junit)
+        return
     run = opened(folder)
-    checks: list[Check] = []
-    if limits.any or baseline is None:
-        checks += gates.gate(run, limits)
-    if baseline is not None:
-        checks.append(gates.compare_baseline(run, opened(baseline), limits.risk_margin))
+    checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
     said = gates.outcome(checks)
     tally = gates.GateTally(run, limits.accepted)
     if junit is not None:
@@ -275,6 +297,24 @@ def gate(
         note(f"judge: {_standing(run)}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         tell("\n".join(gates.github(checks)))
+    if said != "pass":
+        raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
+
+
+def _tell_checks(checks: list[Check], folder: Path, flags: o.Flags, junit: Path | None) -> None:
+    """Checks of a repair, and the exit code that follows."""
+    from dataclasses import asdict
+
+    from hardcase.suite import gate as gates
+
+    said = gates.outcome(checks)
+    if junit is not None:
+        gates.write_junit(checks, junit, name=folder.resolve().name)
+    if flags.json:
+        as_json({"outcome": said, "checks": [asdict(check) for check in checks]})
+    elif not flags.quiet:
+        tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
+        _tell_open(checks)
     if said != "pass":
         raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
 
@@ -347,7 +387,7 @@ def replay(
         offline=flags.offline,
     )
     context = Context(config)
-    same_but_the_model(run, context, flags)
+    same_ingredients(run, context, flags, "seeds")
     found = again(run, context.subject)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}

@@ -35,8 +35,10 @@ def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = No
         note(f"interrupted before the search began: no folder was made; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
     if flags.json:
+        from hardcase.report.decision import verdict
+
         more = {} if beyond is None else {"regression": beyond}
-        as_json({"folder": str(run.folder), **run.record, **more})
+        as_json({"folder": str(run.folder), **run.record, "verdict": verdict(run, None)[0], **more})
     elif flags.quiet:
         tell(str(run.folder))
     else:
@@ -58,38 +60,52 @@ def enough(run: Run) -> bool:
 
 
 def closing(run: Run) -> str:
+    """The last screen of a run: what decides first, then what the search could break."""
+    from hardcase.analysis.conditions import needed_in_words
+    from hardcase.config import NO_SEARCH
+    from hardcase.report.decision import BESIDE, VERDICTS, figures, verdict
+
     record = run.record
+    said, checks, declared = verdict(run, None)
+    lines = figures(run)
+    lines["verdict"] = (VERDICTS if declared else BESIDE)[said]
+    why = [check.text for check in checks if check.outcome == said != "pass"]
+    if why:
+        lines["verdict"] += f": {'; '.join(why)}"
+    decide = [check.decide for check in checks if check.decide]
+    if decide:
+        lines["to decide"] = decide[0]
+    needed = needed_in_words(record.get("risk") or {})
+    if needed:
+        lines["note"] = needed
     head = f"{record['method']} on {record['model']}, {record['data']}"
-    lines = ["", head, *_painted(record), *risk_lines(record), run.summary()]
-    if run.verdicts is None:
-        lines.append("nothing is confirmed: no judge has seen these findings yet")
-    else:
-        lines.append(f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}")
-    lines += independence(record)
-    lines += [cost(record), "", f"files   {shown(run.folder)}", _next(run)]
-    return "\n".join(lines)
+    parts = ["", head, *_generated(record), facts(lines)]
+    if record["method"] != NO_SEARCH:
+        parts.append(broken(run))
+    return "\n".join([*parts, "", f"files   {shown(run.folder)}", _next(run)])
 
 
-def risk_lines(record: dict[str, Any]) -> list[str]:
-    """The risk under the declared conditions in lines; none in a run that declares none."""
-    if not record.get("risk"):
-        return []
-    from hardcase.analysis.conditions import in_words
+def broken(run: Run) -> str:
+    """What a search could break, and how far that can be trusted."""
+    record = run.record
+    by = "nothing is confirmed: no judge has seen these findings yet"
+    if run.verdicts is not None:
+        by = f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}"
+    head = f"\nhow many seeds {record['method']} could break"
+    return "\n".join([head, run.summary(), by, *independence(record), cost(record)])
 
-    return in_words(record)
 
-
-def _painted(record: dict[str, Any]) -> list[str]:
-    """How many samples a generator painted for its seeds, and who read them as asked."""
+def _generated(record: dict[str, Any]) -> list[str]:
+    """How many samples a generator made for its seeds, and who classified them as asked."""
     made = record.get("generated seeds")
     if not made:
         return []
     told = "checked by nobody else"
     if made["by"]:
-        told = f"{made['recognised']} of these recognised by most of {len(made['by'])} others"
+        told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
     return [
-        f"generated seeds: {made['painted']} painted, {made['read by the subject']} read by the"
-        f" subject as asked, {told}"
+        f"generated seeds: {made['generated']} samples, {made['correctly classified']} correctly"
+        f" classified by the subject, {told}"
     ]
 
 
@@ -132,15 +148,18 @@ Retrained = Annotated[
 
 
 SHOWN = (
-    *("config", "model", "data", "method", "witness", "baseline", "seeds", "seed", "settings"),
-    *("queries", "gradients", "time", "device", "workers", "out", "dry_run", "quiet"),
+    *("config", "model", "data", "method", "conditions", "witness", "baseline", "seeds", "seed"),
+    "settings",
+    *("queries", "time", "device", "workers", "out", "dry_run", "quiet"),
 )
 """Flags that ``hardcase run --help`` shows."""
 
 
 @o.takes(*o.CAMPAIGN, "dry_run", "out", *o.WATCHED, first=SHOWN)
 def run(flags: o.Flags, retrained: Retrained = None) -> None:
-    """Search for inputs on which a model fails: one campaign into one folder."""
+    """Measure how often a model fails under declared conditions, and search for inputs on which it
+    does: one campaign into one folder.
+    """
     from hardcase.config import check_names
 
     wanted = o.resolve(vars(flags), choose=flags.say)
@@ -343,10 +362,10 @@ def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     """What a small file of a run folder says; one that is damaged is named."""
-    from hardcase.runs.files import read_plain, unsealed
+    from hardcase.runs.files import read_checked_json, read_plain
 
     try:
-        said, sound = unsealed(read_plain(path))
+        said, sound = read_checked_json(read_plain(path))
     except FileNotFoundError:
         if not needed:
             return {}

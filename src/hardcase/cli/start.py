@@ -16,6 +16,7 @@ from hardcase.usercode import likely_factory
 
 if TYPE_CHECKING:
     from hardcase.config import Config
+    from hardcase.context import Context
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 WEIGHTS = (".onnx", ".pt2", ".pt", ".pth", ".safetensors")
@@ -23,6 +24,10 @@ DEEP = 3
 """Folders inside folders that are looked through."""
 MANY = 5_000
 """Files that are looked at."""
+
+
+TRYING = 2.0
+"""Seconds of processor time that a preview asks the model for."""
 
 
 class Here(NamedTuple):
@@ -110,6 +115,9 @@ data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parq
 # method = "natural"   # chosen by what the model offers; others: hardcase list methods
 seeds = {seeds}            # images to start from
 seed = 0               # everything random follows from it
+# conditions = "handheld"  # how often it fails there is measured; chosen by the images: scanner,
+#                            handheld, fixed-camera, outdoors, microscope, FILE.toml or none
+# references = ["zoo:lenet1"]  # models of the same data to compare with
 
 [subject]              # how the model wants its images, where it does not say so itself
 # mean = [0.485, 0.456, 0.406]
@@ -120,8 +128,9 @@ seed = 0               # everything random follows from it
 # gradients = 100
 
 [limits]               # read by `hardcase gate` and shown by the report
-confirmed_rate = 0.05  # attempted seeds with a confirmed failure, at most
-# witnessed_rate = 0.20
+# risk = 0.05          # share of random conditions under which it fails, at most
+risk_margin = 0.01     # by how much that may exceed the share of the version before
+# accuracy = 0.95
 usable = 20            # fewer usable seeds than this never pass
 """
 
@@ -167,14 +176,24 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.campaign.record import overlay
     from hardcase.cli.progress import front
     from hardcase.context import Context
-    from hardcase.models.health import check
+    from hardcase.models.health import affordable, check
+    from hardcase.models.mistakes import trying
     from hardcase.report.words import budget as words
     from hardcase.statistics import settings_in_words
 
     began = monotonic()
     with front(flags.progress, quiet=flags.quiet) as screen:
+        screen.prepare("loading the data and the model")
         context = Context(config, progress=screen.train)
-        health = check(context.subject, context.seeds, allow_low_accuracy=config.allow_low_accuracy)
+        model = context.subject
+        screen.prepare("loading what the method needs")
+        seeds = context.seeds
+        screen.prepare("asking the model about the images")
+        with trying(TRYING, screen.prepare):
+            some = affordable(model, seeds, TRYING)
+            lenient = config.allow_low_accuracy
+            health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
+        screen.prepare("timing a seed")
         each = context.seconds_per_seed()
         method = context.method
     prepared = monotonic() - began
@@ -190,6 +209,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
         "prepared in": duration(prepared),
         "search, at most": duration(each * usable),
+        "conditions": _declared(context),
         "memory so far": f"{memory / 2**30:.1f} GB",
         "folder": shown(folder),
     }
@@ -197,7 +217,15 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         as_json({**told, "seconds": each * usable, "bytes": memory, "prepared": prepared})
     else:
         tell(facts(told))
-        note("estimates: seeds that fail early take less; judging comes on top")
+        note("estimates: seeds that fail early take less; risk and judging come on top")
+
+
+def _declared(context: Context) -> str:
+    """The conditions under which the risk will be measured, and beside which models."""
+    if context.conditions is None:
+        return "none"
+    beside = ", ".join(one.model.name for one in context.references) or "no reference"
+    return f"{context.conditions.name} ({context.conditions}); beside {beside}"
 
 
 def open_run(

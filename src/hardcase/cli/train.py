@@ -40,7 +40,7 @@ OPTIONS = {
     Kind.vae: ("model", "epochs", "kind", "latent", "beta"),
     Kind.vqvae: ("model", "epochs", "kind", "latent", "mix", "latent_weight", "image_weight"),
     Kind.gan: ("model", "epochs", "kind", "latent", "flips"),
-    Kind.diffusion: ("model", "epochs", "latent", "minutes", "piece"),
+    Kind.diffusion: ("model", "epochs", "latent", "minutes"),
     Kind.judge: (),
     Kind.witness: (),
 }
@@ -103,13 +103,6 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(metavar="N", help="Of diffusion: minutes of training in all.")
     ] = None,
-    piece: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            help="Of diffusion: stop after so many minutes (exit code 4); the same goes on.",
-        ),
-    ] = None,
 ) -> None:
     """Train a network that methods or judges need, and measure it; the same command finds it again.
 
@@ -123,7 +116,7 @@ def train(
         **{"model": model, "kind": kind, "epochs": epochs, "latent": latent},
         **{"adversarial": adversarial, "beta": beta, "mix": mix, "flips": flips or None},
         **{"latent_weight": latent_weight, "image_weight": image_weight},
-        **{"minutes": minutes, "piece": piece},
+        **{"minutes": minutes},
     }
     given = {name: value for name, value in asked.items() if value is not None}
     for name in given:
@@ -300,17 +293,30 @@ def judge(
         measured = getattr(fitted, "calibration", None)
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
-    earlier = [run.judged_by for run in runs]
+    earlier = [(run.judged_by, run.verdicts or {}) for run in runs]
     judged = [judge_run(run, one, held_out=other) for run, one, other in zip(runs, judges, others)]
-    for before, run in zip(earlier, judged):
+    for (before, said), run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
             note(f"note: {shown(run.folder)} was judged before, by another {', '.join(changed)}")
+        moved = _moved(said, run.verdicts or {}) if before and not changed else 0
+        if moved:
+            note(f"note: the same judge now says something else of {moved} of {len(run)} findings")
     if flags.json:
         records = [{"folder": str(run.folder), **run.record} for run in judged]
         as_json(records or measured)
     elif judged:
         tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
+
+
+def _moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """On how many findings two judgements differ."""
+    keys = ("valid", "label_kept")
+    return sum(
+        any(before[name].get(key) != verdict.get(key) for key in keys)
+        for name, verdict in now.items()
+        if name in before
+    )
 
 
 def _judge(
@@ -366,10 +372,12 @@ def _tell_calibration(judge: Judge) -> None:
 
 def _one_rater(found: Mapping[str, Any]) -> str:
     gap = found["difference"]
-    return (
+    text = (
         f"with one rater {found['judge']:.1%}, two raters with each other {found['two_raters']:.1%}"
-        f" ({gap['value']:+.3f}, {gap['low']:+.3f} to {gap['high']:+.3f})"
     )
+    if gap["low"] is None:  # the same of every image
+        return f"{text} ({gap['value']:+.3f})"
+    return f"{text} ({gap['value']:+.3f}, {gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
 def _auroc(value: dict[str, Any]) -> str:

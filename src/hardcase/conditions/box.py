@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -168,28 +168,56 @@ class ConditionBox:
             rows: The seeds, as positions among the keys of `rng`.
             count: ConditionDraws per seed.
         """
-        names = list(self.conditions.ranges)
+        points = sobol(rng, rows, count, self._cube)
+        many = rows.repeat_interleave(count)
+        shape = (len(rows), count, -1)
+        normals = [rng.normal(many, (one.stop - one.start,)).reshape(shape) for one in self.fields]
+        z = self._codes(points, normals)
+        pattern = rng.integers(many, 2**31 - 1).reshape(len(rows), count)
+        return ConditionDraws(z, pattern)
+
+    @property
+    def normals(self) -> int:
+        """How many independent normal numbers a draw can be made of."""
+        return self._cube + sum(one.stop - one.start for one in self.fields)
+
+    def from_normals(self, g: Float[Tensor, "m e"]) -> Float[Tensor, "m d"]:
+        """Return codes that have the declared distribution where `g` are standard normal.
+
+        Args:
+            g: As many numbers per row as `normals` says.
+        """
+        sizes = [self._cube, *(one.stop - one.start for one in self.fields)]
+        cube, *fields = (part[:, None] for part in torch.split(g, sizes, dim=1))
+        return self._codes(torch.special.ndtr(cube), fields)[:, 0]
+
+    @property
+    def _cube(self) -> int:
+        """Uniform numbers of a draw: one per plain column, field and direction, one for a table."""
+        inside = sum(one.stop - one.start for one in self.fields)
+        return self.size - inside + len(self.fields) + bool(self.conditions.rows)
+
+    def _codes(
+        self, points: Float[Tensor, "n k p"], normals: Sequence[Float[Tensor, "n k c"]]
+    ) -> Float[Tensor, "n k d"]:
+        """The codes of uniform numbers, and of normal numbers for the fields."""
         free = [i for i, scales in enumerate(self.counts) if not scales]
-        logged = bool(self.conditions.rows)
         inside = {i for own in self.fields for i in range(own.start, own.stop)}
         plain = [i for i in range(self.size) if i not in inside and i not in free]
-        points = sobol(rng, rows, count, len(plain) + len(self.fields) + len(free) + logged)
-        z = points.new_zeros(len(rows), count, self.size)
+        z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
-        row = next(columns) if logged else None
-        values = self._sampled(points, names)
+        row = next(columns) if self.conditions.rows else None
+        values = self._sampled(points, list(self.conditions.ranges))
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), row, values)
-        for own in self.fields:
+        for own, drawn in zip(self.fields, normals, strict=True):
             declared = self.conditions.ranges[self.owner[own.start]]
             size = self._code(own.start, declared, next(columns), row, values)
-            z[:, :, own.start : own.stop] = size[:, :, None] * _direction(rng, rows, count, own)
+            z[:, :, own.start : own.stop] = size[:, :, None] * _direction(drawn, own)
         for i in free:
             z[:, :, i] = 2 * next(columns) - 1
-        many = rows.repeat_interleave(count)
-        pattern = rng.integers(many, 2**31 - 1).reshape(len(rows), count)
-        return ConditionDraws(z, pattern)
+        return z
 
     def _sampled(self, points: Tensor, names: list[str]) -> Mapping[str, Any]:
         """What the user's own sampler makes of uniform numbers; nothing where there is none."""
@@ -351,14 +379,11 @@ def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
     return min(codes), max(codes)
 
 
-def _direction(
-    rng: Rng, rows: Int[Tensor, " n"], count: int, own: _Field
-) -> Float[Tensor, "n k c"]:
+def _direction(drawn: Float[Tensor, "n k c"], own: _Field) -> Float[Tensor, "n k c"]:
     """Random fields whose greatest length at any control point is 1.
 
     Uniform draws at every control point would all be equally severe: the largest of many.
     """
-    many = rows.repeat_interleave(count)
-    drawn = rng.normal(many, (own.stop - own.start,))
+    flat = drawn.flatten(0, 1)
     whole = _Field(0, own.stop - own.start, own.axes)
-    return (drawn / whole.lengths(drawn).amax(1, keepdim=True)).reshape(len(rows), count, -1)
+    return (flat / whole.lengths(flat).amax(1, keepdim=True)).reshape(drawn.shape)

@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ DECLARABLE: Mapping[str, Declarable] = {
 }
 """Everything that can be declared, by name."""
 _ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
-_SETTINGS = ("profile", "name", "table", "sampler")
+_SETTINGS = ("profile", "name", "table", "sampler", "worst", "rare")
 """Keys of a declaration that are no ranges."""
 
 
@@ -136,6 +136,8 @@ class Conditions:
         sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
             into values by coordinate.
         rows: The rows of `table`, where they were read before.
+        worst: Also search for the least scale at which each image fails.
+        rare: Also estimate the failing volume of images without a failing draw.
 
     Raises:
         Problem: For a coordinate, a unit or a range that is not possible.
@@ -152,6 +154,8 @@ class Conditions:
     table: str = ""
     sampler: str = ""
     rows: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
+    worst: bool = False
+    rare: bool = False
 
     def __post_init__(self) -> None:
         known = dict[str, DeclaredRange]()
@@ -210,6 +214,8 @@ class Conditions:
             name=str(settings.get("name") or settings.get("profile") or "declared"),
             table=str(folder / table) if table else "",
             sampler=str(settings.get("sampler", "")),
+            worst=_switch(settings, "worst"),
+            rare=_switch(settings, "rare"),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -224,7 +230,14 @@ class Conditions:
     def without(self, name: str) -> Conditions:
         """Return the same declaration with one coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
-        return Conditions(left, self.name, self.about, self.table, self.sampler, self.rows)
+        return replace(self, ranges=left)
+
+
+def _switch(settings: Mapping[str, Any], name: str) -> bool:
+    value = settings.get(name, False)
+    if not isinstance(value, bool):
+        raise Problem(f"conditions.{name} = {value!r} is neither true nor false.")
+    return value
 
 
 def usual_profile(shape: tuple[int, ...]) -> str:
@@ -363,6 +376,9 @@ def _logged(path: Path) -> tuple[Mapping[str, float], ...]:
         raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
     if len(lines) < 2:
         raise Problem(f"the table of conditions {path} has {len(lines)} rows; it needs 2 or more.")
+    for number, line in enumerate(lines, start=2):
+        if None in line:
+            raise Problem(f"{path}, line {number} has more columns than the first line.")
     names = {key: canonical(key) for key in lines[0]}
     rows = list[Mapping[str, float]]()
     for number, line in enumerate(lines, start=2):

@@ -6,6 +6,7 @@ seeds usually show none of it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +87,7 @@ def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
     return Bounds(float(found.low), float(found.high))
 
 
+@lru_cache(maxsize=2)  # several figures of one run have the same seeds
 def _weights(count: int) -> NDArray[np.float64]:
     """Evenly distributed weights of `count` values and one imagined value; rows add up to 1."""
     drawn = torch.empty(WEIGHTS, count + 1, dtype=torch.float64)

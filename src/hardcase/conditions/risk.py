@@ -6,7 +6,7 @@ independent, so the seeds are the units of every interval that speaks of other i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,9 +20,9 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
-from hardcase.tensors import from_bytes, margin, to_grid
+from hardcase.tensors import chunks, from_bytes, margin, to_grid
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
@@ -64,6 +64,8 @@ class RiskTable:
         shown_z: Their codes.
         shown_pattern: What their random patterns follow from.
         shown_predicted: What the model answered.
+        least_z: The failing draw of each seed that lies in the smallest box; 0 where none failed.
+        least_pattern: What its random patterns follow from.
     """
 
     id: tuple[str, ...]
@@ -76,6 +78,8 @@ class RiskTable:
     shown_z: Float[Tensor, "t d"]
     shown_pattern: Int[Tensor, " t"]
     shown_predicted: Int[Tensor, " t"]
+    least_z: Float[Tensor, "n d"]
+    least_pattern: Int[Tensor, " n"]
 
     def __len__(self) -> int:
         return len(self.id)
@@ -192,9 +196,9 @@ def _measured(
     costs: bool,
     rows: int,
 ) -> tuple[Any, ...]:
-    """Clean answers, failing draws, costs and shown candidates of some seeds."""
+    """Clean answers, failing draws, costs, shown candidates and least failing draws of seeds."""
     device = subject.device
-    seeds = _seeds(shard, box, device)
+    seeds = seeds_of(shard, box, device)
     rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
     drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
     clean = failing_rows(subject(to_grid(seeds.x)).logits, seeds.y)[0]
@@ -218,7 +222,15 @@ def _measured(
         drawn.z[at[:, 0], at[:, 1]].cpu(),
         predicted[at[:, 0], at[:, 1]].cpu(),
     )
-    return shard, clean.cpu(), failed.sum(1).cpu(), held, shown
+    gauge = box.gauge(drawn.z.flatten(0, 1)).reshape(failed.shape)
+    near = torch.where(failed, gauge, torch.inf).argmin(1)
+    own = torch.arange(len(shard), device=device)
+    none = ~failed.any(1)
+    least = (
+        drawn.z[own, near].masked_fill(none[:, None], 0).cpu(),
+        drawn.pattern[own, near].masked_fill(none, 0).cpu(),
+    )
+    return shard, clean.cpu(), failed.sum(1).cpu(), held, shown, least
 
 
 def _asked(
@@ -235,7 +247,7 @@ def _asked(
     flat = z.flatten(0, 1)
     patterns = pattern.flatten()
     answers = list[tuple[Tensor, Tensor]]()
-    for part in _pieces(len(flat), rows):
+    for part in chunks(len(flat), rows):
         origin = seeds.take(of[part])
         origin = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": patterns[part]})
         with torch.inference_mode():
@@ -254,16 +266,12 @@ def failing_rows(
     Answers that are no numbers fail.
     """
     broken = ~logits.isfinite().all(1)
-    leads = margin(logits.softmax(1), y) >= LEAD
+    leads = margin(logits.softmax(1), y) >= MIN_MARGIN
     return leads | broken, logits.argmax(1)
 
 
-def _pieces(count: int, size: int) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
-def _seeds(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
+def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
+    """Return images as seeds in a box: unchanged."""
     x = from_bytes(shard.x).to(device)
     z = torch.zeros(len(x), box.size, device=device)
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device))
@@ -273,7 +281,7 @@ def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> 
     offset = 0
     keys = list[Tensor]()
     seed = list[Tensor]()
-    for shard, _, _, _, (key, own, _, _) in parts:
+    for shard, _, _, _, (key, own, _, _), _ in parts:
         keys.append(key)
         seed.append(own + offset)
         offset += len(shard)
@@ -296,6 +304,8 @@ def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> 
         shown_z=torch.cat([part[4][2] for part in parts])[order],
         shown_pattern=torch.cat(keys)[order],
         shown_predicted=torch.cat([part[4][3] for part in parts])[order],
+        least_z=torch.cat([part[5][0] for part in parts]),
+        least_pattern=torch.cat([part[5][1] for part in parts]),
     )
 
 

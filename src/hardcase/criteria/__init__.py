@@ -8,18 +8,18 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.criteria.criterion import (
+        CoverageResult,
         CriterionPlan,
         Measure,
         Rule,
         Spec,
-        Tally,
         build_criteria,
         parse,
         requirements,
         toward,
     )
     from hardcase.criteria.mcdc import ssc, svc, vsc, vvc
-    from hardcase.criteria.network import Anatomy, Selection, select, survey
+    from hardcase.criteria.network import LayerGraph, Selection, select, trace_layers
     from hardcase.criteria.neuron import kmnc, layer_snac, nbc, nc, snac, tknc, tknp
     from hardcase.criteria.profile import Profile, fit_profile
     from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from hardcase.errors import Problem, choice
 
+__all__ = ["Options", "convention_of"]
+
 Options = Mapping[str, str | int | float | bool]
 
 

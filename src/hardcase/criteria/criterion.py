@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from hardcase import registry
-from hardcase.catalogue import Option, options_of
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.conventions import Options, convention_of
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.memory import Memory
-from hardcase.criteria.network import Anatomy, Layered, Selection, join_taps, survey
+from hardcase.criteria.network import Layered, LayerGraph, Selection, join_taps, trace_layers
 from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
+from hardcase.registry import Option, options_of
 from hardcase.tensors import from_bytes, steady
-from hardcase.types import Aim, Images, Model, Probe, State, Tap
+from hardcase.types import Images, Model, Probe, State, Tap, Targets
 from hardcase.usercode import guarded
+
+__all__ = [
+    "COUNT",
+    "SUM",
+    "CoverageResult",
+    "CriterionPlan",
+    "Measure",
+    "Rule",
+    "Spec",
+    "Toward",
+    "batch_for",
+    "build_criteria",
+    "criterion",
+    "layer_graph",
+    "names",
+    "parse",
+    "parse_list",
+    "plan",
+    "profile_for",
+    "requirements",
+    "specs_of",
+    "toward",
+]
 
 LAWS = {
     "ratio": "its value lies in [0, 1]",
@@ -40,31 +64,56 @@ RATIO = ("ratio", "monotone", "order-free", "idempotent", "mergeable")
 COUNT = ("monotone", "order-free", "idempotent", "mergeable")
 SUM = ("order-free", "mergeable", "to rounding")
 
-criterion = partial(registry.criterion, laws=RATIO, needs="activations")
-"""The registry's decorator with what most criteria promise and need: a ratio of activations."""
+SHARED = {
+    "graph": "The layers of the network and their units (`trace_layers`).",
+    "layers": "A group of layers (see `select`) or names joined by +.",
+    "mode": "One unit per channel (its mean), or every unit.",
+    "n": "Number of buckets.",
+    "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
+    "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",
+    "overflow": "The last bucket holds everything above the others.",
+}
+"""What arguments of several criteria mean; `criterion` adds them to the docstrings."""
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+
+
+def criterion(
+    name: str, *, laws: tuple[str, ...] = RATIO, needs: str = "activations", **facts: Any
+) -> Callable[[Factory], Factory]:
+    """Register a factory with what most criteria promise and need: a ratio of activations."""
+
+    def decorate(make: Factory) -> Factory:
+        text = inspect.cleandoc(make.__doc__ or "")
+        if "Args:" not in text:
+            text += "\n\nArgs:"
+        common = [name for name in inspect.signature(make).parameters if name in SHARED]
+        lines = [f"    {name}: {SHARED[name]}" for name in common if f"\n    {name}: " not in text]
+        make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]))
+        return registry.criterion(name, laws=laws, needs=needs, **facts)(make)
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """What a criterion says so far. `covered` of `total` where it is a ratio or a count;
-    `detail` is worth printing.
+class CoverageResult:
+    """What a criterion says so far.
 
     Args:
         value: The criterion's value.
         covered: How many are covered, where it is a count or a ratio.
         total: Of how many.
         detail: Further facts worth printing.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.criteria.Tally(0.5, covered=2, total=4).total
-        4
     """
 
     value: float
     covered: int | None = None
     total: int | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def ratio(covered: int, total: int, **detail: Any) -> CoverageResult:
+        """The share that is covered."""
+        return CoverageResult(covered / max(total, 1), covered, total, detail)
 
 
 @runtime_checkable
@@ -73,31 +122,24 @@ class Rule(Protocol):
     `gain` and `pull`.
 
     A rule may also have `patience`: the number of rows that are better observed together.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> isinstance(hc.criteria.build_criteria("nc", anatomy).rule, hc.criteria.Rule)
-        True
     """
 
     @property
-    def selections(self) -> tuple[Selection, ...]: ...
+    def selection(self) -> Selection: ...
 
     def memory(self) -> Any: ...
 
-    def observe(self, frame: Frame, memory: Any) -> None: ...
+    def observe(self, batch: ActivationBatch, memory: Any) -> None: ...
 
-    def gain(self, frame: Frame, memory: Any) -> Float[Tensor, " m"]: ...
+    def gain(self, batch: ActivationBatch, memory: Any) -> Float[Tensor, " m"]: ...
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Any) -> dict[str, Tensor]: ...
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Any) -> Float[Tensor, " m"]: ...
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: Any
+    ) -> Float[Tensor, " m"]: ...
 
-    def tally(self, memory: Any) -> Tally: ...
+    def result(self, memory: Any) -> CoverageResult: ...
 
 
 class Measure:
@@ -112,16 +154,6 @@ class Measure:
         convention: How ambiguities were settled, for reports.
         profiled: Whether it compares with training data.
         memory: What it remembers so far.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> measure = hc.criteria.build_criteria("nc", anatomy)
-        >>> measure.value()
-        0.0
     """
 
     def __init__(
@@ -140,39 +172,39 @@ class Measure:
         self.profiled = profiled
         self.convention = dict(convention or {})
         self._memory: Any = rule.memory() if memory is None else memory
-        self._waiting = list[Frame]()
-        self._seen: tuple[Probe, Frame] | None = None
+        self._waiting = list[ActivationBatch]()
+        self._seen: tuple[Probe, ActivationBatch] | None = None
 
     @property
     def taps(self) -> Mapping[str, Tap]:
-        return join_taps(selection.taps for selection in self.rule.selections)
+        return self.rule.selection.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         """For each row something that is not covered yet, drawn evenly."""
-        aim = self.rule.choose(rows, rng, self.memory)
-        return {f"{self.name}/{key}": value.to(rows.device) for key, value in aim.items()}
+        targets = self.rule.choose(rows, rng, self.memory)
+        return {f"{self.name}/{key}": value.to(rows.device) for key, value in targets.items()}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        self._seen = (
-            probe,
-            Frame.of(probe),
-        )  # an update with the same probe need not reduce it again
+        batch = ActivationBatch.of(probe)
+        self._seen = (probe, batch)  # an update with the same probe need not reduce it again
         with torch.no_grad():
-            return self.rule.gain(self._seen[1], self.memory).to(
-                probe.logits.device, probe.logits.dtype
-            )
+            return self.rule.gain(batch, self.memory).to(probe.logits)
 
     def update(self, probe: Probe) -> None:
-        seen = self._seen
+        last, batch = self._seen or (None, None)
         self._seen = None
-        self.observe(seen[1] if seen is not None and seen[0] is probe else Frame.of(probe))
+        if batch is None or last is not probe:
+            batch = ActivationBatch.of(probe)
+        self.observe(batch)
 
-    def observe(self, frame: Frame) -> None:
-        patience = getattr(self.rule, "patience", 0) * (1 if steady(frame.device) else 4)
+    def observe(self, batch: ActivationBatch) -> None:
+        patience = getattr(self.rule, "patience", 0)
+        if not steady(batch.device):
+            patience *= 4
         if not patience:
             with torch.no_grad():
-                return self.rule.observe(frame, self._memory)
-        self._waiting.append(frame.only(self.rule.selections))
+                return self.rule.observe(batch, self._memory)
+        self._waiting.append(batch.only(self.rule.selection))
         if sum(map(len, self._waiting)) >= patience:
             self._settle()
 
@@ -187,32 +219,29 @@ class Measure:
         self._waiting = []
         if waiting:
             with torch.no_grad():
-                self.rule.observe(Frame.join(waiting), self._memory)
+                self.rule.observe(ActivationBatch.join(waiting), self._memory)
 
     def pull(self, probe: Probe) -> Float[Tensor, " m"]:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""
         prefix = f"{self.name}/"
-        aim = {
-            key.removeprefix(prefix): value
-            for key, value in probe.aim.items()
-            if key.startswith(prefix)
-        }
+        own = [key for key in probe.targets if key.startswith(prefix)]
+        targets = {key.removeprefix(prefix): probe.targets[key] for key in own}
         nobody = torch.zeros(0, dtype=torch.int64)
-        missing = set(self.rule.choose(nobody, Rng(0, "nobody", nobody), self.memory)) - set(aim)
+        missing = set(self.rule.choose(nobody, Rng(0, "nobody", nobody), self.memory)) - set(
+            targets
+        )
         if missing:
             raise Problem(
-                f"criterion {self.name!r} is followed, but no aim was chosen for it.",
+                f"criterion {self.name!r} is followed, but no target was chosen for it.",
                 fix="the criterion among the guides",
             )
-        return self.rule.pull(Frame.of(probe), aim, self.memory)
+        return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
 
     def fork(self) -> Measure:
-        like: dict[str, Any] = {
-            "laws": self.laws,
-            "convention": self.convention,
-            "profiled": self.profiled,
-        }
-        return Measure(self.name, self.rule, memory=self.memory.fork(), **like)
+        copy = Measure(self.name, self.rule, laws=self.laws, memory=self.memory.fork())
+        copy.convention = self.convention
+        copy.profiled = self.profiled
+        return copy
 
     def delta(self) -> State:
         state: State = self.memory.delta()
@@ -221,14 +250,14 @@ class Measure:
     def merge(self, deltas: Sequence[State]) -> None:
         self.memory.merge(deltas)
 
-    def tally(self) -> Tally:
-        return self.rule.tally(self.memory)
+    def result(self) -> CoverageResult:
+        return self.rule.result(self.memory)
 
     def value(self) -> float:
-        return self.tally().value
+        return self.result().value
 
 
-# Names become criteria: the one place where a spec, a network's anatomy and a profile meet.
+# Names become criteria: the one place where a spec, a network's layers and a profile meet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +267,16 @@ class Spec:
     Args:
         name: The criterion's name.
         options: The options that were given.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.criteria.parse("nc:threshold=0.5").name
-        'nc'
     """
 
     name: str
     options: Options = field(default_factory=dict)
 
     def __str__(self) -> str:
-        given = ",".join(f"{key}={_text(value)}" for key, value in self.options.items())
-        return f"{self.name}:{given}" if given else self.name
+        texts = {key: str(value) for key, value in self.options.items()}
+        texts |= {key: str(v).lower() for key, v in self.options.items() if isinstance(v, bool)}
+        given = ",".join(f"{key}={text}" for key, text in texts.items())
+        return f"{self.name}:{given}".removesuffix(":")
 
 
 def parse(text: str) -> Spec:
@@ -271,12 +297,14 @@ def parse(text: str) -> Spec:
     known = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
     for piece in filter(None, rest.split(",")):
-        key, equals, value = piece.partition("=")
+        key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals:
             raise Problem(
                 f"option {piece!r} of criterion {name!r} has no value.", fix=f"{name}:{piece}=..."
             )
-        options[key.strip()] = _value(name, known, key.strip(), value.strip())
+        if key not in known:
+            raise choice(f"option of criterion {name!r}", key, list(known))
+        options[key] = _value(f"{name}:{key}", known[key], value)
     return Spec(name, options)
 
 
@@ -301,7 +329,7 @@ def names(specs: Sequence[Spec]) -> list[str]:
     """A name for each, different even if two ask for the same."""
     texts = [str(spec) for spec in specs]
     return [
-        text if texts.count(text) == 1 else f"{text}#{texts[: i + 1].count(text)}"
+        text + f"#{texts[: i + 1].count(text)}" * (texts.count(text) > 1)
         for i, text in enumerate(texts)
     ]
 
@@ -325,40 +353,19 @@ def _divided(text: str) -> tuple[str, str]:
     return name, rest
 
 
-def _value(name: str, known: Mapping[str, Option], key: str, text: str) -> str | int | float | bool:
+def _value(place: str, option: Option, text: str) -> str | int | float | bool:
     """An option's value, of the type of its default."""
-    if key not in known:
-        raise choice(f"option of criterion {name!r}", key, list(known))
-    option = known[key]
     if option.choices and text not in option.choices:
-        raise choice(f"value of {name}:{key}", text, list(option.choices))
+        raise choice(f"value of {place}", text, list(option.choices))
+    kind = type(option.default)
     try:
-        return _typed(option.default, text)
-    except ValueError as error:
-        kind = type(option.default).__name__
+        value: str | int | float | bool = TypeAdapter(kind).validate_python(text)
+    except ValidationError as error:
         raise Problem(
-            f"{name}:{key}={text} is not a value of the right kind ({kind}).",
-            fix=f"{key}={option.default}",
+            f"{place}={text} is not a value of the right kind ({kind.__name__}).",
+            fix=f"{place.rpartition(':')[2]}={option.default}",
         ) from error
-
-
-def _typed(default: object, text: str) -> str | int | float | bool:
-    if isinstance(default, bool):
-        return _yes(text)
-    if isinstance(default, int):
-        return int(text.replace("_", ""))
-    return float(text) if isinstance(default, float) else text
-
-
-def _yes(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -373,16 +380,6 @@ class CriterionPlan:
         distances: Selections whose traces it compares with one another.
         without: Laws that these options break.
         details: What else a report should print of its convention.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> units = hc.criteria.select(anatomy, "dense", "channel")
-        >>> hc.criteria.CriterionPlan(units, make=lambda profile: None).ranges
-        ()
     """
 
     selection: Selection
@@ -394,45 +391,35 @@ class CriterionPlan:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plan(spec: Spec | str, anatomy: Anatomy, *, convention: str = "default") -> CriterionPlan:
-    """The plan of a criterion: its factory called with the network's anatomy and its options.
+def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") -> CriterionPlan:
+    """The plan of a criterion: its factory called with the network's layers and its options.
 
     A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
-        made = registry.resolve("criterion", spec.name)(anatomy, **settings(spec, convention))
+        made = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
     if isinstance(made, CriterionPlan):
         return made
     if isinstance(made, Rule):
-        return CriterionPlan(made.selections[0], lambda _: made)
+        return CriterionPlan(made.selection, lambda _: made)
     raise Problem(
         f"criterion {spec.name} returned {type(made).__name__}; it must return a Rule or a Plan."
     )
 
 
 def requirements(
-    specs: Iterable[Spec | str], anatomy: Anatomy, *, convention: str = "default"
+    specs: Iterable[Spec | str], graph: LayerGraph, *, convention: str = "default"
 ) -> Needs:
     """What a profile must hold for these criteria.
 
     Args:
         specs: Criteria as ``--criteria`` names them.
-        anatomy: The network's layers, see `survey`.
+        graph: The network's layers, see `trace_layers`.
         convention: How published ambiguities are settled, see ``hardcase list criteria``.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
-        >>> hc.criteria.fit_profile(subject, toy_images(20), needs).count
-        20
     """
-    plans = [plan(spec, anatomy, convention=convention) for spec in specs]
+    plans = [plan(spec, graph, convention=convention) for spec in specs]
     ranges, traces, distances = (
         dict.fromkeys(s for p in plans for s in getattr(p, what)) for what in Needs.__slots__
     )
@@ -441,7 +428,7 @@ def requirements(
 
 def build_criteria(
     spec: Spec | str,
-    anatomy: Anatomy,
+    graph: LayerGraph,
     profile: Profile | None = None,
     *,
     convention: str = "default",
@@ -453,7 +440,7 @@ def build_criteria(
 
     Args:
         spec: A criterion as ``--criteria`` names it.
-        anatomy: The network's layers, see `survey`.
+        graph: The network's layers, see `trace_layers`.
         profile: What training data did to the network, for criteria that compare with it.
         convention: How published ambiguities are settled, see ``hardcase list criteria``.
         name: Name in a campaign; by default the text of `spec`.
@@ -463,12 +450,12 @@ def build_criteria(
         >>> from hardcase.tensors import from_bytes
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> hc.criteria.build_criteria("nc:threshold=0.5", anatomy).value()
+        >>> graph = hc.criteria.trace_layers(subject, from_bytes(toy_images(1).x))
+        >>> hc.criteria.build_criteria("nc:threshold=0.5", graph).value()
         0.0
     """
     spec = parse(spec) if isinstance(spec, str) else spec
-    planned = plan(spec, anatomy, convention=convention)
+    planned = plan(spec, graph, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
         raise Problem(
             f"criterion {str(spec)!r} needs a profile of training data.",
@@ -480,22 +467,19 @@ def build_criteria(
     printed = {
         "name": convention,
         **settings(spec, convention),
-        **_counted(planned.selection),
+        "layers": list(planned.selection.names),
+        "mode": planned.selection.mode,
+        "units": planned.selection.units,
         **_found(rule),
         **planned.details,
     }
-    laws = frozenset(declared) - planned.without
     return Measure(
         name or str(spec),
         rule,
-        laws=laws,
+        laws=frozenset(declared) - planned.without,
         convention=printed,
         profiled=bool(planned.ranges or planned.traces),
     )
-
-
-def _counted(selection: Selection) -> dict[str, Any]:
-    return {"layers": list(selection.names), "mode": selection.mode, "units": selection.units}
 
 
 def _found(rule: Rule) -> dict[str, Any]:
@@ -522,7 +506,7 @@ def _found(rule: Rule) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Toward:
-    """An `Objective`: how near each row is to what its aim asks for, times `weight`.
+    """An `Objective`: how near each row is to what its targets ask for, times `weight`.
 
     In a campaign the memory is the shard's own, under the criterion's name, wherever the shard is
     searched.
@@ -542,14 +526,6 @@ def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:
     Args:
         criterion: A criterion that guides the same search.
         weight: Weight of the pull.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> anatomy = hc.criteria.survey(toy_subject(), from_bytes(toy_images(1).x))
-        >>> hc.criteria.toward(hc.criteria.build_criteria("nc", anatomy), weight=0.5).weight
-        0.5
     """
     return Toward(criterion, weight)
 
@@ -566,13 +542,13 @@ def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
     return [parse(one) if isinstance(one, str) else one for one in criteria]
 
 
-def anatomy_of(subject: Model, images: Images) -> Anatomy:
+def layer_graph(subject: Model, images: Images) -> LayerGraph:
     if not isinstance(subject, Layered):
         raise Problem(
             f"coverage needs the activations of layers; {subject.name} offers {subject.offers}.",
             fix="a torch model",
         )
-    return survey(subject, from_bytes(images.x[:1]).to(getattr(subject, "device", "cpu")))
+    return trace_layers(subject, from_bytes(images.x[:1]).to(getattr(subject, "device", "cpu")))
 
 
 def profile_for(
@@ -581,14 +557,14 @@ def profile_for(
     criteria: str | Sequence[str | Spec],
     *,
     convention: str = "default",
-    anatomy: Anatomy | None = None,
+    graph: LayerGraph | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """A profile of training data that holds what these criteria need;
     an empty one if they need none.
     """
-    anatomy = anatomy or anatomy_of(subject, training)
-    needs = requirements(specs_of(criteria), anatomy, convention=convention)
+    graph = graph or layer_graph(subject, training)
+    needs = requirements(specs_of(criteria), graph, convention=convention)
     if needs == Needs():
         return Profile(subject.hash, training.hash, f"{training.name}/{training.split}", 0)
     taps = join_taps(selection.taps for selection in (*needs.ranges, *needs.traces))

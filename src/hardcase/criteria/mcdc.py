@@ -5,23 +5,24 @@ layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import CriterionPlan, Tally, criterion
-from hardcase.criteria.frame import Frame
+from hardcase.criteria.batch import ActivationBatch
+from hardcase.criteria.criterion import CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Rows
-from hardcase.criteria.network import Anatomy, Selection, select
+from hardcase.criteria.network import LayerGraph, Selection, select
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
-from hardcase.types import State
+from hardcase.types import State, Targets
+
+__all__ = ["ssc", "svc", "vsc", "vvc"]
 
 # Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing
 # all with all.
@@ -39,11 +40,10 @@ def keys_of(width: int) -> Int[Tensor, " s"]:
 
 def hash_signs(signs: Bool[Tensor, "n s"]) -> Int[Tensor, " n"]:
     keys = keys_of(signs.shape[1])
-    parts = [
-        torch.where(signs[part], keys, 0).sum(1)
-        for part in chunks(len(signs), max(1, CELLS // max(1, len(keys))))
-    ]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+    hashes = torch.empty(len(signs), dtype=torch.int64)
+    for part in chunks(len(signs), max(1, CELLS // max(1, len(keys)))):
+        hashes[part] = torch.where(signs[part], keys, 0).sum(1)
+    return hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,8 @@ def _alike(hashes: Int[Tensor, " p"]) -> list[tuple[Int[Tensor, " e"], Int[Tenso
     pieces = []
     for part in _balanced(later):
         left = torch.arange(part.start, part.stop).repeat_interleave(later[part])
-        offset = torch.arange(len(left)) - (later[part].cumsum(0) - later[part]).repeat_interleave(
-            later[part]
-        )
+        before = later[part].cumsum(0) - later[part]
+        offset = torch.arange(len(left)) - before.repeat_interleave(later[part])
         a = order[left]
         b = order[left + 1 + offset]
         pieces.append((torch.minimum(a, b), torch.maximum(a, b)))
@@ -162,7 +161,8 @@ def grouped(
     """The greatest ("amax") or least ("amin") value of each group;
     -inf or +inf for an empty one.
     """
-    start = values.new_full((count, values.shape[1]), -torch.inf if how == "amax" else torch.inf)
+    neutral = {"amax": -torch.inf, "amin": torch.inf}[how]
+    start = values.new_full((count, values.shape[1]), neutral)
     return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
 
 
@@ -203,30 +203,26 @@ class LayerPair:
         what = (cell % self.allowed.shape[1])[:, None]
         now = self.conditions(values)
         then = self.conditions(anchor)
-        flipped = (
-            -torch.where(then > 0, 1.0, -1.0) * now / _typical(now)
-        )  # positive where the sign has changed
-        others = flipped.clamp_min(0).sum(1) - flipped.gather(1, which).clamp_min(0).squeeze(
-            1
-        ) * kind.startswith("sign")
+        flipped = _flipped(now, then)
+        others = flipped.clamp_min(0).sum(1)
+        first = flipped
+        if kind.startswith("sign"):  # the condition itself is meant to flip
+            others = others - flipped.gather(1, which).clamp_min(0).squeeze(1)
+        else:
+            first = _growth(now, then, factors[0])
         after = self.decisions(values)
         before = self.decisions(anchor)
-        turned = -torch.where(before > 0, 1.0, -1.0) * after / _typical(after)
-        first = flipped if kind.startswith("sign") else _growth(now, then, factors[0])
-        second = (
-            turned
-            if kind.endswith("sign")
-            else _growth(after, before, factors[1]) - turned.clamp_min(0)
-        )
-        return (
-            first.gather(1, which).squeeze(1).clamp_max(0.1)
-            + second.gather(1, what).squeeze(1).clamp_max(0.1)
-            - others
-        )
+        second = _flipped(after, before)
+        if kind.endswith("value"):
+            second = _growth(after, before, factors[1]) - second.clamp_min(0)
+        wanted = (first.gather(1, which), second.gather(1, what))
+        return sum(part.squeeze(1).clamp_max(0.1) for part in wanted) - others
 
 
-def _typical(values: Float[Tensor, "m s"]) -> Float[Tensor, "m 1"]:
-    return values.abs().mean(1, keepdim=True).clamp_min(1e-6)
+def _flipped(now: Float[Tensor, "m s"], then: Float[Tensor, "m s"]) -> Float[Tensor, "m s"]:
+    """Values in units of their layer's mean size, positive where the sign has changed."""
+    typical = now.abs().mean(1, keepdim=True).clamp_min(1e-6)
+    return -torch.where(then > 0, 1.0, -1.0) * now / typical
 
 
 def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
@@ -246,7 +242,9 @@ def covers(
         condition = flips & (flips.sum(1, keepdim=True) == 1)
     else:
         condition = changed(ca, cb, factors[0]) & ~flips.any(1, keepdim=True)
-    decision = turned if kind.endswith("sign") else changed(da, db, factors[1]) & ~turned
+    decision = turned
+    if kind.endswith("value"):
+        decision = changed(da, db, factors[1]) & ~turned
     return condition[:, :, None] & decision[:, None, :]
 
 
@@ -280,11 +278,10 @@ def cover_set(
     sides = _decision_sides(kind, decisions, patterns)
     hits = torch.zeros(split.allowed.shape, dtype=torch.int32)
     for part in chunks(len(unit), max(1, CELLS // max(1, decisions.shape[1]))):
-        hit = (
-            _turned(sides, low[part], high[part])
-            if kind == "sign-sign"
-            else _resized(sides, low[part], high[part], factors[1])
-        )
+        if kind == "sign-sign":
+            hit = _turned(sides, low[part], high[part])
+        else:
+            hit = _resized(sides, low[part], high[part], factors[1])
         hits.index_add_(0, unit[part], hit.int())
     return hits > 0, int((counts[low] * counts[high]).sum())
 
@@ -382,16 +379,12 @@ def _look_back(
     valid: Bool[Tensor, "g l"],
 ) -> Bool[Tensor, "c t"]:
     ordered, order = size.transpose(1, 2).contiguous().sort(dim=2)  # g c l
-    far = torch.searchsorted(
-        factors[0] * ordered, ordered, right=True
-    )  # how many are smaller by the factor
+    # how many are smaller by the factor
+    far = torch.searchsorted(factors[0] * ordered, ordered, right=True)
     usable = ordered.isfinite() & (ordered > 0) & (far > 0)
     place = (far - 1).clamp_min(0)[..., None].expand(*far.shape, decided.shape[2])
-    now = (
-        decided[:, None]
-        .expand(-1, size.shape[2], -1, -1)
-        .gather(2, order[..., None].expand_as(place))
-    )  # g c l t
+    wide = decided[:, None].expand(-1, size.shape[2], -1, -1)
+    now = wide.gather(2, order[..., None].expand_as(place))  # g c l t
     hit = torch.zeros_like(now, dtype=torch.bool)
     for on in (True, False):
         mine = (now > 0) == on
@@ -432,93 +425,84 @@ class Independence:
     factors: tuple[float, float] = (2.0, 2.0)
     relax: float = 0.01
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
     def memory(self) -> Rows:
         values = torch.empty(0, self.selection.units)
         flags = {"id": torch.empty(0, dtype=torch.int64), "seed": torch.empty(0, dtype=torch.bool)}
-        return Rows({"values": values > 0 if self.kind == "sign-sign" else values, **flags})
+        return Rows({"values": self._needed(values), **flags})
 
-    def observe(self, frame: Frame, memory: Rows) -> None:
-        rows = self._rows(frame)
-        good = frame.matrix(self.selection).isfinite().all(1).cpu()
+    def observe(self, batch: ActivationBatch, memory: Rows) -> None:
+        rows = self._rows(batch)
+        good = batch.matrix(self.selection).isfinite().all(1).cpu()
         memory.add({name: value.cpu()[good] for name, value in rows.items()})
 
-    def gain(self, frame: Frame, memory: Rows) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, " m"]:
         """How many pairs the row alone would newly cover, together with any row known."""
-        rows = self._rows(frame)
+        rows = self._rows(batch)
         known = memory.all()
-        gain = torch.zeros(len(frame))
-        good = frame.matrix(self.selection).isfinite().all(1).cpu()
+        gain = torch.zeros(len(batch))
+        good = batch.matrix(self.selection).isfinite().all(1).cpu()
         for split, covered in zip(self.splits, self.covered(memory), strict=True):
             row, other = self._partners(rows, known, split)
-            shown = torch.zeros(len(frame), covered.numel(), dtype=torch.int16)
+            shown = torch.zeros(len(batch), covered.numel(), dtype=torch.int16)
             for part in chunks(len(row), max(1, CELLS // covered.numel())):
                 hit = self._show(split, rows["values"][row[part]], known["values"][other[part]])
                 shown.index_add_(0, row[part], hit.flatten(1).to(torch.int16))
             gain += ((shown > 0) & (split.allowed & ~covered).flatten()).sum(1)
-        return gain.where(good, 0).to(frame.device)
+        return gain.where(good, 0).to(batch.device)
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Rows) -> dict[str, Tensor]:
         """Uncovered pairs as numbers into the list of all allowed ones."""
         allowed = torch.cat([split.allowed.flatten() for split in self.splits])
-        open_ = (
-            (allowed & ~torch.cat([c.flatten() for c in self.covered(memory)])).nonzero().squeeze(1)
-        )
-        open_ = open_ if len(open_) else allowed.nonzero().squeeze(1)
+        covered = torch.cat([cells.flatten() for cells in self.covered(memory)])
+        if bool((allowed & ~covered).any()):
+            allowed = allowed & ~covered
+        open_ = allowed.nonzero().squeeze(1)
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Rows) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Rows) -> Float[Tensor, " m"]:
         """Toward changing the pair's condition and decision against the row's seed,
         and no other sign of the condition's layer.
         """
-        values = frame.matrix(self.selection)
-        anchor = self._anchors(frame, memory)
+        values = batch.matrix(self.selection)
+        anchor = self._anchors(batch, memory)
         score = values.sum(1) * 0
         start = 0
         for split in self.splits:
-            cell = aim["pair"] - start
+            cell = targets["pair"] - start
             mine = (cell >= 0) & (cell < split.allowed.numel())
-            pulled = split.pull(
-                self.kind, self.factors, values, anchor, cell.clamp(0, split.allowed.numel() - 1)
-            )
+            inside = cell.clamp(0, split.allowed.numel() - 1)
+            pulled = split.pull(self.kind, self.factors, values, anchor, inside)
             score = torch.where(mine, pulled, score)
-            start = start + split.allowed.numel()
+            start += split.allowed.numel()
         return score.where(anchor.isfinite().all(1) & score.isfinite(), 0)
 
-    def tally(self, memory: Rows) -> Tally:
-        covered = sum(
-            int((c & s.allowed).sum())
-            for c, s in zip(self.covered(memory), self.splits, strict=True)
-        )
+    def result(self, memory: Rows) -> CoverageResult:
+        cells, qualified = self._digest(memory)
+        pairs = zip(cells, self.splits, strict=True)
+        covered = sum(int((found & split.allowed).sum()) for found, split in pairs)
         total = sum(int(split.allowed.sum()) for split in self.splits)
-        detail: dict[str, object] = {
-            "qualified input pairs": self._digest(memory)[1],
-            "inputs": len(memory),
-        }
+        detail: dict[str, object] = {"qualified input pairs": qualified, "inputs": len(memory)}
         if self.kind == "sign-sign":
             detail |= self._relaxed(memory, total)
-        return Tally(covered / max(total, 1), covered, total, detail)
+        return CoverageResult.ratio(covered, total, **detail)
 
     def covered(self, memory: Rows) -> list[Bool[Tensor, "s t"]]:
         return self._digest(memory)[0]
 
     def _digest(self, memory: Rows) -> tuple[list[Bool[Tensor, "s t"]], int]:
         """What is covered by the rows so far; rows that came since are worked in."""
-        done, known = memory.digest or (
-            0,
-            ([torch.zeros_like(split.allowed) for split in self.splits], 0),
-        )
-        if done < len(memory) or not memory.digest:
-            work = self._all if self.pairs == "all" else self._by_seed
-            memory.digest = (len(memory), work(memory.all(), done, known))
-        assert memory.digest is not None
-        found: tuple[list[Tensor], int] = memory.digest[1]
+        nothing = ([torch.zeros_like(split.allowed) for split in self.splits], 0)
+        done, found = memory.digest or (-1, nothing)
+        if done < len(memory):
+            found = self._found(memory.all(), done, found)
+            memory.digest = (len(memory), found)
         return found
 
-    def _all(self, rows: State, done: int, known: object) -> tuple[list[Bool[Tensor, "s t"]], int]:
+    def _found(
+        self, rows: State, done: int, known: tuple[list[Tensor], int]
+    ) -> tuple[list[Bool[Tensor, "s t"]], int]:
+        if self.pairs == "seed-test":
+            return self._by_seed(rows, done, known)
         found = [cover_set(self.kind, self.factors, split, rows["values"]) for split in self.splits]
         return [covered for covered, _ in found], sum(count for _, count in found)
 
@@ -531,62 +515,52 @@ class Independence:
         seed = seed[fresh]
         covered = list(known[0])
         count = known[1]
+        wanted = int(self.kind.startswith("sign"))
         for i, split in enumerate(self.splits):
             for part in chunks(len(test), max(1, CELLS // split.allowed.numel())):
                 hit = self._show(split, rows["values"][test[part]], rows["values"][seed[part]])
                 covered[i] = covered[i] | hit.any(0)
             flips = flips_of(split, rows["values"][test], rows["values"][seed])
-            count += int((flips == (1 if self.kind.startswith("sign") else 0)).sum())
+            count += int((flips == wanted).sum())
         return covered, count
 
     def _show(self, split: LayerPair, a: Tensor, b: Tensor) -> Bool[Tensor, "e s t"]:
-        return covers(
-            self.kind,
-            self.factors,
-            split.conditions(a),
-            split.decisions(a),
-            split.conditions(b),
-            split.decisions(b),
-        )
+        sides = (part(value) for value in (a, b) for part in (split.conditions, split.decisions))
+        return covers(self.kind, self.factors, *sides)
 
     def _relaxed(self, memory: Rows, total: int) -> dict[str, object]:
         """The form of the authors' heuristic: up to a share of the condition layer may flip
         along.
         """
         rows = memory.all()
+        chosen: tuple[Tensor, Tensor] | None = None
+        if self.pairs == "seed-test":
+            chosen = _seeded(rows)
         covered = 0
         pairs = 0
-        flips = list[int]()
-        for split in self.splits:
-            most = max(1, int(self.relax * split.allowed.shape[0]))
-            chosen = None if self.pairs == "all" else _seeded(rows)
+        flips = [max(1, int(self.relax * split.allowed.shape[0])) for split in self.splits]
+        for split, most in zip(self.splits, flips):
             cells, count = relaxed(split, rows["values"], most, chosen)
-            covered = covered + int((cells & split.allowed).sum())
-            pairs = pairs + count
-            flips = [*flips, most]
-        return {
-            "relaxed": {
-                "value": covered / max(total, 1),
-                "covered": covered,
-                "qualified input pairs": pairs,
-                "flips": flips,
-            }
-        }
+            covered += int((cells & split.allowed).sum())
+            pairs += count
+        found = {"value": covered / max(total, 1), "covered": covered}
+        return {"relaxed": {**found, "qualified input pairs": pairs, "flips": flips}}
 
-    def _rows(self, frame: Frame) -> State:
-        values = frame.matrix(self.selection).detach().cpu()
-        none = torch.full((len(frame),), -1)
-        ids = none if frame.ids is None else frame.ids.cpu()
-        seeds = (
-            torch.zeros(len(frame), dtype=torch.bool)
-            if frame.are_seeds is None
-            else frame.are_seeds.cpu()
-        )
-        return {
-            "values": values > 0 if self.kind == "sign-sign" else values,
-            "id": ids,
-            "seed": seeds,
-        }
+    def _needed(self, values: Tensor) -> Tensor:
+        """What is remembered of values: their signs where nothing else counts."""
+        if self.kind == "sign-sign":
+            return values > 0
+        return values
+
+    def _rows(self, batch: ActivationBatch) -> State:
+        ids = torch.full((len(batch),), -1)
+        seeds = torch.zeros(len(batch), dtype=torch.bool)
+        if batch.ids is not None:
+            ids = batch.ids.cpu()
+        if batch.are_seeds is not None:
+            seeds = batch.are_seeds.cpu()
+        values = self._needed(batch.matrix(self.selection).detach().cpu())
+        return {"values": values, "id": ids, "seed": seeds}
 
     def _partners(
         self, rows: State, known: State, split: LayerPair
@@ -604,17 +578,17 @@ class Independence:
             wanted = torch.where(signs, wanted - keys, wanted + keys)
         return matches(wanted, hash_signs(seen))
 
-    def _anchors(self, frame: Frame, memory: Rows) -> Float[Tensor, "m u"]:
+    def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
         """The values of each row's seed: its own if the row is the seed,
         not-a-number while the seed is unknown.
         """
-        own = self._rows(frame)
+        own = self._rows(batch)
         rows = memory.all()
         values = torch.full(own["values"].shape, torch.nan)
         row, other = matches(own["id"][:, None], rows["id"].where(rows["seed"], -2))
         values[row] = rows["values"][other].float()
         values[own["seed"]] = own["values"][own["seed"]].float()
-        return values.to(frame.device)
+        return values.to(batch.device)
 
 
 def _seeded(rows: State) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
@@ -631,152 +605,62 @@ _PAPER = (
     "Sun, Huang, Kroening, Sharp, Hill, Ashmore: Structural test coverage criteria for DNNs, "
     "TECS 2019"
 )
-_CITE = """@article{sun2019mcdc,
-  author  = {Youcheng Sun and Xiaowei Huang and Daniel Kroening and James Sharp and
-             Matthew Hill and Rob Ashmore},
-  title   = {Structural Test Coverage Criteria for Deep Neural Networks},
-  journal = {ACM Transactions on Embedded Computing Systems (TECS)},
-  volume  = {18},
-  number  = {5s},
-  year    = {2019},
-  doi     = {10.1145/3358233}
-}"""
-_pairs = partial(criterion, paper=_PAPER, cite=_CITE)
+_CONDITIONS = {
+    "sign": "its sign alone flips in its layer",
+    "value": "its size changes by a factor and no sign of its layer flips",
+}
+_DECISIONS = {
+    "sign": "its sign flips",
+    "value": "its size changes by a factor, its sign does not",
+}
 
 
-@_pairs("ssc")
-def ssc(
-    anatomy: Anatomy,
-    *,
-    layers: str = "hidden-dense",
-    channels: bool = False,
-    top: int = 0,
-    pairs: Literal["all", "seed-test"] = "all",
-    factor: float = 2.0,
-    relax: float = 0.01,
-) -> CriterionPlan:
-    """Sign-sign coverage: units shown to drive units of the next layer.
+def _family(name: str, kind: Kind, size: float) -> Callable[..., CriterionPlan]:
+    """Register one of the four criteria: `kind` says how condition and decision must change."""
+
+    def make(
+        graph: LayerGraph,
+        *,
+        layers: str = "hidden-dense",
+        channels: bool = False,
+        top: int = 0,
+        pairs: Literal["all", "seed-test"] = "all",
+        factor: float = size,
+        relax: float = 0.01,
+    ) -> CriterionPlan:
+        neighbours = _neighbours(graph, layers, channels, kind)
+        splits = tuple(_split(graph, neighbours, i, top) for i in range(len(neighbours.layers) - 1))
+        rule = Independence(neighbours, splits, kind, pairs, (factor, factor), relax)
+        return CriterionPlan(neighbours, lambda _: rule)
+
+    condition, decision = kind.split("-")
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""{kind.capitalize()} coverage: units shown to drive units of the next layer.
 
     Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
-    that of the condition its sign alone flips in its layer, and of the decision its sign
-    flips.
+    that of the condition {_CONDITIONS[condition]}, and of the decision {_DECISIONS[decision]}.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
         channels: Hidden convolutions too, by the sign of each channel's mean.
         top: Only this many strongest incoming weights of each decision (0: all).
         pairs: Any two inputs, or an input and its seed.
         factor: The change in size that counts.
         relax: Share of the condition layer that may flip in the relaxed form printed beside it.
     """
-    neighbours = _neighbours(anatomy, layers, channels, "sign-sign")
-    splits = _splits(anatomy, neighbours, top)
-    rule = Independence(neighbours, splits, "sign-sign", pairs, (factor, factor), relax)
-    return CriterionPlan(neighbours, lambda _: rule)
+    return criterion(name, paper=_PAPER, cite="sun2019mcdc")(make)
 
 
-@_pairs("vsc")
-def vsc(
-    anatomy: Anatomy,
-    *,
-    layers: str = "hidden-dense",
-    channels: bool = False,
-    top: int = 0,
-    pairs: Literal["all", "seed-test"] = "all",
-    factor: float = 2.0,
-    relax: float = 0.01,
-) -> CriterionPlan:
-    """Value-sign coverage: units shown to drive units of the next layer.
-
-    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
-    that of the condition its size changes by a factor and no sign of its layer flips, and of
-    the decision its sign flips.
-
-    Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        channels: Hidden convolutions too, by the sign of each channel's mean.
-        top: Only this many strongest incoming weights of each decision (0: all).
-        pairs: Any two inputs, or an input and its seed.
-        factor: The change in size that counts.
-        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
-    """
-    neighbours = _neighbours(anatomy, layers, channels, "value-sign")
-    splits = _splits(anatomy, neighbours, top)
-    rule = Independence(neighbours, splits, "value-sign", pairs, (factor, factor), relax)
-    return CriterionPlan(neighbours, lambda _: rule)
+ssc = _family("ssc", "sign-sign", 2.0)
+vsc = _family("vsc", "value-sign", 2.0)
+svc = _family("svc", "sign-value", 2.0)
+vvc = _family("vvc", "value-value", 5.0)
 
 
-@_pairs("svc")
-def svc(
-    anatomy: Anatomy,
-    *,
-    layers: str = "hidden-dense",
-    channels: bool = False,
-    top: int = 0,
-    pairs: Literal["all", "seed-test"] = "all",
-    factor: float = 2.0,
-    relax: float = 0.01,
-) -> CriterionPlan:
-    """Sign-value coverage: units shown to drive units of the next layer.
-
-    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
-    that of the condition its sign alone flips in its layer, and of the decision its size
-    changes by a factor, its sign does not.
-
-    Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        channels: Hidden convolutions too, by the sign of each channel's mean.
-        top: Only this many strongest incoming weights of each decision (0: all).
-        pairs: Any two inputs, or an input and its seed.
-        factor: The change in size that counts.
-        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
-    """
-    neighbours = _neighbours(anatomy, layers, channels, "sign-value")
-    splits = _splits(anatomy, neighbours, top)
-    rule = Independence(neighbours, splits, "sign-value", pairs, (factor, factor), relax)
-    return CriterionPlan(neighbours, lambda _: rule)
-
-
-@_pairs("vvc")
-def vvc(
-    anatomy: Anatomy,
-    *,
-    layers: str = "hidden-dense",
-    channels: bool = False,
-    top: int = 0,
-    pairs: Literal["all", "seed-test"] = "all",
-    factor: float = 5.0,
-    relax: float = 0.01,
-) -> CriterionPlan:
-    """Value-value coverage: units shown to drive units of the next layer.
-
-    Share of (condition, decision) pairs of neighbouring layers for which two inputs exist such
-    that of the condition its size changes by a factor and no sign of its layer flips, and of
-    the decision its size changes by a factor, its sign does not.
-
-    Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        channels: Hidden convolutions too, by the sign of each channel's mean.
-        top: Only this many strongest incoming weights of each decision (0: all).
-        pairs: Any two inputs, or an input and its seed.
-        factor: The change in size that counts.
-        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
-    """
-    neighbours = _neighbours(anatomy, layers, channels, "value-value")
-    splits = _splits(anatomy, neighbours, top)
-    rule = Independence(neighbours, splits, "value-value", pairs, (factor, factor), relax)
-    return CriterionPlan(neighbours, lambda _: rule)
-
-
-def _neighbours(anatomy: Anatomy, layers: str, channels: bool, kind: Kind) -> Selection:
+def _neighbours(graph: LayerGraph, layers: str, channels: bool, kind: Kind) -> Selection:
     """The layers whose pairs of units are compared; at least two."""
     if channels and layers == "hidden-dense":
         layers = "hidden"
-    selection = select(anatomy, layers, "channel")
+    selection = select(graph, layers, "channel")
     if len(selection.layers) < 2:
         raise Problem(
             f"{kind} coverage compares neighbouring layers; {layers!r} names one: "
@@ -786,37 +670,31 @@ def _neighbours(anatomy: Anatomy, layers: str, channels: bool, kind: Kind) -> Se
     return selection
 
 
-def _splits(anatomy: Anatomy, selection: Selection, top: int) -> tuple[LayerPair, ...]:
-    gaps = range(len(selection.layers) - 1)
-    return tuple(_split(anatomy, selection, i, top) for i in gaps)
-
-
-def _split(anatomy: Anatomy, selection: Selection, i: int, top: int) -> LayerPair:
+def _split(graph: LayerGraph, selection: Selection, i: int, top: int) -> LayerPair:
     s, t = selection.widths[i : i + 2]
     starts = selection.starts
     allowed = torch.ones(s, t, dtype=torch.bool)
     if top and top < s:
-        allowed = _strongest(anatomy, selection, i, top)
+        allowed = _strongest(graph, selection, i, top)
     return LayerPair(
         slice(starts[i], starts[i] + s), slice(starts[i + 1], starts[i + 1] + t), allowed
     )
 
 
-def _strongest(anatomy: Anatomy, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:
+def _strongest(graph: LayerGraph, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:
     """The conditions with the `top` largest incoming weights of each decision."""
     before = selection.names[i]
     after = selection.names[i + 1]
     conditions = selection.widths[i]
-    weights = anatomy.weights.get(after.split("#")[0])
+    weights = graph.weights.get(after.split("#")[0])
     if weights is None or weights.shape[1] % conditions:
         raise Problem(
             f"no weights lead straight from {before!r} to {after!r}, so the strongest cannot be"
             " chosen.",
             fix="top=0",
         )
-    sizes = torch.unflatten(weights, 1, (conditions, -1)).sum(
-        2
-    )  # a flattened map: all places of a channel
+    # of a flattened map, all places of a channel
+    sizes = torch.unflatten(weights, 1, (conditions, -1)).sum(2)
     return torch.zeros(conditions, len(weights), dtype=torch.bool).scatter_(
         0, sizes.t().topk(top, dim=0).indices, True
     )

@@ -1,5 +1,7 @@
-"""What criteria remember: bases shared read-only by forks, and deltas that merge without double
-counting.
+"""What criteria remember: a base, shared read-only by forks, and a part of its own.
+
+The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives the
+same memory, and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -15,8 +17,16 @@ from hardcase.randomness import Rng
 from hardcase.tensors import steady
 from hardcase.types import State
 
-# Covered cells and seen patterns: memories that forks share and that merge without counting
-# anything twice.
+__all__ = ["Accumulated", "Bits", "CountedBits", "Memory", "Patterns", "Rows", "summed"]
+
+
+@runtime_checkable
+class Memory(Protocol):
+    def fork(self) -> Memory: ...
+
+    def delta(self) -> State: ...
+
+    def merge(self, deltas: Sequence[State]) -> None: ...
 
 
 class Bits:
@@ -37,10 +47,8 @@ class Bits:
     def mark(self, start: int, cells: Int[Tensor, "u m"]) -> None:
         """Cover the named cells of the rows `start` and following."""
         table = self._table(cells.device)
-        ones = torch.ones_like(cells, dtype=torch.uint8)
-        table[start : start + len(cells)].scatter_(
-            1, cells, ones
-        )  # a tensor of ones: three times faster than the number 1
+        ones = torch.ones_like(cells, dtype=torch.uint8)  # three times faster than the number 1
+        table[start : start + len(cells)].scatter_(1, cells, ones)
 
     def cover(self, cells: Bool[Tensor, "r c"]) -> None:
         """Cover the cells that are true."""
@@ -49,28 +57,27 @@ class Bits:
     def news(self, start: int, cells: Int[Tensor, "u m"]) -> Bool[Tensor, "u m"]:
         """Which of the named cells are not covered yet."""
         known = cells == 0
-        for table in (self.base, self.own):
-            if table is not None:
-                known = (
-                    known
-                    | table[start : start + len(cells)].to(cells.device).gather(1, cells).bool()
-                )
+        for table in self._tables():
+            rows = table[start : start + len(cells)].to(cells.device)
+            known = known | rows.gather(1, cells).bool()
         return ~known
 
     def covered(self) -> Bool[Tensor, "r c"]:
-        tables = [table[:, 1:] for table in (self.base, self.own) if table is not None]
+        tables = self._tables()
         if not tables:
             return torch.zeros(self.rows, self.columns, dtype=torch.bool)
-        return (
-            tables[0].bool()
-            if len(tables) == 1
-            else (tables[0].to(tables[1].device) | tables[1]).bool()
-        )
+        last = tables[-1][:, 1:]
+        for table in tables[:-1]:
+            last = last | table[:, 1:].to(last.device)
+        return last.bool()
 
     def count(self) -> int:
         if self.base is None and self.own is not None:
             return int(torch.count_nonzero(self.own[:, 1:]))
         return int(torch.count_nonzero(self.covered()))
+
+    def _tables(self) -> list[UInt8[Tensor, "r s"]]:
+        return [table for table in (self.base, self.own) if table is not None]
 
     def pick(
         self,
@@ -82,8 +89,11 @@ class Bits:
         """Cells (row times `columns` plus place), one for each of `seeds`, drawn evenly from the
         uncovered ones; from all of them if none is left.
         """
-        rows = torch.arange(self.rows) if usable is None else usable.cpu().nonzero().squeeze(1)
-        rows = rows if len(rows) else torch.arange(self.rows)
+        rows = torch.arange(self.rows)
+        if usable is not None and bool(usable.any()):
+            rows = usable.cpu().nonzero().squeeze(1)
+        # Most cells are free most of the time: draw a few for each seed and take the first free
+        # one; only where all were covered is the list of free cells made.
         row, place = (
             rng.integers(seeds, high, (tries,)).cpu() for high in (len(rows), self.columns)
         )
@@ -110,11 +120,9 @@ class Bits:
 
     def merge(self, deltas: Sequence[State]) -> None:
         joined = self._joined()
-        table = (
-            torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8)
-            if joined is None
-            else joined.clone()
-        )
+        if joined is None:
+            joined = torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8)
+        table = joined.clone()
         for delta in deltas:
             cells = delta["cells"].to(table.device)
             table[cells // self.columns, cells % self.columns + 1] = 1
@@ -122,22 +130,24 @@ class Bits:
         self.own = None
 
     def _table(self, device: torch.device) -> UInt8[Tensor, "r s"]:
-        if self.own is None or self.own.device != device:
-            fresh = torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8, device=device)
-            self.own = fresh if self.own is None else self.own.to(device)
+        if self.own is None:
+            shape = (self.rows, self.columns + 1)
+            self.own = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.own = self.own.to(device)
         return self.own
 
     def _joined(self) -> UInt8[Tensor, "r s"] | None:
-        if self.base is None or self.own is None:
-            return self.own.clone() if self.own is not None else self.base
+        if self.own is None:
+            return self.base
+        if self.base is None:
+            return self.own.clone()
         return self.base | self.own.to(self.base.device)
 
     def _has(self, cells: Int[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
         known = torch.zeros(cells.shape, dtype=torch.bool)
-        for table in (self.base, self.own):
-            if table is not None:
-                place = cells.to(table.device)
-                known |= table[place // self.columns, place % self.columns + 1].bool().cpu()
+        for table in self._tables():
+            place = cells.to(table.device)
+            known |= table[place // self.columns, place % self.columns + 1].bool().cpu()
         return known
 
     def _search(
@@ -164,14 +174,18 @@ class Patterns:
     """
 
     def __init__(self, base: Int[Tensor, " n"] | None = None) -> None:
-        self.base = torch.empty(0, dtype=torch.int64) if base is None else base
         self.own = torch.empty(0, dtype=torch.int64)
+        self.base = self.own
+        if base is not None:
+            self.base = base
         self._fresh = list[tuple[Tensor, Tensor]]()
 
     def add(self, hashes: Int[Tensor, " m"], known: Bool[Tensor, " m"]) -> None:
         """Remember the patterns of the rows that are `known`; those of a device wait there."""
         self._fresh.append((hashes, known))
-        few = 4096 if steady(hashes.device) else WAITING
+        few = WAITING
+        if steady(hashes.device):
+            few = 4096
         if sum(len(hashes) for hashes, _ in self._fresh) > max(few, len(self.own)):
             self._settle()
 
@@ -215,22 +229,7 @@ def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tenso
     return ordered[place] == values
 
 
-# What criteria remember. Every memory is a base, shared read-only by forks, and a part of its own.
-#
-# The delta of a fork holds only what it added; merging deltas in any cut of the same looks gives
-# the same memory.
-
-
-@runtime_checkable
-class Memory(Protocol):
-    def fork(self) -> Memory: ...
-
-    def delta(self) -> State: ...
-
-    def merge(self, deltas: Sequence[State]) -> None: ...
-
-
-class Folded:
+class Accumulated:
     """Named tensors of fixed shape that are folded together: sums, least and greatest values,
     moments.
 
@@ -251,8 +250,8 @@ class Folded:
     def total(self) -> State:
         return self.join(self.base, self.own)
 
-    def fork(self) -> Folded:
-        return Folded(self.empty, self.join, self.total())
+    def fork(self) -> Accumulated:
+        return Accumulated(self.empty, self.join, self.total())
 
     def delta(self) -> State:
         return {name: value.clone() for name, value in self.own.items()}
@@ -287,12 +286,11 @@ class Rows:
         self._parts.append({name: rows[name].detach().cpu() for name in self.empty})
 
     def own(self) -> State:
-        self._parts = (
-            [{n: torch.cat([part[n] for part in self._parts]) for n in self.empty}]
-            if self._parts
-            else []
-        )
-        return self._parts[0] if self._parts else self.empty
+        if not self._parts:
+            return self.empty
+        joined = {n: torch.cat([part[n] for part in self._parts]) for n in self.empty}
+        self._parts = [joined]
+        return joined
 
     def all(self) -> State:
         own = self.own()
@@ -310,21 +308,19 @@ class Rows:
         self._parts = []
 
 
-class Counted:
+class CountedBits:
     """Covered cells, and sums beside them."""
 
-    def __init__(self, bits: Bits, sums: Folded) -> None:
+    def __init__(self, bits: Bits, sums: Accumulated) -> None:
         self.bits = bits
         self.sums = sums
 
-    def fork(self) -> Counted:
-        return Counted(self.bits.fork(), self.sums.fork())
+    def fork(self) -> CountedBits:
+        return CountedBits(self.bits.fork(), self.sums.fork())
 
     def delta(self) -> State:
-        return {
-            **self.bits.delta(),
-            **{f"sum.{name}": value for name, value in self.sums.delta().items()},
-        }
+        sums = {f"sum.{name}": value for name, value in self.sums.delta().items()}
+        return {**self.bits.delta(), **sums}
 
     def merge(self, deltas: Sequence[State]) -> None:
         self.bits.merge(deltas)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -16,8 +16,21 @@ from hardcase.errors import Problem, choice
 from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
-# What a network is made of, seen from outside: which layers run, in which order, with outputs of
-# which shape.
+__all__ = [
+    "RAW",
+    "Layer",
+    "LayerGraph",
+    "Layered",
+    "Means",
+    "MeansAndRange",
+    "Mode",
+    "Order",
+    "Scaling",
+    "Selection",
+    "join_taps",
+    "select",
+    "trace_layers",
+]
 
 LayerKind = Literal["conv", "linear", "activation", "pool", "norm", "plumbing", "other"]
 
@@ -71,28 +84,19 @@ class Layer:
         """The output with one row per image in front."""
         if self.rows == 0:
             return output
-        return (
-            output.movedim(1, 0) if self.rows == 1 else torch.unflatten(output, 0, (-1, -self.rows))
-        )
+        if self.rows == 1:
+            return output.movedim(1, 0)
+        return torch.unflatten(output, 0, (-1, -self.rows))
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
+class LayerGraph:
     """The layers of a network in the order in which they ran,
     and the size of the weights between them.
 
     Args:
         layers: Layers in the order in which they run.
         weights: Size of the weights into each layer, by its name.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> anatomy.layers[0].name
-        'mean'
     """
 
     layers: tuple[Layer, ...]
@@ -108,15 +112,14 @@ class Anatomy:
     def of_kind(self, *kinds: LayerKind) -> tuple[Layer, ...]:
         return tuple(layer for layer in self.layers if layer.kind in kinds)
 
-    def prefixed(self, prefix: str) -> Anatomy:
+    def prefixed(self, prefix: str) -> LayerGraph:
         """The same layers under other names: a campaign shows those of a peer as ``peer0/NAME``."""
         weights = {prefix + name: value for name, value in self.weights.items()}
-        return Anatomy(
-            tuple(replace(layer, name=prefix + layer.name) for layer in self.layers), weights
-        )
+        layers = tuple(replace(layer, name=prefix + layer.name) for layer in self.layers)
+        return LayerGraph(layers, weights)
 
 
-def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
+def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
     """Run one image through the subject, in a small and in a larger batch, and note every layer
     that answers with a tensor.
 
@@ -131,8 +134,8 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
         >>> from hardcase.tensors import from_bytes
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> [layer.name for layer in anatomy.layers]
+        >>> graph = hc.criteria.trace_layers(subject, from_bytes(toy_images(1).x))
+        >>> [layer.name for layer in graph.layers]
         ['mean', 'relu', 'out']
     """
     few, more = (_run(subject, x[:1].expand(rows, -1, -1, -1)) for rows in (_FEW, _MORE))
@@ -140,7 +143,8 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
     layers = list[Layer]()
     for name, shape in few.items():
         layer = _layer(name, modules[name.split("#")[0]], shape, more.get(name, ()), layers)
-        layers += [layer] if layer else []
+        if layer is not None:
+            layers.append(layer)
     if not layers:
         raise Problem(
             "no layer of the model ran as a module with a tensor as output, so nothing can be"
@@ -151,40 +155,29 @@ def survey(subject: Layered, x: Float[Tensor, "m c h w"]) -> Anatomy:
         for name, module in modules.items()
         if _kind(module) in ("conv", "linear")
     }
-    return Anatomy(tuple(layers), weights)
+    return LayerGraph(tuple(layers), weights)
 
 
 def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
+    """The shape of what each layer returns; ``NAME#2`` where a module runs a second time."""
     shapes = dict[str, tuple[int, ...]]()
-    with _watching(subject.layers(), shapes), any_rows(x.device), torch.inference_mode():
-        subject(x.clone())
-    return shapes
+    calls = Counter[str]()
 
+    def note(name: str, _module: nn.Module, _args: object, output: object) -> None:
+        calls[name] += 1
+        if isinstance(output, Tensor) and output.is_floating_point() and output.ndim >= 2:
+            again = f"#{calls[name]}" * (calls[name] > 1)
+            shapes[name + again] = tuple(output.shape)
 
-@contextmanager
-def _watching(
-    modules: Mapping[str, nn.Module], shapes: dict[str, tuple[int, ...]]
-) -> Iterator[None]:
-    handles = [
-        module.register_forward_hook(_note(name, shapes)) for name, module in modules.items()
-    ]
+    modules = subject.layers().items()
+    handles = [module.register_forward_hook(partial(note, name)) for name, module in modules]
     try:
-        yield
+        with any_rows(x.device), torch.inference_mode():
+            subject(x.clone())
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _note(name: str, shapes: dict[str, tuple[int, ...]]) -> Any:
-    calls = 0
-
-    def hook(_module: nn.Module, _args: object, output: object) -> None:
-        nonlocal calls
-        calls += 1
-        if isinstance(output, Tensor) and output.is_floating_point() and output.ndim >= 2:
-            shapes[name if calls == 1 else f"{name}#{calls}"] = tuple(output.shape)
-
-    return hook
+    return shapes
 
 
 def _layer(
@@ -194,11 +187,8 @@ def _layer(
     more: tuple[int, ...],
     before: Sequence[Layer],
 ) -> Layer | None:
-    grown = [
-        axis
-        for axis, (a, b) in enumerate(zip(few, more, strict=False))
-        if b == a * _MORE // _FEW and a != b
-    ]
+    sizes = enumerate(zip(few, more, strict=False))
+    grown = [axis for axis, (a, b) in sizes if b == a * _MORE // _FEW and a != b]
     if len(few) != len(more) or len(grown) != 1:
         return None
     kind = _kind(module)
@@ -214,7 +204,9 @@ def _layer(
         rows = 1
     else:
         return None
-    return Layer(name, kind, shape, _channel_axis(kind, shape, before), rows) if shape else None
+    if not shape:
+        return None
+    return Layer(name, kind, shape, _channel_axis(kind, shape, before), rows)
 
 
 def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Layer]) -> int:
@@ -228,7 +220,9 @@ def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Laye
         return last
     if before and before[-1].shape == shape:
         return before[-1].channel
-    return last if len(shape) == 2 else 0
+    if len(shape) == 2:
+        return last
+    return 0
 
 
 def _kind(module: nn.Module) -> LayerKind:
@@ -239,11 +233,10 @@ def _kind(module: nn.Module) -> LayerKind:
     if isinstance(module, nn.Identity):
         return "plumbing"
     home = type(module).__module__
-    return (
-        _FOLDERS.get(home.removeprefix("torch.nn.modules."), "other")
-        if home.startswith("torch.nn.")
-        else "other"
-    )
+    folder = home.removeprefix("torch.nn.modules.")
+    if folder == home:  # a module of somebody else's
+        return "other"
+    return _FOLDERS.get(folder, "other")
 
 
 def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
@@ -253,7 +246,9 @@ def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
     weight = module.weight
     assert isinstance(weight, Tensor)
     size = weight.detach().float().abs()
-    return size.cpu() if size.ndim == 2 else size.flatten(2).sum(2).cpu()
+    if size.ndim > 2:
+        size = size.flatten(2).sum(2)
+    return size.cpu()
 
 
 # Taps reduce a layer's output while the layer runs.
@@ -333,7 +328,9 @@ def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
     laid out alike before they are summed.
     """
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
-    return values.contiguous().mean(others) if others else values.clone()
+    if not others:
+        return values.clone()
+    return values.contiguous().mean(others)
 
 
 # Which units count: the layers chosen, every unit or the mean of every channel, and how values are
@@ -355,15 +352,6 @@ class Selection:
         mode: ``channel`` or ``unit``.
         order: Whether channel means are taken before or after scaling.
         softmax: Add the softmax of the last layer as a layer of its own.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> hc.criteria.select(anatomy, "dense", "channel").names[0]
-        'mean'
     """
 
     layers: tuple[Layer, ...]
@@ -373,10 +361,11 @@ class Selection:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        widths = tuple(
-            layer.units if self.mode == "unit" else layer.channels for layer in self.layers
-        )
-        return (*widths, widths[-1]) if self.softmax else widths
+        widths = tuple(map(self._width, self.layers))
+        return widths + widths[-1:] * self.softmax
+
+    def _width(self, layer: Layer) -> int:
+        return {"unit": layer.units, "channel": layer.channels}[self.mode]
 
     @cached_property
     def units(self) -> int:
@@ -389,7 +378,7 @@ class Selection:
     @cached_property
     def names(self) -> tuple[str, ...]:
         names = tuple(layer.name for layer in self.layers)
-        return (*names, f"softmax({names[-1]})") if self.softmax else names
+        return names + tuple(f"softmax({name})" for name in names[-1:]) * self.softmax
 
     @cached_property
     def taps(self) -> dict[str, Tap]:
@@ -401,12 +390,16 @@ class Selection:
         ambiguous = layer.channels == 2 and layer.units == 4
         if self.mode == "unit" or len(layer.shape) == 1 or ambiguous:
             return Whole(layer)
-        return MeansAndRange(layer) if self.order == "scale-mean" else Means(layer)
+        if self.order == "scale-mean":
+            return MeansAndRange(layer)
+        return Means(layer)
 
     def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
         """The chosen units of each layer, from what our own or a richer tap kept."""
         values = list(self.reduced(activations).values())
-        return [*values, values[-1].softmax(1)] if self.softmax else values
+        if self.softmax:
+            values.append(values[-1].softmax(1))
+        return values
 
     def reduced(self, activations: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "m w"]]:
         """The same by name; it can be read again."""
@@ -420,18 +413,14 @@ class Selection:
         """
         values = self.read(activations)
         if self.order == "scale-mean":
-            shown = [_shown(activations, layer) for layer in self.layers]
-            values = [
-                *(
-                    v if s.shape[1] == v.shape[1] else s
-                    for v, s in zip(values, shown, strict=False)
-                ),
-                *values[len(shown) :],
-            ]
+            for i, layer in enumerate(self.layers):
+                shown = _shown(activations, layer)
+                if shown.shape[1] != values[i].shape[1]:
+                    values[i] = shown
         return [(v.amin(1, keepdim=True), v.amax(1, keepdim=True)) for v in values]
 
     def _reduce(self, layer: Layer, shown: Float[Tensor, "m w"]) -> Float[Tensor, "m v"]:
-        wanted = layer.units if self.mode == "unit" else layer.channels
+        wanted = self._width(layer)
         if shown.shape[1] == wanted:
             return shown
         if shown.shape[1] == layer.units:
@@ -453,7 +442,9 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
             f" {', '.join(activations) or 'none'}."
         )
     value = activations[layer.name]
-    return value if value.ndim == 2 else layer.arranged(value).flatten(1).float()
+    if value.ndim == 2:
+        return value
+    return layer.arranged(value).flatten(1).float()
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,36 +460,27 @@ class Scaling:
 RAW = Scaling()
 
 
-def select(anatomy: Anatomy, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:
+def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:
     """The layers that `layers` names: a group, or names joined by ``+``.
 
     Args:
-        anatomy: The network's layers, see `survey`.
+        graph: The network's layers, see `trace_layers`.
         layers: A group (``dense``, ``hidden``, ``conv``, ``last``, …) or names joined by ``+``.
         mode: ``channel``: the mean of every channel; ``unit``: every unit.
         order: Whether channel means are taken before or after scaling.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> hc.criteria.select(anatomy, "dense", "channel").units
-        8
     """
     groups = {
-        "conv-linear": lambda: anatomy.of_kind("conv", "linear"),
-        "dense": lambda: anatomy.of_kind("linear"),
-        "hidden-dense": lambda: anatomy.of_kind("linear")[:-1],
-        "hidden": lambda: anatomy.of_kind("conv", "linear")[:-1],
-        "conv": lambda: anatomy.of_kind("conv"),
-        "activated": lambda: activated(anatomy),
-        "activated-softmax": lambda: activated(anatomy),
-        "last-hidden": lambda: last_hidden(anatomy),
-        "last": lambda: anatomy.layers[-1:],
+        "conv-linear": lambda: graph.of_kind("conv", "linear"),
+        "dense": lambda: graph.of_kind("linear"),
+        "hidden-dense": lambda: graph.of_kind("linear")[:-1],
+        "hidden": lambda: graph.of_kind("conv", "linear")[:-1],
+        "conv": lambda: graph.of_kind("conv"),
+        "activated": lambda: activated(graph),
+        "activated-softmax": lambda: activated(graph),
+        "last-hidden": lambda: last_hidden(graph),
+        "last": lambda: graph.layers[-1:],
     }
-    chosen = groups[layers]() if layers in groups else anatomy.named(layers.split("+"))
+    chosen = groups.get(layers, lambda: graph.named(layers.split("+")))()
     if not chosen:
         raise Problem(
             f"the model has no layer of the group {layers!r}.",
@@ -507,11 +489,11 @@ def select(anatomy: Anatomy, layers: str, mode: Mode, order: Order = "mean-scale
     return Selection(chosen, mode, order, softmax=layers == "activated-softmax")
 
 
-def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
+def activated(graph: LayerGraph) -> tuple[Layer, ...]:
     """Layers as frameworks with built-in activations count them: each with its activation,
     and the pooling ones.
     """
-    shown = [layer for layer in anatomy.layers if layer.kind not in ("norm", "plumbing")]
+    shown = [layer for layer in graph.layers if layer.kind not in ("norm", "plumbing")]
     following = [*shown[1:], None]
     return tuple(
         layer
@@ -523,20 +505,20 @@ def activated(anatomy: Anatomy) -> tuple[Layer, ...]:
     )
 
 
-def last_hidden(anatomy: Anatomy) -> tuple[Layer, ...]:
+def last_hidden(graph: LayerGraph) -> tuple[Layer, ...]:
     """The last dense layer before the output, or else the last convolution, after its activation.
 
     As the authors of surprise adequacy take it; without an activation behind it, the layer itself.
     """
-    dense = anatomy.of_kind("linear")
-    conv = anatomy.of_kind("conv")
-    chosen = dense[-2:-1] or conv[-1:] or anatomy.layers[-2:-1]
-    return tuple(_after_activation(anatomy, layer) for layer in chosen)
+    dense = graph.of_kind("linear")
+    conv = graph.of_kind("conv")
+    chosen = dense[-2:-1] or conv[-1:] or graph.layers[-2:-1]
+    return tuple(_after_activation(graph, layer) for layer in chosen)
 
 
-def _after_activation(anatomy: Anatomy, layer: Layer) -> Layer:
+def _after_activation(graph: LayerGraph, layer: Layer) -> Layer:
     """The activation of `layer`, passing over norms; the layer itself if it has none."""
-    for after in anatomy.layers[anatomy.layers.index(layer) + 1 :]:
+    for after in graph.layers[graph.layers.index(layer) + 1 :]:
         if after.kind == "activation" and after.shape == layer.shape:
             return after
         if after.kind not in ("norm", "plumbing"):

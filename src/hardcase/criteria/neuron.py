@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal
@@ -11,15 +11,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import COUNT, CriterionPlan, Tally, criterion
-from hardcase.criteria.frame import Extremes, Frame, units_at_once
-from hardcase.criteria.memory import Bits, Counted, Folded, Patterns, summed
-from hardcase.criteria.network import RAW, Anatomy, Mode, Order, Scaling, Selection, select
+from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
+from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, criterion
+from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
+from hardcase.criteria.network import RAW, LayerGraph, Mode, Order, Scaling, Selection, select
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks, steady
-from hardcase.types import State
+from hardcase.types import State, Targets
+
+__all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 
 # Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units
 # beyond their range.
@@ -32,7 +34,7 @@ from hardcase.types import State
 
 
 @dataclass(frozen=True)
-class Corners:
+class BoundarySections:
     """Units seen beyond their training range: NBC (both sides) and SNAC (above).
 
     `widen` moves the bounds out by that many standard deviations; `equal` says where a value on the
@@ -48,55 +50,42 @@ class Corners:
     count: Literal["corners", "both", "either"] = "corners"
 
     @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
-    @property
     def columns(self) -> int:
         return 2 if self.sides == "both" else 1
 
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.columns)
 
-    def observe(self, frame: Frame, memory: Bits) -> None:
-        extremes = frame.extremes(self.selection)
+    def observe(self, batch: ActivationBatch, memory: Bits) -> None:
+        extremes = batch.extremes(self.selection)
         memory.cover(self._beyond(extremes.high, extremes.low))
 
-    def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
-        values = frame.matrix(self.selection)
-        return (
-            (self._beyond(values, values) & ~memory.covered().to(frame.device))
-            .flatten(1)
-            .sum(1)
-            .float()
-        )
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+        values = batch.matrix(self.selection)
+        fresh = self._beyond(values, values) & ~memory.covered().to(batch.device)
+        return fresh.flatten(1).sum(1).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"corner": memory.pick(rows, rng)}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
         """Beyond the bound: up for an upper corner, down for a lower one,
         measured in widths of the unit's range.
         """
-        unit = aim["corner"] // self.columns
-        below = aim["corner"] % self.columns == 1
-        low, high = (bound[unit] for bound in self._bounds.on(frame.device))
-        value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
-        return torch.where(below, low - value, value - high) / torch.where(
-            high > low, high - low, 1
-        )
+        unit = targets["corner"] // self.columns
+        below = targets["corner"] % self.columns == 1
+        low, high = (bound[unit] for bound in self._bounds.on(batch.device))
+        value = batch.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
+        width = torch.where(high > low, high - low, 1)
+        return torch.where(below, low - value, value - high) / width
 
-    def tally(self, memory: Bits) -> Tally:
+    def result(self, memory: Bits) -> CoverageResult:
         cells = memory.covered()
         counted = {"corners": cells, "both": cells.all(1), "either": cells.any(1)}[self.count]
         covered = int(counted.sum())
         names = ("above", "below")[: self.columns]
-        return Tally(
-            covered / counted.numel(),
-            covered,
-            counted.numel(),
-            dict(zip(names, cells.sum(0).tolist(), strict=True)),
-        )
+        sides = dict(zip(names, cells.sum(0).tolist(), strict=True))
+        return CoverageResult.ratio(covered, counted.numel(), **sides)
 
     @property
     def bounds(self) -> tuple[Float[Tensor, " u"], Float[Tensor, " u"]]:
@@ -112,14 +101,23 @@ class Corners:
     ) -> Bool[Tensor, "*m u s"]:
         """Which corners are reached by these greatest and least values: above first, then below."""
         least, most = self._bounds.on(high.device)
-        above = (high > most) if self.equal == "none" else (high >= most)
+        above = self.above(high, most)
         if self.sides == "above":
             return above[..., None]
-        return torch.stack([above, (low <= least) if self.equal == "both" else (low < least)], -1)
+        below = low < least
+        if self.equal == "both":
+            below = low <= least
+        return torch.stack([above, below], -1)
+
+    def above(self, values: Tensor, bound: Tensor) -> Bool[Tensor, "..."]:
+        """Which values lie above the upper bound, or on it where that counts."""
+        if self.equal == "none":
+            return values > bound
+        return values >= bound
 
 
 @dataclass(frozen=True)
-class LayerCorners:
+class LayerBoundarySections:
     """SNAC of each layer, over the suite and as the mean over inputs: Layer-SNAC.
 
     Differences: MaXplore fills its table from zero and raises it to each seed's own values first;
@@ -127,47 +125,42 @@ class LayerCorners:
     every chosen layer is reported.
     """
 
-    corners: Corners
+    corners: BoundarySections
 
     @property
-    def selections(self) -> tuple[Selection, ...]:
-        return self.corners.selections
+    def selection(self) -> Selection:
+        return self.corners.selection
 
-    def memory(self) -> Counted:
-        layers = len(self.corners.selection.widths)
-        zeros = {
-            "beyond": torch.zeros(layers, dtype=torch.int64),
-            "inputs": torch.zeros(1, dtype=torch.int64),
-        }
-        return Counted(self.corners.memory(), Folded(zeros, summed))
-
-    def observe(self, frame: Frame, memory: Counted) -> None:
-        self.corners.observe(frame, memory.bits)
-        values = frame.layers(self.corners.selection)
-        most = self.corners._bounds.on(frame.device)[1]
-        bounds = torch.split(most, list(self.corners.selection.widths))
-        beyond = torch.stack(
-            [
-                ((v > b) if self.corners.equal == "none" else (v >= b)).sum()
-                for v, b in zip(values, bounds, strict=True)
-            ]
+    def memory(self) -> CountedBits:
+        layers = torch.zeros(len(self.selection.widths), dtype=torch.int64)
+        return CountedBits(
+            self.corners.memory(), Accumulated({"beyond": layers, "inputs": layers[:1]}, summed)
         )
-        memory.sums.add({"beyond": beyond, "inputs": torch.tensor([len(frame)])})
 
-    def gain(self, frame: Frame, memory: Counted) -> Float[Tensor, " m"]:
-        return self.corners.gain(frame, memory.bits)
+    def observe(self, batch: ActivationBatch, memory: CountedBits) -> None:
+        self.corners.observe(batch, memory.bits)
+        values = batch.layers(self.selection)
+        bounds = torch.split(self.corners.bounds[1].to(batch.device), list(self.selection.widths))
+        parts = zip(values, bounds, strict=True)
+        beyond = torch.stack([self.corners.above(v, b).sum() for v, b in parts])
+        memory.sums.add({"beyond": beyond, "inputs": torch.tensor([len(batch)])})
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Counted) -> dict[str, Tensor]:
+    def gain(self, batch: ActivationBatch, memory: CountedBits) -> Float[Tensor, " m"]:
+        return self.corners.gain(batch, memory.bits)
+
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: CountedBits) -> dict[str, Tensor]:
         return self.corners.choose(rows, rng, memory.bits)
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Counted) -> Float[Tensor, " m"]:
-        return self.corners.pull(frame, aim, memory.bits)
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: CountedBits
+    ) -> Float[Tensor, " m"]:
+        return self.corners.pull(batch, targets, memory.bits)
 
-    def tally(self, memory: Counted) -> Tally:
+    def result(self, memory: CountedBits) -> CoverageResult:
         """The mean over layers of the share of units seen above their range;
         the layers themselves in `detail`.
         """
-        selection = self.corners.selection
+        selection = self.selection
         sums = memory.sums.total()
         parts = torch.split(memory.bits.covered()[:, 0], list(selection.widths))
         shares = [part.double().mean().item() for part in parts]
@@ -178,7 +171,9 @@ class LayerCorners:
             for name, s, i in zip(selection.names, shares, means, strict=True)
         }
         covered = memory.bits.count()
-        return Tally(sum(shares) / len(shares), covered, selection.units, {"layers": layers})
+        return CoverageResult(
+            sum(shares) / len(shares), covered, selection.units, {"layers": layers}
+        )
 
 
 # Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which
@@ -199,47 +194,34 @@ class Strongest:
     k: int = 3
     ranked: bool = False
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.k if self.ranked else 1)
 
-    def observe(self, frame: Frame, memory: Bits) -> None:
-        found = torch.zeros(
-            self.selection.units + 1, memory.columns, dtype=torch.bool, device=frame.device
-        )
-        top = frame.top(self.selection, self.k)
-        rank = (
-            torch.arange(self.k, device=frame.device).expand_as(top)
-            if self.ranked
-            else torch.zeros_like(top)
-        )
-        found[top.flatten(), rank.flatten()] = True  # -1, no unit, falls on the spare last row
+    def observe(self, batch: ActivationBatch, memory: Bits) -> None:
+        shape = (self.selection.units + 1, memory.columns)
+        found = torch.zeros(shape, dtype=torch.bool, device=batch.device)
+        found[self._cells(batch)] = True  # -1, no unit, falls on the spare last row
         memory.cover(found[:-1])
 
-    def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
-        free = ~memory.covered().to(frame.device)
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+        free = ~memory.covered().to(batch.device)
         fresh = torch.cat([free, torch.zeros_like(free[:1])])  # the spare last row is -1, no unit
-        top = frame.top(self.selection, self.k)
-        rank = (
-            torch.arange(self.k, device=frame.device).expand_as(top)
-            if self.ranked
-            else torch.zeros_like(top)
-        )
-        return fresh[top, rank].flatten(1).sum(1).float()
+        return fresh[self._cells(batch)].flatten(1).sum(1).float()
+
+    def _cells(self, batch: ActivationBatch) -> tuple[Int[Tensor, "m l k"], Int[Tensor, "m l k"]]:
+        """The unit and the rank of the strongest units of each layer."""
+        top = batch.top(self.selection, self.k)
+        rank = torch.arange(self.k, device=top.device) * self.ranked
+        return top, rank.expand_as(top)
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"unit": memory.pick(rows, rng) // memory.columns}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
-        return rise(frame.matrix(self.selection), self.selection, aim["unit"], self.k)
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
+        return rise(batch.matrix(self.selection), self.selection, targets["unit"], self.k)
 
-    def tally(self, memory: Bits) -> Tally:
-        covered = memory.count()
-        total = memory.rows * memory.columns
-        return Tally(covered / total, covered, total)
+    def result(self, memory: Bits) -> CoverageResult:
+        return CoverageResult.ratio(memory.count(), memory.rows * memory.columns)
 
 
 @dataclass(frozen=True)
@@ -252,43 +234,35 @@ class Combinations:
     k: int = 3
     ordered: bool = False
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
     def memory(self) -> Patterns:
         return Patterns()
 
-    def observe(self, frame: Frame, memory: Patterns) -> None:
-        memory.add(*self._hashes(frame))
+    def observe(self, batch: ActivationBatch, memory: Patterns) -> None:
+        memory.add(*self._hashes(batch))
 
-    def gain(self, frame: Frame, memory: Patterns) -> Float[Tensor, " m"]:
-        hashes, known = self._hashes(frame)
-        return (memory.news(hashes).to(frame.device) & known).float()
+    def gain(self, batch: ActivationBatch, memory: Patterns) -> Float[Tensor, " m"]:
+        hashes, known = self._hashes(batch)
+        return (memory.news(hashes).to(batch.device) & known).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Patterns) -> dict[str, Tensor]:
         """Any unit: made strong, it changes the combination unless it is strong already."""
         return {"unit": rng.integers(rows, self.selection.units)}
 
     def pull(
-        self, frame: Frame, aim: Mapping[str, Tensor], memory: Patterns
+        self, batch: ActivationBatch, targets: Targets, memory: Patterns
     ) -> Float[Tensor, " m"]:
-        return rise(frame.matrix(self.selection), self.selection, aim["unit"], self.k)
+        return rise(batch.matrix(self.selection), self.selection, targets["unit"], self.k)
 
-    def tally(self, memory: Patterns) -> Tally:
-        return Tally(float(memory.count()), memory.count())
+    def result(self, memory: Patterns) -> CoverageResult:
+        return CoverageResult(float(memory.count()), memory.count())
 
-    def _hashes(self, frame: Frame) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
+    def _hashes(self, batch: ActivationBatch) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
         """The sum of a random number for each unit named (and its rank, if that matters),
         and which rows name any unit.
         """
-        top = frame.top(self.selection, self.k)
-        rank = (
-            torch.arange(self.k, device=frame.device)
-            if self.ordered
-            else torch.zeros(self.k, dtype=torch.int64, device=frame.device)
-        )
-        (keys,) = self._keys.on(frame.device)
+        top = batch.top(self.selection, self.k)
+        rank = torch.arange(self.k, device=batch.device) * self.ordered
+        (keys,) = self._keys.on(batch.device)
         return keys[rank, top].flatten(1).sum(1), (top >= 0).flatten(1).any(1)
 
     @cached_property
@@ -333,38 +307,34 @@ class Activated:
     threshold: float = 0.0
     scaling: Scaling = RAW
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
     def memory(self) -> Bits:
         return Bits(self.selection.units)
 
-    def observe(self, frame: Frame, memory: Bits) -> None:
+    def observe(self, batch: ActivationBatch, memory: Bits) -> None:
         if self.scaling.per == "none":
-            most = frame.extremes(self.selection).high
+            most = batch.extremes(self.selection).high
         else:
-            most = frame.scaled(self.selection, self.scaling).nan_to_num(nan=-torch.inf).amax(0)
+            most = batch.scaled(self.selection, self.scaling).nan_to_num(nan=-torch.inf).amax(0)
         memory.cover((most > self.threshold)[:, None])
 
-    def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
-        fresh = ~memory.covered()[:, 0].to(frame.device)
-        return ((self._values(frame) > self.threshold) & fresh).sum(1).float()
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+        fresh = ~memory.covered()[:, 0].to(batch.device)
+        return ((self._values(batch) > self.threshold) & fresh).sum(1).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"unit": memory.pick(rows, rng)}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
         """The unit's own value: up."""
-        return self._values(frame).gather(1, aim["unit"][:, None]).squeeze(1)
+        return self._values(batch).gather(1, targets["unit"][:, None]).squeeze(1)
 
-    def tally(self, memory: Bits) -> Tally:
-        covered = memory.count()
-        return Tally(covered / memory.rows, covered, memory.rows)
+    def result(self, memory: Bits) -> CoverageResult:
+        return CoverageResult.ratio(memory.count(), memory.rows)
 
-    def _values(self, frame: Frame) -> Float[Tensor, "m u"]:
-        plain = self.scaling.per == "none"
-        return frame.matrix(self.selection) if plain else frame.scaled(self.selection, self.scaling)
+    def _values(self, batch: ActivationBatch) -> Float[Tensor, "m u"]:
+        if self.scaling.per == "none":
+            return batch.matrix(self.selection)
+        return batch.scaled(self.selection, self.scaling)
 
 
 @dataclass(frozen=True)
@@ -376,43 +346,39 @@ class SuiteActivated:
     selection: Selection
     threshold: float = 0.5
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
-    def memory(self) -> Folded:
+    def memory(self) -> Accumulated:
         nothing = torch.full((self.selection.units,), torch.inf)
-        return Folded({"low": nothing, "high": -nothing}, _wider)
+        return Accumulated({"low": nothing, "high": -nothing}, _wider)
 
-    def observe(self, frame: Frame, memory: Folded) -> None:
-        extremes = frame.extremes(self.selection)
+    def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
+        extremes = batch.extremes(self.selection)
         memory.add({"low": extremes.low, "high": extremes.high})
 
-    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
         """Units that the row alone would raise above the threshold,
         the layers' extremes staying as they are.
         """
         seen = memory.total()
-        low, width = (part.to(frame.device) for part in self._scale(seen))
-        above = (frame.matrix(self.selection) - low) > self.threshold * width
-        return (above & ~self._covered(seen).to(frame.device)).sum(1).float()
+        low, width = (part.to(batch.device) for part in self._scale(seen))
+        above = (batch.matrix(self.selection) - low) > self.threshold * width
+        return (above & ~self._covered(seen).to(batch.device)).sum(1).float()
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         table = Bits(self.selection.units)
         table.cover(self._covered(memory.total())[:, None])
         return {"unit": table.pick(rows, rng)}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
-        return frame.matrix(self.selection).gather(1, aim["unit"][:, None]).squeeze(1)
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
+    ) -> Float[Tensor, " m"]:
+        return batch.matrix(self.selection).gather(1, targets["unit"][:, None]).squeeze(1)
 
-    def tally(self, memory: Folded) -> Tally:
-        covered = int(self._covered(memory.total()).sum())
-        return Tally(covered / self.selection.units, covered, self.selection.units)
+    def result(self, memory: Accumulated) -> CoverageResult:
+        return CoverageResult.ratio(int(self._covered(memory.total()).sum()), self.selection.units)
 
     def _scale(self, seen: State) -> tuple[Float[Tensor, " u"], Float[Tensor, " u"]]:
-        lows, highs = (
-            torch.split(seen[name], list(self.selection.widths)) for name in ("low", "high")
-        )
+        widths = list(self.selection.widths)
+        lows, highs = (torch.split(seen[name], widths) for name in ("low", "high"))
         low = torch.cat([part.amin().expand(len(part)) for part in lows])
         return low, torch.cat([part.amax().expand(len(part)) for part in highs]) - low
 
@@ -432,6 +398,10 @@ def _wider(a: State, b: State) -> State:
 # is right-open with the last section closed.
 
 
+_CUTS = {"closed": ("right-open", "left-open")}
+"""Closed sections are those of both conventions: a value on a cut point fills two."""
+
+
 @dataclass(frozen=True)
 class Sections:
     """Which of the `k` equal parts of each unit's training range were seen: KMNC.
@@ -449,10 +419,6 @@ class Sections:
     top: Literal["last", "corner"] = "last"
     constant: Literal["skip", "never", "all"] = "skip"
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
     @cached_property
     def still(self) -> Bool[Tensor, " u"]:
         """Units whose training range is a point (dead ones among them), or not finite:
@@ -464,53 +430,50 @@ class Sections:
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.k)
 
-    def observe(self, frame: Frame, memory: Bits) -> None:
-        for start, cells in self._cells(frame):
+    def observe(self, batch: ActivationBatch, memory: Bits) -> None:
+        for start, cells in self._cells(batch):
             memory.mark(start, cells)
         if self.constant == "all":
-            hit = self._touched(frame).any(0)
+            hit = self._touched(batch).any(0)
             memory.cover(hit[:, None].expand(-1, self.k))
 
-    def gain(self, frame: Frame, memory: Bits) -> Float[Tensor, " m"]:
-        gain = torch.zeros(len(frame), device=frame.device)
-        for start, cells in self._cells(frame):
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+        gain = torch.zeros(len(batch), device=batch.device)
+        for start, cells in self._cells(batch):
             gain += memory.news(start, cells).sum(0)
         if self.constant == "all":
-            free = (~memory.covered()).sum(1).to(frame.device)
-            gain += (self._touched(frame) * free).sum(1)
+            free = (~memory.covered()).sum(1).to(batch.device)
+            gain += (self._touched(batch) * free).sum(1)
         return gain
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"section": memory.pick(rows, rng, usable=~self.still)}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
         """Toward the centre of the section, measured in widths of the unit's range."""
-        unit = aim["section"] // self.k
-        section = aim["section"] % self.k
-        low, _, width = (part[unit, 0] for part in self._geometry.on(frame.device))
-        value = frame.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
+        unit = targets["section"] // self.k
+        section = targets["section"] % self.k
+        low, _, width = (part[unit, 0] for part in self._geometry.on(batch.device))
+        value = batch.matrix(self.selection).gather(1, unit[:, None]).squeeze(1)
         return -(((value - low) / width - (section + 0.5)) / self.k).square()
 
-    def tally(self, memory: Bits) -> Tally:
-        units = memory.rows - (int(self.still.sum()) if self.constant == "skip" else 0)
-        covered = memory.count()
-        total = units * self.k
-        return Tally(
-            covered / max(total, 1), covered, total, {"constant units": int(self.still.sum())}
-        )
+    def result(self, memory: Bits) -> CoverageResult:
+        still = int(self.still.sum())
+        units = memory.rows - still * (self.constant == "skip")
+        return CoverageResult.ratio(memory.count(), units * self.k, **{"constant units": still})
 
-    def _cells(self, frame: Frame) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
+    def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
         """The section of every value, from 1, or 0 outside the range; for some units at a time,
         from number `start` on.
         """
-        waits = steady(frame.device)  # to ask a device which units need a closer look costs more
-        beyond = self._beyond(frame.extremes(self.selection)) if waits else None
-        for block in frame.blocks(self.selection):
+        waits = steady(batch.device)  # to ask a device which units need a closer look costs more
+        beyond = self._beyond(batch.extremes(self.selection)) if waits else None
+        for block in batch.blocks(self.selection):
             columns = block.values.detach().t()
             for part in chunks(len(columns), units_at_once(block.values)):
                 start = block.start + part.start
                 values = columns[part].contiguous()
-                for cut in self._cuts:
+                for cut in _CUTS.get(self.cuts, (self.cuts,)):
                     cells = self._place(values, start, cut)
                     if beyond is None:
                         cells.masked_fill_(~self._inside(values, self._tops(values, start)), 0)
@@ -519,17 +482,16 @@ class Sections:
                         cells[self._outside(values, start, some)] = 0
                     yield start, cells
 
-    @property
-    def _cuts(self) -> tuple[str, ...]:
-        return ("right-open", "left-open") if self.cuts == "closed" else (self.cuts,)
-
     def _place(self, values: Float[Tensor, "u m"], start: int, cut: str) -> Int[Tensor, "u m"]:
         """Sections of values that are known not to lie above the range; those below it get 0."""
         low, _, width = (
             part[start : start + len(values)] for part in self._geometry.on(values.device)
         )
         place = (values - low).div_(width)
-        place = place.floor_().add_(1) if cut == "right-open" else place.ceil_()
+        if cut == "right-open":
+            place.floor_().add_(1)
+        else:
+            place.ceil_()
         return place.clamp_(0, self.k).int().long()
 
     def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
@@ -544,7 +506,9 @@ class Sections:
 
     def _inside(self, values: Tensor, top: Tensor) -> Bool[Tensor, "..."]:
         """Which values are numbers that do not lie above the range."""
-        return (values < top) if self.top == "corner" else (values <= top)
+        if self.top == "corner":
+            return values < top
+        return values <= top
 
     def _outside(
         self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
@@ -571,33 +535,24 @@ class Sections:
             ((high - low) / self.k).masked_fill(still, 1),
         )
 
-    def _touched(self, frame: Frame) -> Bool[Tensor, "m u"]:
+    def _touched(self, batch: ActivationBatch) -> Bool[Tensor, "m u"]:
         """Where a constant unit shows its one value."""
-        return (frame.matrix(self.selection) == self.range.low.to(frame.device)) & self.still.to(
-            frame.device
-        )
+        low, still = (part.to(batch.device) for part in (self.range.low, self.still))
+        return (batch.matrix(self.selection) == low) & still
 
 
 # Factories: each decorator is the row of its criterion, each signature its options.
 
 _GAUGE = "Ma et al.: DeepGauge, ASE 2018"
-_DEEPGAUGE = """@inproceedings{ma2018deepgauge,
-  author    = {Lei Ma and Felix Juefei-Xu and Fuyuan Zhang and Jiyuan Sun and Minhui Xue and
-               Bo Li and Chunyang Chen and Ting Su and Li Li and Yang Liu and Jianjun Zhao and
-               Yadong Wang},
-  title     = {{DeepGauge}: Multi-Granularity Testing Criteria for Deep Learning Systems},
-  booktitle = {International Conference on Automated Software Engineering (ASE)},
-  year      = {2018},
-  doi       = {10.1145/3238147.3238202}
-}"""
-_profiled = partial(criterion, needs="activations, profile", paper=_GAUGE, cite="ma2018deepgauge")
+_plain = partial(criterion, paper=_GAUGE, cite="ma2018deepgauge")
+_profiled = partial(_plain, needs="activations, profile")
 
 Equal = Literal["none", "above", "both"]
 
 
 @criterion("nc", paper="Pei, Cao, Yang, Jana: DeepXplore, SOSP 2017", cite="pei2017deepxplore")
 def nc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -611,29 +566,22 @@ def nc(
     Share of units whose value exceeds the threshold for some input.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         threshold: Values above it count as active.
         scale: Scale each layer to [0, 1] within an input, over the suite, or not at all.
         order: Average channels before or after scaling.
         epsilon: Added to the width when scaling.
     """
-    selection = select(anatomy, layers, mode, order)
+    selection = select(graph, layers, mode, order)
     if scale == "suite":
-        return CriterionPlan(
-            selection,
-            lambda _: SuiteActivated(selection, threshold),
-            without=frozenset({"monotone"}),
-        )
-    return CriterionPlan(
-        selection, lambda _: Activated(selection, threshold, Scaling(scale, epsilon))
-    )
+        rule = SuiteActivated(selection, threshold)
+        return CriterionPlan(selection, lambda _: rule, without=frozenset({"monotone"}))
+    scaling = Scaling(scale, epsilon)
+    return CriterionPlan(selection, lambda _: Activated(selection, threshold, scaling))
 
 
-@criterion("kmnc", needs="activations, profile", paper=_GAUGE, cite=_DEEPGAUGE)
+@_profiled("kmnc")
 def kmnc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -648,16 +596,13 @@ def kmnc(
     input.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         k: Sections per unit.
         cuts: Which section owns a cut point.
         top: The highest value belongs to the last section, or to none.
         constant: Units without a range are left out, never hit, or filled when hit.
     """
     _at_least_one("kmnc", "k", k)
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
 
     def make(profile: Profile | None) -> Sections:
         return Sections(selection, _range(profile, selection), k, cuts, top, constant)
@@ -667,7 +612,7 @@ def kmnc(
 
 @_profiled("nbc")
 def nbc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -680,24 +625,21 @@ def nbc(
     Upper and lower corners reached by some input, of two per unit (or units with both, or either).
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
         count: What is counted.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(
         selection,
-        lambda p: Corners(selection, _range(p, selection), "both", widen, equal, count),
+        lambda p: BoundarySections(selection, _range(p, selection), "both", widen, equal, count),
         ranges=(selection,),
     )
 
 
 @_profiled("snac")
 def snac(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -709,23 +651,20 @@ def snac(
     Share of units that exceed their greatest training value for some input.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(
         selection,
-        lambda p: Corners(selection, _range(p, selection), "above", widen, equal),
+        lambda p: BoundarySections(selection, _range(p, selection), "above", widen, equal),
         ranges=(selection,),
     )
 
 
 @_profiled("layer-snac", paper="MaXplore report (Topk-MaXplore)", cite="lee2020maxplore")
 def layer_snac(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -738,23 +677,22 @@ def layer_snac(
     detail.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
 
-    def make(profile: Profile | None) -> LayerCorners:
-        return LayerCorners(Corners(selection, _range(profile, selection), "above", widen, equal))
+    def make(profile: Profile | None) -> LayerBoundarySections:
+        return LayerBoundarySections(
+            BoundarySections(selection, _range(profile, selection), "above", widen, equal)
+        )
 
     return CriterionPlan(selection, make, ranges=(selection,))
 
 
-@criterion("tknc", paper=_GAUGE, cite="ma2018deepgauge")
+@_plain("tknc")
 def tknc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -766,20 +704,17 @@ def tknc(
     Share of units among the k strongest of their layer for some input.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         k: How many per layer.
         ranked: Each rank of a unit counts separately.
     """
     _at_least_one("tknc", "k", k)
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Strongest(selection, k, ranked))
 
 
-@criterion("tknp", paper=_GAUGE, cite="ma2018deepgauge", laws=COUNT)
+@_plain("tknp", laws=COUNT)
 def tknp(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -792,14 +727,11 @@ def tknp(
     not a ratio).
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         k: How many per layer.
         ordered: Their ranks matter.
     """
     _at_least_one("tknp", "k", k)
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Combinations(selection, k, ordered))
 
 

@@ -14,12 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.frame import Frame, units_at_once
+from hardcase.criteria.batch import ActivationBatch, units_at_once
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
+
+__all__ = ["Needs", "Profile", "Range", "fit_profile"]
 
 # The range of every unit over training data, gathered batch by batch.
 
@@ -51,11 +53,11 @@ class Running:
             torch.zeros(units, dtype=torch.float64, device=device) for _ in range(3)
         )
 
-    def add(self, frame: Frame, selection: Selection) -> None:
-        extremes = frame.extremes(selection)
+    def add(self, shown: ActivationBatch, selection: Selection) -> None:
+        extremes = shown.extremes(selection)
         self.low = torch.minimum(self.low, extremes.low)
         self.high = torch.maximum(self.high, extremes.high)
-        for block in frame.blocks(selection):
+        for block in shown.blocks(selection):
             for part in chunks(block.values.shape[1], units_at_once(block.values)):
                 values = block.values[:, part].double()
                 self._moments(slice(block.start + part.start, block.start + part.stop), values)
@@ -114,16 +116,6 @@ class Profile:
         count: How many images.
         ranges: Ranges by layer and mode.
         traces: Activation traces by selection.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
-        >>> hc.criteria.fit_profile(subject, toy_images(20), needs).name
-        'toy/test'
     """
 
     model: str
@@ -253,10 +245,10 @@ def fit_profile(
         >>> from hardcase.tensors import from_bytes
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["kmnc"], anatomy)
+        >>> graph = hc.criteria.trace_layers(subject, from_bytes(toy_images(1).x))
+        >>> needs = hc.criteria.requirements(["kmnc"], graph)
         >>> profile = hc.criteria.fit_profile(subject, toy_images(20), needs)
-        >>> hc.criteria.build_criteria("kmnc:k=10", anatomy, profile).value()
+        >>> hc.criteria.build_criteria("kmnc:k=10", graph, profile).value()
         0.0
     """
     if not len(images):
@@ -272,12 +264,12 @@ def fit_profile(
     for part, x in zip(parts, sent(images.x, parts, device), strict=True):
         with torch.no_grad():
             answer = subject(from_bytes(x), taps)
-            frame = Frame(answer.activations, answer.logits)
+            shown = ActivationBatch(answer.activations, answer.logits)
             for selection, state in running.items():
-                state.add(frame, selection)
+                state.add(shown, selection)
             for selection, values in kept.items():
-                values.append(frame.matrix(selection).cpu())
-            predicted.append(frame.predicted)
+                values.append(shown.matrix(selection).cpu())
+            predicted.append(shown.predicted)
         if progress:
             progress(part.stop, len(images))
     by_layer = {

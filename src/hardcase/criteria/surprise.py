@@ -12,19 +12,30 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hardcase.errors import Problem, choice
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 
-# Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
+__all__ = [
+    "Distance",
+    "Likelihood",
+    "Mahalanobis",
+    "ReferencePoints",
+    "SurpriseModel",
+    "Traces",
+    "fit_notes",
+    "refuse_few",
+]
 
+# Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 ENOUGH = 5
 """Training traces per unit below which a shape is said to rest on few; it changes no value."""
 
 
 @dataclass(frozen=True)
-class Bell:
+class Gaussian:
     """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
     whitened traces.
 
@@ -48,12 +59,12 @@ class Bell:
     def _parts(self) -> Copies:
         return Copies(self.centre, self.whiten, self.traces, self.half, self.across)
 
-    def to(self, device: torch.device) -> Bell:
+    def to(self, device: torch.device) -> Gaussian:
         """The same shape there, copied once."""
         if self.centre.device == device:
             return self
         centre, whiten, traces, half, across = self._parts.on(device)
-        return Bell(centre, whiten, self.size, traces, half, across, self.slack)
+        return Gaussian(centre, whiten, self.size, traces, half, across, self.slack)
 
     @property
     def rank(self) -> int:
@@ -65,7 +76,7 @@ class Bell:
         return self.rank < len(self.centre)
 
     @staticmethod
-    def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Bell:
+    def of(values: Float[Tensor, "n d"], factor: float = 1.0, unbiased: bool = True) -> Gaussian:
         """The shape of some traces, its spread times `factor`."""
         exact = values.double()
         count = len(values)
@@ -78,7 +89,7 @@ class Bell:
         # What rounding of float32 traces may add to the largest departure that was seen.
         rounding = torch.finfo(torch.float32).eps * exact.shape[1] * float(exact.abs().max())
         slack = float((centred @ across.t()).norm(dim=1).max()) + rounding
-        return Bell(centre, whiten, size, traces, half, across, slack)
+        return Gaussian(centre, whiten, size, traces, half, across, slack)
 
     def leaves(self, values: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:
         """Which values lie off the directions in which the traces vary: their density is 0."""
@@ -125,20 +136,20 @@ def _rank(covariance: Float[Tensor, "d d"]) -> int:
 
 def refuse_few(model: Likelihood | Mahalanobis) -> None:
     """Refuse classes whose traces do not even outnumber the directions they span: all are alike."""
-    for label, bell in model.bells.items():
-        if len(bell.traces) <= bell.rank + 1 and bell.projected:
+    for label, gaussian in model.gaussians.items():
+        if len(gaussian.traces) <= gaussian.rank + 1 and gaussian.projected:
             raise Problem(
-                f"class {label} has {len(bell.traces)} training traces of {len(bell.centre)} units;"
-                " no density can be estimated from so few.",
+                f"class {label} has {len(gaussian.traces)} training traces of"
+                f" {len(gaussian.centre)} units; no density can be estimated from so few.",
                 fix="more training images, or fewer units: most=N or another layer",
             )
 
 
 def fit_notes(model: Likelihood | Mahalanobis) -> dict[str, Any]:
     """What a reader of a fitted model must know: singular classes, and how many traces it has."""
-    bells = list(model.bells.values())
-    fewest = min(len(bell.traces) for bell in bells)
-    units = len(bells[0].centre)
+    gaussians = list(model.gaussians.values())
+    fewest = min(len(gaussian.traces) for gaussian in gaussians)
+    units = len(gaussians[0].centre)
     notes: dict[str, Any] = {
         "classes projected on their span": model.projected,
         "training traces per unit": round(fewest / units, 2),
@@ -179,10 +190,8 @@ class ReferencePoints:
     def of(values: Float[Tensor, "n d"]) -> ReferencePoints:
         centre = values.mean(0) if len(values) else values.new_zeros(values.shape[1])
         spare = -len(values) % BLOCK
-        centred = torch.nn.functional.pad(values - centre, (0, 0, 0, spare))
-        half = torch.nn.functional.pad(
-            (values - centre).square().sum(1) / 2, (0, spare), value=torch.inf
-        )
+        centred = pad(values - centre, (0, 0, 0, spare))
+        half = pad((values - centre).square().sum(1) / 2, (0, spare), value=torch.inf)
         return ReferencePoints(values, centre, centred, half)
 
     @cached_property
@@ -214,28 +223,25 @@ class ReferencePoints:
         index = places.gather(1, winner[:, None]).squeeze(1)
         again = doubtful.nonzero().squeeze(1)
         if len(again):
-            best[again], index[again] = self._brute(
-                points[again], None if skip is None else skip[again]
-            )
+            if skip is not None:
+                skip = skip[again]
+            best[again], index[again] = self._brute(points[again], skip)
         return best, index
 
     def _nominate(
         self, points: Tensor, approximate: Float[Tensor, "m n"]
     ) -> tuple[Int[Tensor, "m c"], Tensor]:
         """The places of the best few, and the rows where another one might be better."""
-        blocks = (
-            torch.unflatten(approximate, 1, (-1, BLOCK))
-            .amin(2)
-            .topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
-        )
-        inside = (
-            blocks.indices[:, :-1, None] * BLOCK + torch.arange(BLOCK, device=points.device)
-        ).flatten(1)
+        least = torch.unflatten(approximate, 1, (-1, BLOCK)).amin(2)
+        blocks = least.topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
+        number = torch.arange(BLOCK, device=points.device)
+        inside = (blocks.indices[:, :-1, None] * BLOCK + number).flatten(1)
         few = approximate.gather(1, inside).topk(CANDIDATES + 1, dim=1, largest=False, sorted=True)
-        places = (
-            inside.gather(1, few.indices[:, :-1]).clamp_max(len(self.values) - 1).sort(1).values
-        )
+        places = inside.gather(1, few.indices[:, :-1])
+        places = places.clamp_max(len(self.values) - 1).sort(1).values
         rival = torch.minimum(blocks.values[:, -1], few.values[:, -1])
+        # Rounding of a product of d terms, with some to spare, times the largest value it can have:
+        # two candidates nearer than twice that may stand in the wrong order.
         reach = self.half[: len(self.values)].amax()
         size = (points - self.centre).norm(dim=1) * (2 * reach).sqrt() + reach
         error = (points.shape[1] + 4) * torch.finfo(points.dtype).eps * size
@@ -278,15 +284,11 @@ class FaissCorpus:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        _, found = self.index.search(
-            points.detach().cpu().contiguous().numpy(), 1 if skip is None else 2
-        )
-        places = torch.from_numpy(found).to(points.device)
-        place = (
-            places[:, 0]
-            if skip is None
-            else torch.where(places[:, 0] == skip, places[:, 1], places[:, 0])
-        )
+        _, found = self.index.search(points.detach().cpu().contiguous().numpy(), 2)
+        first, second = torch.from_numpy(found).to(points.device).unbind(1)
+        place = first
+        if skip is not None:
+            place = torch.where(first == skip, second, first)
         return (points - self.values.to(points.device)[place]).norm(dim=1), place
 
 
@@ -407,7 +409,7 @@ ROOM = 2**27
 
 
 def _per_class(
-    models: Mapping[int, Bell] | Mapping[int, Searchable], predicted: Int[Tensor, " m"]
+    models: Mapping[int, Gaussian] | Mapping[int, Searchable], predicted: Int[Tensor, " m"]
 ) -> Iterator[tuple[int, Int[Tensor, " r"]]]:
     """The rows of each predicted class that has a model, as many at a time as there is room for.
 
@@ -418,7 +420,7 @@ def _per_class(
     for label, rows in enumerate(torch.split(order, counts)):
         if len(rows) and label in models:
             model = models[label]
-            known = model.traces if isinstance(model, Bell) else model.values
+            known = model.traces if isinstance(model, Gaussian) else model.values
             for part in chunks(len(rows), max(TILE, ROOM // len(known))):
                 yield label, rows[part]
 
@@ -433,25 +435,12 @@ class Likelihood:
     ranks of classes differ, those of another `rank` than most traces have get no value (NaN).
 
     Args:
-        bells: The density of each class.
+        gaussians: The density of each class.
         columns: Columns with enough variance.
         per_class: One density per class, or one for all.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["lsc"], anatomy)
-        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
-        >>> traces = next(iter(profile.traces.values()))
-        >>> surprise = hc.criteria.Likelihood.fit(traces)
-        >>> surprise(traces.values[:3], traces.label[:3]).shape
-        torch.Size([3])
     """
 
-    bells: Mapping[int, Bell]
+    gaussians: Mapping[int, Gaussian]
     columns: Int[Tensor, " k"]
     per_class: bool = True
 
@@ -460,23 +449,13 @@ class Likelihood:
         traces: Traces, *, floor: float = 1e-5, per_class: bool = True, most: int = 0
     ) -> Likelihood:
         """`most` keeps that many columns of highest variance instead of those above `floor`."""
-        traces = traces if per_class else _one_class(traces)
-        groups = {
-            label: traces.values[rows].double()
-            for label, rows in traces.numbers().by_class()
-            if len(rows) > 1
-        }
-        if not groups:
-            raise Problem(
-                "likelihood-based surprise needs two or more training traces of a predicted class;"
-                " there are none."
-            )
+        groups = _classes(traces, per_class, "likelihood-based")
+        groups = {label: values.double() for label, values in groups.items()}
         variance = torch.stack([values.var(0, unbiased=False) for values in groups.values()])
         keep = (variance >= floor).all(0)
         if most:
-            keep = torch.zeros_like(keep).index_fill(
-                0, variance.mean(0).argsort(descending=True, stable=True)[:most], True
-            )
+            largest = variance.mean(0).argsort(descending=True, stable=True)[:most]
+            keep = torch.zeros_like(keep).index_fill(0, largest, True)
         columns = keep.nonzero().squeeze(1)
         if not len(columns):
             raise Problem(
@@ -485,8 +464,8 @@ class Likelihood:
                 fix="another layer, or floor=0",
             )
         scott = -1 / (len(columns) + 4)
-        bells = {c: Bell.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}
-        return Likelihood(bells, columns, per_class)
+        gaussians = {c: Gaussian.of(v[:, columns], len(v) ** scott) for c, v in groups.items()}
+        return Likelihood(gaussians, columns, per_class)
 
     @cached_property
     def _columns(self) -> Copies:
@@ -494,20 +473,22 @@ class Likelihood:
 
     @property
     def projected(self) -> int:
-        return sum(bell.projected for bell in self.bells.values())
+        return sum(gaussian.projected for gaussian in self.gaussians.values())
 
     @cached_property
     def rank(self) -> int:
         """The dimension in which most training traces have their density."""
         count: Counter[int] = Counter()
-        for bell in self.bells.values():
-            count[bell.rank] += len(bell.traces)
+        for gaussian in self.gaussians.values():
+            count[gaussian.rank] += len(gaussian.traces)
         return max(count, key=lambda rank: (count[rank], rank))
 
     @cached_property
     def of_another_rank(self) -> frozenset[int]:
         """Classes that have no value, because their density has another dimension."""
-        return frozenset(label for label, bell in self.bells.items() if bell.rank != self.rank)
+        return frozenset(
+            label for label, gaussian in self.gaussians.items() if gaussian.rank != self.rank
+        )
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
@@ -515,14 +496,12 @@ class Likelihood:
         (columns,) = self._columns.on(values.device)
         values = values[:, columns]
         surprise = values.new_full((len(values),), torch.inf)
-        for label, rows in _per_class(
-            self.bells, predicted if self.per_class else torch.zeros_like(predicted)
-        ):
-            bell = self.bells[label].to(values.device)
-            density = _log_kernels(bell.standard(pad_rows(values[rows])), bell)[: len(rows)]
-            value = self._size(bell, len(bell.traces)) - density
-            if bell.projected:
-                value = value.where(~bell.leaves(values[rows]), torch.inf)
+        for label, rows in _per_class(self.gaussians, predicted * self.per_class):
+            gaussian = self.gaussians[label].to(values.device)
+            density = _log_kernels(gaussian.standard(pad_rows(values[rows])), gaussian)[: len(rows)]
+            value = self._size(gaussian, len(gaussian.traces)) - density
+            if gaussian.projected:
+                value = value.where(~gaussian.leaves(values[rows]), torch.inf)
             if label in self.of_another_rank:
                 value = torch.full_like(value, torch.nan)
             surprise = surprise.index_put((rows,), value)
@@ -531,42 +510,49 @@ class Likelihood:
     def training(self) -> Float[Tensor, " n"]:
         """Each training trace against the others of its class."""
         parts = []
-        for label, bell in self.bells.items():
+        for label, gaussian in self.gaussians.items():
             if label in self.of_another_rank:
                 continue
-            for rows in torch.split(torch.arange(len(bell.traces)), 1024):
-                density = _log_kernels(bell.traces[rows], bell, skip=rows)
-                parts.append(self._size(bell, len(bell.traces) - 1) - density)
+            for rows in torch.split(torch.arange(len(gaussian.traces)), 1024):
+                density = _log_kernels(gaussian.traces[rows], gaussian, skip=rows)
+                parts.append(self._size(gaussian, len(gaussian.traces) - 1) - density)
         return torch.cat(parts)
 
-    def _size(self, bell: Bell, count: int) -> float:
-        return math.log(count) + bell.size + bell.rank * math.log(2 * math.pi) / 2
+    def _size(self, gaussian: Gaussian, count: int) -> float:
+        return math.log(count) + gaussian.size + gaussian.rank * math.log(2 * math.pi) / 2
 
 
 def _log_kernels(
-    points: Float[Tensor, "m d"], bell: Bell, skip: Int[Tensor, " m"] | None = None
+    points: Float[Tensor, "m d"], gaussian: Gaussian, skip: Int[Tensor, " m"] | None = None
 ) -> Float[Tensor, " m"]:
-    """The logarithm of the sum of unit normal kernels at a bell's traces,
+    """The logarithm of the sum of unit normal kernels at a class's traces,
     all in whitened coordinates and up to their size.
     """
     lengths = points.square().sum(1, keepdim=True) / 2
-    exponent = torch.addmm(
-        -bell.half, points, bell.traces.t()
-    )  # minus half a squared distance, up to `lengths`
+    # minus half a squared distance, up to `lengths`
+    exponent = torch.addmm(-gaussian.half, points, gaussian.traces.t())
     if skip is not None:
         exponent = exponent.scatter(1, skip[:, None], -torch.inf)
     if exponent.requires_grad:
         return exponent.logsumexp(1) - lengths.squeeze(1)
-    most = exponent.amax(
-        1, keepdim=True
-    )  # below, terms too small to count are kept out of the slow denormal range
-    return (
-        exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log() + (most - lengths).squeeze(1)
-    ).clone()
+    most = exponent.amax(1, keepdim=True)
+    # terms too small to count are kept out of the slow denormal range
+    summed = exponent.sub_(most).clamp_min_(-80).exp_().sum(1).log()
+    return (summed + (most - lengths).squeeze(1)).clone()
 
 
-def _one_class(traces: Traces) -> Traces:
-    return Traces(traces.values, torch.zeros_like(traces.predicted), traces.label)
+def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tensor, "r d"]]:
+    """The traces of each predicted class with two or more, or all as those of one class."""
+    if not per_class:
+        traces = Traces(traces.values, torch.zeros_like(traces.predicted), traces.label)
+    traces = traces.numbers()
+    groups = {label: traces.values[rows] for label, rows in traces.by_class() if len(rows) > 1}
+    if not groups:
+        raise Problem(
+            f"{kind} surprise needs two or more training traces of a predicted class; there are"
+            " none."
+        )
+    return groups
 
 
 @dataclass(frozen=True)
@@ -579,19 +565,6 @@ class Distance:
         others: Distance of each trace to the nearest of another class, by class.
         own: Distance of each training trace to its own class.
         other: Distance of each training trace to other classes.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["dsc"], anatomy)
-        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
-        >>> traces = next(iter(profile.traces.values()))
-        >>> surprise = hc.criteria.Distance.fit(traces)
-        >>> surprise(traces.values[:3], traces.label[:3]).shape
-        torch.Size([3])
     """
 
     corpora: Mapping[int, Searchable]
@@ -640,60 +613,41 @@ class Mahalanobis:
     """MDSA: the distance to the mean of the predicted class, measured in its own spread.
 
     Args:
-        bells: Mean and spread of each class.
+        gaussians: Mean and spread of each class.
         per_class: One shape per class, or one for all.
         squared: The square of the distance, as some authors report.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> subject = toy_subject()
-        >>> anatomy = hc.criteria.survey(subject, from_bytes(toy_images(1).x))
-        >>> needs = hc.criteria.requirements(["mdsc"], anatomy)
-        >>> profile = hc.criteria.fit_profile(subject, toy_images(40), needs)
-        >>> traces = next(iter(profile.traces.values()))
-        >>> surprise = hc.criteria.Mahalanobis.fit(traces)
-        >>> surprise(traces.values[:3], traces.label[:3]).shape
-        torch.Size([3])
     """
 
-    bells: Mapping[int, Bell]
+    gaussians: Mapping[int, Gaussian]
     per_class: bool = True
     squared: bool = False
 
     @staticmethod
     def fit(traces: Traces, *, per_class: bool = True, squared: bool = False) -> Mahalanobis:
-        traces = (traces if per_class else _one_class(traces)).numbers()
-        groups = {label: traces.values[rows] for label, rows in traces.by_class() if len(rows) > 1}
-        if not groups:
-            raise Problem(
-                "Mahalanobis surprise needs two or more training traces of a predicted class; there"
-                " are none."
-            )
-        bells = {c: Bell.of(v, unbiased=False) for c, v in groups.items()}
-        return Mahalanobis(bells, per_class, squared)
+        groups = _classes(traces, per_class, "Mahalanobis")
+        gaussians = {c: Gaussian.of(v, unbiased=False) for c, v in groups.items()}
+        return Mahalanobis(gaussians, per_class, squared)
 
     @property
     def projected(self) -> int:
-        return sum(bell.projected for bell in self.bells.values())
+        return sum(gaussian.projected for gaussian in self.gaussians.values())
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
     ) -> Float[Tensor, " m"]:
         surprise = values.new_full((len(values),), torch.inf)
-        for label, rows in _per_class(
-            self.bells, predicted if self.per_class else torch.zeros_like(predicted)
-        ):
-            bell = self.bells[label].to(values.device)
-            squared = bell.standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
-            surprise = surprise.index_put(
-                (rows,), squared if self.squared else squared.clamp_min(1e-12).sqrt()
-            )
+        for label, rows in _per_class(self.gaussians, predicted * self.per_class):
+            gaussian = self.gaussians[label].to(values.device)
+            value = gaussian.standard(pad_rows(values[rows])).square().sum(1)[: len(rows)]
+            if not self.squared:
+                value = value.clamp_min(1e-12).sqrt()
+            surprise = surprise.index_put((rows,), value)
         return surprise.where(_numbers(values), torch.nan)
 
     def training(self) -> Float[Tensor, " n"]:
-        squared = torch.cat([bell.traces.square().sum(1) for bell in self.bells.values()])
+        squared = torch.cat(
+            [gaussian.traces.square().sum(1) for gaussian in self.gaussians.values()]
+        )
         return squared if self.squared else squared.sqrt()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import SUM, CriterionPlan, Tally, criterion
-from hardcase.criteria.frame import Frame
-from hardcase.criteria.memory import Bits, Counted, Folded, summed
-from hardcase.criteria.network import Anatomy, Mode, Selection, select
+from hardcase.criteria.batch import ActivationBatch
+from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, Rule, criterion
+from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
+from hardcase.criteria.network import LayerGraph, Mode, Selection, select
 from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import (
     Distance,
@@ -26,7 +26,9 @@ from hardcase.criteria.surprise import (
 )
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
-from hardcase.types import State
+from hardcase.types import State, Targets
+
+__all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
 
 # Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen
 # (LSC, DSC, MDSC).
@@ -41,10 +43,12 @@ PATIENCE = 2048
 """Rows that are compared with training data together: a product of matrices pays off."""
 
 
-def surprise_of(frame: Frame, selection: Selection, model: SurpriseModel) -> Float[Tensor, " m"]:
+def surprise_of(
+    batch: ActivationBatch, selection: Selection, model: SurpriseModel
+) -> Float[Tensor, " m"]:
     """Each row's surprise, computed once a frame."""
-    surprise: Tensor = frame.once(
-        (id(model), selection), lambda: model(frame.matrix(selection), frame.predicted)
+    surprise: Tensor = batch.once(
+        (id(model), selection), lambda: model(batch.matrix(selection), batch.predicted)
     )
     return surprise
 
@@ -59,73 +63,59 @@ class MeanSurprise:
     selection: Selection
     model: SurpriseModel
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
-    def memory(self) -> Folded:
+    def memory(self) -> Accumulated:
         zero = torch.zeros(1, dtype=torch.float64)
         none = torch.full((1,), torch.inf, dtype=torch.float64)
-        return Folded(
+        return Accumulated(
             {"count": zero, "sum": zero, "low": none, "high": -none, "without": zero}, _gathered
         )
 
-    def observe(self, frame: Frame, memory: Folded) -> None:
-        surprise = surprise_of(frame, self.selection, self.model).double()
-        known = surprise[surprise.isfinite()]
-        low, high = (
-            (known.amin(), known.amax())
-            if len(known)
-            else (known.new_tensor(torch.inf), known.new_tensor(-torch.inf))
-        )
+    def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
+        surprise = surprise_of(batch, self.selection, self.model).double()
+        finite = surprise.isfinite()
+        known = surprise[finite]
+        nothing = surprise.new_full((1,), torch.inf)
         parts = {
-            "count": len(known),
+            "count": finite.sum(),
             "sum": known.sum(),
-            "low": low,
-            "high": high,
-            "without": len(surprise) - len(known),
+            "low": torch.cat([known, nothing]).amin(),
+            "high": torch.cat([known, -nothing]).amax(),
+            "without": (~finite).sum(),
         }
-        memory.add(
-            {
-                name: torch.as_tensor(value, dtype=torch.float64).reshape(1)
-                for name, value in parts.items()
-            }
-        )
+        memory.add({name: value.double().reshape(1) for name, value in parts.items()})
 
-    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
         """By how much the row alone would change the mean."""
         seen = memory.total()
-        surprise = surprise_of(frame, self.selection, self.model)
-        mean = (seen["sum"] / seen["count"].clamp_min(1)).to(frame.device)
-        change = (surprise.double() - mean) / (seen["count"].to(frame.device) + 1)
+        surprise = surprise_of(batch, self.selection, self.model)
+        mean = (seen["sum"] / seen["count"].clamp_min(1)).to(batch.device)
+        change = (surprise.double() - mean) / (seen["count"].to(batch.device) + 1)
         return change.where(surprise.isfinite(), 0).float()
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
+    ) -> Float[Tensor, " m"]:
         """Surprise itself: up."""
-        surprise = surprise_of(frame, self.selection, self.model)
+        surprise = surprise_of(batch, self.selection, self.model)
         return surprise.where(surprise.isfinite(), 0)
 
-    def tally(self, memory: Folded) -> Tally:
+    def result(self, memory: Accumulated) -> CoverageResult:
         seen = {name: float(value) for name, value in memory.total().items()}
-        mean = seen["sum"] / max(seen["count"], 1)
-        known = {"least": seen["low"], "greatest": seen["high"]} if seen["count"] else {}
-        return Tally(
-            mean,
-            detail={
-                "inputs": int(seen["count"]),
-                "without surprise": int(seen["without"]),
-                **known,
-            },
-        )
+        detail: dict[str, float] = {
+            "inputs": int(seen["count"]),
+            "without surprise": int(seen["without"]),
+        }
+        if seen["count"]:
+            detail |= {"least": seen["low"], "greatest": seen["high"]}
+        return CoverageResult(seen["sum"] / max(seen["count"], 1), detail=detail)
 
 
 def _gathered(a: State, b: State) -> State:
-    sums = {name: a[name] + b[name] for name in ("count", "sum", "without")}
     return {
-        **sums,
+        **summed(a, b),
         "low": torch.minimum(a["low"], b["low"]),
         "high": torch.maximum(a["high"], b["high"]),
     }
@@ -147,19 +137,12 @@ class SurpriseBuckets:
     n: int = 1000
     overflow: bool = False
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
+    def memory(self) -> CountedBits:
+        zeros = dict.fromkeys(("inputs", "below", "above", "without"), torch.zeros(1).long())
+        return CountedBits(Bits(1, self.n), Accumulated(zeros, summed))
 
-    def memory(self) -> Counted:
-        zero = torch.zeros(1, dtype=torch.int64)
-        return Counted(
-            Bits(1, self.n),
-            Folded({"inputs": zero, "below": zero, "above": zero, "without": zero}, summed),
-        )
-
-    def observe(self, frame: Frame, memory: Counted) -> None:
-        surprise = surprise_of(frame, self.selection, self.model)
+    def observe(self, batch: ActivationBatch, memory: CountedBits) -> None:
+        surprise = surprise_of(batch, self.selection, self.model)
         memory.bits.mark(0, self.buckets(surprise)[None])
         counts = {
             "below": surprise < self.lower,
@@ -167,27 +150,27 @@ class SurpriseBuckets:
             "without": surprise.isnan(),
         }
         sums = {name: value.sum().reshape(1) for name, value in counts.items()}
-        memory.sums.add({"inputs": torch.tensor([len(frame)]), **sums})
+        memory.sums.add({"inputs": torch.tensor([len(batch)]), **sums})
 
-    def gain(self, frame: Frame, memory: Counted) -> Float[Tensor, " m"]:
-        cells = self.buckets(surprise_of(frame, self.selection, self.model))
+    def gain(self, batch: ActivationBatch, memory: CountedBits) -> Float[Tensor, " m"]:
+        cells = self.buckets(surprise_of(batch, self.selection, self.model))
         return memory.bits.news(0, cells[None]).squeeze(0).float()
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Counted) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: CountedBits) -> dict[str, Tensor]:
         return {"bucket": memory.bits.pick(rows, rng)}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Counted) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: CountedBits
+    ) -> Float[Tensor, " m"]:
         """Toward the centre of the bucket, measured in widths of the whole range."""
-        surprise = surprise_of(frame, self.selection, self.model)
-        target = self.lower + (aim["bucket"] + 0.5) * self._width
+        surprise = surprise_of(batch, self.selection, self.model)
+        target = self.lower + (targets["bucket"] + 0.5) * self._width
         score = -((surprise - target) / (self.upper - self.lower)).square()
         return score.where(surprise.isfinite(), 0)
 
-    def tally(self, memory: Counted) -> Tally:
-        covered = memory.bits.count()
-        return Tally(
-            covered / self.n, covered, self.n, {k: int(v) for k, v in memory.sums.total().items()}
-        )
+    def result(self, memory: CountedBits) -> CoverageResult:
+        sums = {name: int(value) for name, value in memory.sums.total().items()}
+        return CoverageResult.ratio(memory.bits.count(), self.n, **sums)
 
     @property
     def _width(self) -> float:
@@ -210,29 +193,13 @@ class SurpriseBuckets:
 _SURPRISE = (
     "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
 )
-_KIM2019 = """@inproceedings{kim2019surprise,
-  author    = {Jinhan Kim and Robert Feldt and Shin Yoo},
-  title     = {Guiding Deep Learning System Testing Using Surprise Adequacy},
-  booktitle = {International Conference on Software Engineering (ICSE)},
-  year      = {2019},
-  doi       = {10.1109/ICSE.2019.00108}
-}"""
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
-_KIM2020 = """@inproceedings{kim2020mdsa,
-  author    = {Jinhan Kim and Jeongil Ju and Robert Feldt and Shin Yoo},
-  title     = {Reducing {DNN} Labelling Cost Using Surprise Adequacy: An Industrial Case
-               Study for Autonomous Driving},
-  booktitle = {Joint European Software Engineering Conference and Symposium on the Foundations
-               of Software Engineering (ESEC/FSE)},
-  year      = {2020},
-  doi       = {10.1145/3368089.3417065}
-}"""
 _surprise = partial(criterion, needs="activations, profile with traces")
 
 
-@_surprise("lsa", paper=_SURPRISE, cite=_KIM2019, laws=SUM)
+@_surprise("lsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
 def lsa(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -246,20 +213,16 @@ def lsa(
     predicted class.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         per: One density per predicted class, or one for all.
         floor: Units that vary less in some class are left out.
         most: If above 0: keep that many units of highest variance instead.
     """
-    selection = select(anatomy, layers, mode)
-    return _mean_surprise(selection, _likelihood(per, floor, most))
+    return _mean(select(graph, layers, mode), _likelihood(per, floor, most))
 
 
 @_surprise("dsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
 def dsa(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -271,18 +234,14 @@ def dsa(
     that trace's distance to other classes.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         search: exact, faiss, or faiss-N for an inverted file of N lists.
     """
-    selection = select(anatomy, layers, mode)
-    return _mean_surprise(selection, _distance(search), compares=True)
+    return _mean(select(graph, layers, mode), _distance(search))
 
 
-@_surprise("mdsa", paper=_MDSA, cite=_KIM2020, laws=SUM)
+@_surprise("mdsa", paper=_MDSA, cite="kim2020mdsa", laws=SUM)
 def mdsa(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -294,19 +253,15 @@ def mdsa(
     Mean over inputs of: distance to the mean of the predicted class, measured in its spread.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         per: One covariance per predicted class, or one for all.
         squared: Squared distances.
     """
-    selection = select(anatomy, layers, mode)
-    return _mean_surprise(selection, _mahalanobis(per, squared))
+    return _mean(select(graph, layers, mode), _mahalanobis(per, squared))
 
 
 @_surprise("lsc", paper=_SURPRISE, cite="kim2019surprise")
 def lsc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -324,25 +279,17 @@ def lsc(
     minus the logarithm of a kernel density over training traces of the predicted class.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         per: One density per predicted class, or one for all.
         floor: Units that vary less in some class are left out.
         most: If above 0: keep that many units of highest variance instead.
-        n: Number of buckets.
-        lower: Lower bound; train: the least leave-one-out surprise of training data.
-        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
-        overflow: The last bucket holds everything above the others.
     """
-    selection = select(anatomy, layers, mode)
     buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(selection, _likelihood(per, floor, most), buckets)
+    return _buckets(select(graph, layers, mode), _likelihood(per, floor, most), buckets)
 
 
 @_surprise("dsc", paper=_SURPRISE, cite="kim2019surprise")
 def dsc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -359,23 +306,15 @@ def dsc(
     other classes.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         search: exact, faiss, or faiss-N for an inverted file of N lists.
-        n: Number of buckets.
-        lower: Lower bound; train: the least leave-one-out surprise of training data.
-        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
-        overflow: The last bucket holds everything above the others.
     """
-    selection = select(anatomy, layers, mode)
     buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(selection, _distance(search), buckets, compares=True)
+    return _buckets(select(graph, layers, mode), _distance(search), buckets)
 
 
 @_surprise("mdsc", paper=_MDSA, cite="kim2020mdsa")
 def mdsc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -392,19 +331,11 @@ def mdsc(
     distance to the mean of the predicted class, measured in its spread.
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         per: One covariance per predicted class, or one for all.
         squared: Squared distances.
-        n: Number of buckets.
-        lower: Lower bound; train: the least leave-one-out surprise of training data.
-        upper: Upper bound; train: the greatest leave-one-out surprise of training data.
-        overflow: The last bucket holds everything above the others.
     """
-    selection = select(anatomy, layers, mode)
     buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(selection, _mahalanobis(per, squared), buckets)
+    return _buckets(select(graph, layers, mode), _mahalanobis(per, squared), buckets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +345,15 @@ class SurpriseFit:
     model: type[Likelihood | Distance | Mahalanobis]
     options: tuple[tuple[str, Any], ...]
 
-    def __call__(self, traces: Traces) -> SurpriseModel:
+    def once(self, profile: Profile | None, selection: Selection) -> SurpriseModel:
+        """The model of a profile's traces, fitted once for all criteria that share it."""
+        assert profile is not None
+        model: SurpriseModel = profile.once(
+            (self, selection), lambda: self._fit(profile.trace(selection))
+        )
+        return model
+
+    def _fit(self, traces: Traces) -> SurpriseModel:
         model = self.model.fit(traces, **dict(self.options))
         if isinstance(model, Likelihood | Mahalanobis):
             refuse_few(model)
@@ -445,16 +384,21 @@ class BucketBounds:
 
     def bounds(self, model: SurpriseModel) -> tuple[float, float]:
         """The lower and the upper bound, from the training traces where they are ``train``."""
-        seen = model.training() if "train" in (self.lower, self.upper) else None
-        if seen is not None:
+        given = {"lower": self.lower, "upper": self.upper}
+        if "train" in given.values():
+            seen = model.training()
             seen = seen[seen.isfinite()]
             if not len(seen):
                 raise Problem(
                     "the training traces have no surprise of their own, so bounds must be given.",
                     fix="lower=0,upper=...",
                 )
-        lower = _bound("lower", self.lower, None if seen is None else seen.amin())
-        upper = _bound("upper", self.upper, None if seen is None else seen.amax())
+            trained = {"lower": float(seen.amin()), "upper": float(seen.amax())}
+            given |= {name: trained[name] for name in given if given[name] == "train"}
+        try:
+            lower, upper = map(float, given.values())
+        except ValueError as error:
+            raise Problem(f"bounds {given} are neither numbers nor 'train'.") from error
         if not upper > lower:
             raise Problem(
                 f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
@@ -463,44 +407,28 @@ class BucketBounds:
         return lower, upper
 
 
-def _bound(key: str, given: float | str, trained: Tensor | None) -> float:
-    if given == "train" and trained is not None:
-        return float(trained)
-    try:
-        return float(given)
-    except ValueError as error:
-        raise Problem(f"{key}={given} is neither a number nor 'train'.") from error
-
-
-def _mean_surprise(
-    selection: Selection, fit: SurpriseFit, *, compares: bool = False
-) -> CriterionPlan:
-    return CriterionPlan(
-        selection,
-        lambda profile: MeanSurprise(selection, _model(profile, selection, fit)),
-        traces=(selection,),
-        distances=(selection,) if compares else (),
+def _mean(selection: Selection, fit: SurpriseFit) -> CriterionPlan:
+    return _plan(
+        selection, lambda profile: MeanSurprise(selection, fit.once(profile, selection)), fit
     )
 
 
-def _buckets(
-    selection: Selection, fit: SurpriseFit, buckets: BucketBounds, *, compares: bool = False
-) -> CriterionPlan:
+def _buckets(selection: Selection, fit: SurpriseFit, buckets: BucketBounds) -> CriterionPlan:
     if buckets.n < 1 + buckets.overflow:
         raise Problem(f"surprise coverage with n={buckets.n} has no bucket between its bounds.")
 
     def make(profile: Profile | None) -> SurpriseBuckets:
-        model = _model(profile, selection, fit)
+        model = fit.once(profile, selection)
         lower, upper = buckets.bounds(model)
         return SurpriseBuckets(selection, model, lower, upper, buckets.n, buckets.overflow)
 
-    return CriterionPlan(
-        selection, make, traces=(selection,), distances=(selection,) if compares else ()
-    )
+    return _plan(selection, make, fit)
 
 
-def _model(profile: Profile | None, selection: Selection, fit: SurpriseFit) -> SurpriseModel:
-    """The fitted model, fitted once for all criteria that share it."""
-    assert profile is not None
-    model: SurpriseModel = profile.once((fit, selection), lambda: fit(profile.trace(selection)))
-    return model
+def _plan(
+    selection: Selection, make: Callable[[Profile | None], Rule], fit: SurpriseFit
+) -> CriterionPlan:
+    plan = CriterionPlan(selection, make, traces=(selection,))
+    if fit.model is Distance:  # the only one that compares training traces with one another
+        return replace(plan, distances=(selection,))
+    return plan

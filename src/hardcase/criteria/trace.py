@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.criterion import SUM, CriterionPlan, Tally, criterion
-from hardcase.criteria.frame import Frame
-from hardcase.criteria.memory import Folded, summed
-from hardcase.criteria.network import Anatomy, Mode, Selection, select
+from hardcase.criteria.batch import ActivationBatch
+from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
+from hardcase.criteria.memory import Accumulated, summed
+from hardcase.criteria.network import LayerGraph, Mode, Selection, select
 from hardcase.criteria.profile import Profile
-from hardcase.criteria.surprise import (
-    ReferencePoints,
-    Traces,
-)
+from hardcase.criteria.surprise import ReferencePoints, Traces
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks
-from hardcase.types import State
+from hardcase.types import State, Targets
+
+__all__ = ["NovelVectors", "lscd", "neighbour", "nlc"]
 
 # LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as
 # training data drew it.
@@ -52,31 +51,26 @@ class Dispersion:
         right = traces.predicted == traces.label
         sums = torch.zeros(classes, traces.values.shape[1], dtype=torch.float64)
         sums.index_add_(0, traces.label[right], traces.values[right].double())
-        return Dispersion(
-            selection, (sums / traces.label[right].bincount(minlength=classes)[:, None]).float()
-        )
+        counts = traces.label[right].bincount(minlength=classes)
+        return Dispersion(selection, (sums / counts[:, None]).float())
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
-    def memory(self) -> Folded:
+    def memory(self) -> Accumulated:
         zeros = torch.zeros(len(self.centres), dtype=torch.float64)
-        return Folded({"sum": zeros, "count": zeros}, summed)
+        return Accumulated({"sum": zeros, "count": zeros}, summed)
 
-    def observe(self, frame: Frame, memory: Folded) -> None:
-        distance = self._distance(frame)
-        labels = self._labels(frame)
+    def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
+        distance = self._distance(batch)
+        labels = self._labels(batch)
         known = distance.isfinite()
-        sums = torch.zeros(len(self.centres), dtype=torch.float64, device=frame.device)
+        sums = torch.zeros(len(self.centres), dtype=torch.float64, device=batch.device)
         total = sums.index_add(0, labels[known], distance[known].double())
         memory.add({"sum": total, "count": labels[known].bincount(minlength=len(sums)).double()})
 
-    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
         """By how much the row alone would change the value."""
-        seen = {name: value.to(frame.device) for name, value in memory.total().items()}
-        distance = self._distance(frame)
-        labels = self._labels(frame)
+        seen = {name: value.to(batch.device) for name, value in memory.total().items()}
+        distance = self._distance(batch)
+        labels = self._labels(batch)
         count = seen["count"][labels]
         total = seen["sum"][labels]
         classes = (seen["count"] > 0).sum()
@@ -86,41 +80,34 @@ class Dispersion:
         after = (before * classes + added) / (classes + first)
         return (after - before).where(distance.isfinite(), 0).float()
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
+    ) -> Float[Tensor, " m"]:
         """Away from the centre of the row's class."""
-        distance = self._distance(frame)
+        distance = self._distance(batch)
         return distance.where(distance.isfinite(), 0)
 
-    def tally(self, memory: Folded) -> Tally:
+    def result(self, memory: Accumulated) -> CoverageResult:
         seen = memory.total()
         means = (seen["sum"] / seen["count"]).tolist()
         by_class = {
             str(label): mean for label, mean in enumerate(means) if seen["count"][label] > 0
         }
-        lost = int(self._lost.sum())
-        return Tally(
-            float(_mean(seen)),
-            detail={
-                "inputs": int(seen["count"].sum()),
-                "classes": by_class,
-                "without centre": lost,
-            },
-        )
+        lost = int(self.centres.isnan().any(1).sum())
+        inputs = int(seen["count"].sum())
+        detail = {"inputs": inputs, "classes": by_class, "without centre": lost}
+        return CoverageResult(float(_mean(seen)), detail=detail)
 
-    @property
-    def _lost(self) -> Bool[Tensor, " k"]:
-        return self.centres.isnan().any(1)
-
-    def _labels(self, frame: Frame) -> Int[Tensor, " m"]:
-        if frame.labels is None:
+    def _labels(self, batch: ActivationBatch) -> Int[Tensor, " m"]:
+        if batch.labels is None:
             raise Problem("class dispersion needs the label of every input.", fix="labelled images")
-        return frame.labels.clamp_max(len(self.centres) - 1)
+        return batch.labels.clamp_max(len(self.centres) - 1)
 
-    def _distance(self, frame: Frame) -> Float[Tensor, " m"]:
-        step = frame.matrix(self.selection) - self.centres.to(frame.device)[self._labels(frame)]
+    def _distance(self, batch: ActivationBatch) -> Float[Tensor, " m"]:
+        step = batch.matrix(self.selection) - self.centres.to(batch.device)[self._labels(batch)]
         return step.square().sum(1).clamp_min(1e-24).sqrt()
 
 
@@ -139,7 +126,7 @@ def _mean(seen: State) -> Tensor:
 # input and depends on their order: the first of two near ones is kept.
 
 
-class Kept:
+class NovelVectors:
     """Vectors no two of which are near, in the order in which they came.
 
     A fork also remembers every vector that was far from the base, kept or not: only with these can
@@ -168,8 +155,8 @@ class Kept:
     def all(self) -> Float[Tensor, "n d"]:
         return torch.cat([self.base, self.own])
 
-    def fork(self) -> Kept:
-        return Kept(self.base.shape[1], self.threshold, self.all())
+    def fork(self) -> NovelVectors:
+        return NovelVectors(self.base.shape[1], self.threshold, self.all())
 
     def delta(self) -> State:
         return {"far": self.far.clone()}
@@ -187,11 +174,8 @@ class Kept:
         for part in chunks(len(vectors), 1024):
             some = vectors[part]
             some = some[_squared(some, kept) > self.threshold]
-            near = (
-                torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist").square()
-                <= self.threshold
-            )
-            kept = torch.cat([kept, some[_first_come(near)]])
+            gap = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
+            kept = torch.cat([kept, some[_first_come(gap.square() <= self.threshold)]])
         return kept
 
 
@@ -221,40 +205,34 @@ class Novelty:
     selection: Selection
     threshold: float = 1.0
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
+    def memory(self) -> NovelVectors:
+        return NovelVectors(self.selection.units, self.threshold)
 
-    def memory(self) -> Kept:
-        return Kept(self.selection.units, self.threshold)
+    def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
+        memory.add(batch.matrix(self.selection).cpu())
 
-    def observe(self, frame: Frame, memory: Kept) -> None:
-        memory.add(frame.matrix(self.selection).cpu())
+    def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
+        values = batch.matrix(self.selection).cpu()
+        new = (memory.distance(values) > self.threshold) & values.isfinite().all(1)
+        return new.to(batch.device).float()
 
-    def gain(self, frame: Frame, memory: Kept) -> Float[Tensor, " m"]:
-        values = frame.matrix(self.selection).cpu()
-        return (
-            (memory.distance(values) > self.threshold)
-            .where(values.isfinite().all(1), False)
-            .to(frame.device)
-            .float()
-        )
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Kept) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: NovelVectors) -> dict[str, Tensor]:
         return {}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
+    ) -> Float[Tensor, " m"]:
         """Away from the nearest kept vector."""
-        values = frame.matrix(self.selection)
-        kept = memory.all().to(frame.device)
+        values = batch.matrix(self.selection)
+        kept = memory.all().to(batch.device)
         if not len(kept):
             return values.sum(1) * 0
         _, place = ReferencePoints.of(kept).nearest(values.detach())
         return (values - kept[place]).square().sum(1)
 
-    def tally(self, memory: Kept) -> Tally:
+    def result(self, memory: NovelVectors) -> CoverageResult:
         count = len(memory.base) + len(memory.own)
-        return Tally(float(count), count)
+        return CoverageResult(float(count), count)
 
 
 # NLC: how widely the outputs of each layer spread and vary together.
@@ -277,36 +255,29 @@ class Spread:
 
     selection: Selection
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return (self.selection,)
-
-    def memory(self) -> Folded:
+    def memory(self) -> Accumulated:
         state = dict[str, Tensor]()
         for i, width in enumerate(self.selection.widths):
-            state |= {
-                f"count{i}": torch.zeros(1, dtype=torch.float64),
-                f"mean{i}": torch.zeros(width, dtype=torch.float64),
-            }
-            state[f"spread{i}"] = torch.zeros(width, width, dtype=torch.float64)
-        return Folded(state, self._join)
+            shapes = {"count": (1,), "mean": (width,), "spread": (width, width)}
+            state |= {f"{name}{i}": torch.zeros(shape).double() for name, shape in shapes.items()}
+        return Accumulated(state, self._join)
 
-    def observe(self, frame: Frame, memory: Folded) -> None:
+    def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         state = dict[str, Tensor]()
-        for i, values in enumerate(frame.layers(self.selection)):
+        for i, values in enumerate(batch.layers(self.selection)):
             known = values[values.isfinite().all(1)].double()
             mean = known.mean(0) if len(known) else known.new_zeros(values.shape[1])
             state |= {f"count{i}": torch.tensor([len(known)]).double(), f"mean{i}": mean}
             state[f"spread{i}"] = (known - mean).t() @ (known - mean)
         memory.add(state)
 
-    def gain(self, frame: Frame, memory: Folded) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
         """By how much the row alone would change the value."""
         seen = memory.total()
-        gain = torch.zeros(len(frame), dtype=torch.float64, device=frame.device)
-        for i, values in enumerate(frame.layers(self.selection)):
+        gain = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
+        for i, values in enumerate(batch.layers(self.selection)):
             count, mean, spread = (
-                seen[f"{name}{i}"].to(frame.device) for name in ("count", "mean", "spread")
+                seen[f"{name}{i}"].to(batch.device) for name in ("count", "mean", "spread")
             )
             step = values.double() - mean
             now = (spread / count.clamp_min(1)).abs().mean()
@@ -317,33 +288,33 @@ class Spread:
             gain += (torch.cat(parts) - now).where(values.isfinite().all(1), 0)
         return gain.float()
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Folded) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Folded) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
+    ) -> Float[Tensor, " m"]:
         """To first order, what a row adds: its products of deviations,
         with the sign of the covariances they would raise.
         """
         seen = memory.total()
-        score = torch.zeros(len(frame), device=frame.device)
-        for i, values in enumerate(frame.layers(self.selection)):
-            mean, spread = (seen[f"{name}{i}"].to(frame.device) for name in ("mean", "spread"))
-            signs = (
-                spread.sign() + (spread == 0) * torch.eye(len(spread), device=frame.device)
-            ).float()
+        score = torch.zeros(len(batch), device=batch.device)
+        for i, values in enumerate(batch.layers(self.selection)):
+            mean, spread = (seen[f"{name}{i}"].to(batch.device) for name in ("mean", "spread"))
+            diagonal = torch.eye(len(spread), device=batch.device)
+            signs = (spread.sign() + (spread == 0) * diagonal).float()
             step = values - mean.float()
             score = score + ((step @ signs) * step).sum(1) / values.shape[1] ** 2
         return score.where(score.isfinite(), 0)
 
-    def tally(self, memory: Folded) -> Tally:
+    def result(self, memory: Accumulated) -> CoverageResult:
         seen = memory.total()
         sizes = [
             (seen[f"spread{i}"] / seen[f"count{i}"].clamp_min(1)).abs().mean().item()
             for i in range(len(self.selection.widths))
         ]
-        return Tally(
-            sum(sizes), detail={"layers": dict(zip(self.selection.names, sizes, strict=True))}
-        )
+        layers = dict(zip(self.selection.names, sizes, strict=True))
+        return CoverageResult(sum(sizes), detail={"layers": layers})
 
     def _join(self, a: State, b: State) -> State:
         """Moments of two sets of rows as those of their union (Chan, Golub, LeVeque, 1979)."""
@@ -353,11 +324,8 @@ class Spread:
             total = a[f"count{i}"] + b[f"count{i}"]
             share = b[f"count{i}"] / total.clamp_min(1)
             joined |= {f"count{i}": total, f"mean{i}": a[f"mean{i}"] + shift * share}
-            joined[f"spread{i}"] = (
-                a[f"spread{i}"]
-                + b[f"spread{i}"]
-                + torch.outer(shift, shift) * a[f"count{i}"] * share
-            )
+            between = torch.outer(shift, shift) * a[f"count{i}"] * share
+            joined[f"spread{i}"] = a[f"spread{i}"] + b[f"spread{i}"] + between
         return joined
 
 
@@ -371,21 +339,6 @@ def _size_with(
 
 # Factories of the criteria that compare whole traces: decorators are rows, signatures options.
 
-_YUAN2023 = """@inproceedings{yuan2023nlc,
-  author    = {Yuanyuan Yuan and Qi Pang and Shuai Wang},
-  title     = {Revisiting Neuron Coverage for {DNN} Testing: A Layer-Wise and
-               Distribution-Aware Criterion},
-  booktitle = {International Conference on Software Engineering (ICSE)},
-  year      = {2023},
-  url       = {https://arxiv.org/abs/2112.01955}
-}"""
-_VEKARIYA2025 = """@misc{vekariya2025lscd,
-  author = {Vivek Vekariya and Mojdeh Golagha and Andrea Stocco and Alexander Pretschner},
-  title  = {Latent Space Class Dispersion: Effective Test Data Quality Assessment for {DNNs}},
-  year   = {2025},
-  url    = {https://arxiv.org/abs/2503.18799}
-}"""
-
 
 @criterion(
     "neighbour",
@@ -394,7 +347,7 @@ _VEKARIYA2025 = """@misc{vekariya2025lscd,
     laws=("monotone", "idempotent", "mergeable"),
 )
 def neighbour(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last",
     mode: Mode = "channel",
@@ -406,23 +359,20 @@ def neighbour(
     (order matters).
 
     Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
         threshold: Squared distance beyond which an input is new.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Novelty(selection, threshold))
 
 
 @criterion(
     "nlc",
     paper="Yuan, Pang, Wang: Revisiting neuron coverage for DNN testing, ICSE 2023",
-    cite=_YUAN2023,
+    cite="yuan2023nlc",
     laws=SUM,
 )
 def nlc(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "conv-linear",
     mode: Mode = "channel",
@@ -431,13 +381,8 @@ def nlc(
 
     Sum over layers of the mean size of the covariances between units (not a ratio, not
     monotone).
-
-    Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Spread(selection))
 
 
@@ -448,11 +393,11 @@ def nlc(
         "Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
         "2025"
     ),
-    cite=_VEKARIYA2025,
+    cite="vekariya2025lscd",
     laws=SUM,
 )
 def lscd(
-    anatomy: Anatomy,
+    graph: LayerGraph,
     *,
     layers: str = "last-hidden",
     mode: Mode = "channel",
@@ -461,13 +406,8 @@ def lscd(
 
     Mean over classes of the mean distance between inputs of a label and the centroid of its
     correctly classified training traces.
-
-    Args:
-        anatomy: The layers of the network and their units (`survey`).
-        layers: A group of layers (see `select`) or names joined by +.
-        mode: One unit per channel (its mean), or every unit.
     """
-    selection = select(anatomy, layers, mode)
+    selection = select(graph, layers, mode)
     return CriterionPlan(
         selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
     )

@@ -8,16 +8,24 @@ import io
 import json
 import math
 import pickletools
+import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from numpy.lib.npyio import NpzFile
+from pyarrow import parquet as pq
 
+from hardcase.cache import regular, unpacked
 from hardcase.errors import Problem
+
+__all__ = ["Form", "batches", "content_hashes", "idx", "split_by_content", "split_rows"]
 
 # The file formats of the public data sets, read into 8-bit arrays. Nothing here unpickles.
 
@@ -34,13 +42,37 @@ def damaged(path: Path, why: str) -> Problem:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file, unpacked if it is gzipped."""
-    data = path.read_bytes()
+    data = regular(path).read_bytes()
     if data[:2] != b"\x1f\x8b":
         return data
+    most = unpacked(path)
     try:
-        return gzip.decompress(data)
+        with gzip.open(path) as file:
+            content = file.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, f"it cannot be unpacked ({error})") from error
+    if len(content) > most:
+        raise damaged(path, f"it unfolds to more than {most:,} bytes")
+    return content
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[NpzFile]:
+    """The arrays of an npz file, each read when it is asked for; nothing is unpickled.
+
+    Raises:
+        ValueError: If it holds one bare array, or unfolds to more than any images do.
+    """
+    most = unpacked(regular(path))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > most:
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        raise ValueError("it holds one bare array, no labels")
+    with loaded as arrays:
+        yield arrays
 
 
 def read_idx(path: Path) -> Bytes:
@@ -151,6 +183,7 @@ def split_by_content(hashes: Array, y: Labels, split: str) -> Labels:
     test = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
+        # ranks of contents: equal images share one, so they are never divided
         _, order = np.unique(hashes[rows], return_inverse=True)
         different = int(order.max()) + 1
         test[rows] = order < max(1, round(TEST_SHARE * different))
@@ -233,3 +266,34 @@ def _read_5k(files: Mapping[str, Path]) -> Parts:
 
 
 DIGITS_5K = Form(("mnist_5k.csv",), _read_5k)
+
+
+BATCH = 1024
+"""Rows of a table that are unfolded at a time."""
+
+
+def parquet_groups(
+    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
+) -> Iterator[pa.Table]:
+    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
+    can stand for more rows than any memory takes, by compression or by repetition.
+    """
+    about = file.schema_arrow.metadata
+    left = most
+    for group in groups:
+        said = file.metadata.row_group(group)
+        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
+        if pages > left:
+            raise ValueError(f"it unfolds to more than {most:,} bytes")
+        parts = []
+        for part in file.iter_batches(
+            BATCH, row_groups=[group], columns=columns, use_threads=False
+        ):
+            parts.append(part)
+            left -= part.nbytes
+            if left < 0:
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
+        if parts:
+            yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
+    if not file.metadata.num_rows:
+        yield file.read(columns, use_threads=False)

@@ -161,7 +161,9 @@ def _torch(
     def image(row: int) -> Any:
         item = data[row]
         bare = labels is not None and not isinstance(item, tuple | list | Mapping)
-        return item if bare else _pair(item, name)[0]
+        if bare:
+            return item
+        return _pair(item, name)[0]
 
     known = labels
     if known is None:

@@ -21,16 +21,16 @@ import torch
 from numpy.lib.npyio import NpzFile
 from pyarrow import parquet
 
-from hardcase.data.formats import Array, Bytes, Labels
+from hardcase.cache import regular, unpacked
+from hardcase.data.formats import Array, Bytes, Labels, open_npz, parquet_groups
 from hardcase.data.sizing import Sizing, decoded
 from hardcase.data.streams import ImageSet, Stream, to_tensor
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.registry import data
 from hardcase.types import Images
 
 __all__ = [
     "OwnData",
-    "check",
     "class_names",
     "labelled",
     "natural",
@@ -67,10 +67,10 @@ def natural(text: str) -> tuple[list[str | int], str]:
     return parts, text
 
 
-def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
+def class_names(labels: Labels, names: Sequence[str] | None) -> tuple[str, ...]:
     """The given names, or as many numbers as the labels need."""
-    if given:
-        return tuple(given)
+    if names:
+        return tuple(names)
     count = int(labels.max(initial=-1)) + 1
     if count > MOST_CLASSES:
         raise Problem(
@@ -82,27 +82,27 @@ def class_names(labels: Labels, given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def labelled(
-    given: Sequence[Any], classes: Sequence[str], count: int, name: str
+    labels: Sequence[Any], classes: Sequence[str], count: int, name: str
 ) -> tuple[Labels, tuple[str, ...]]:
     """Class numbers and names of `count` images from labels that are numbers or names."""
-    if len(given) != count:
+    if len(labels) != count:
         raise Problem(
-            f"{name}: {count} images, but {len(given)} labels.", fix="one label for each image"
+            f"{name}: {count} images, but {len(labels)} labels.", fix="one label for each image"
         )
-    if all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given):
-        y = np.asarray(given, dtype=np.int64)
+    if all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in labels):
+        y = np.asarray(labels, dtype=np.int64)
         names = class_names(y, classes)
-    elif all(isinstance(each, str) for each in given):
-        names = tuple(classes) or tuple(sorted(set(given), key=natural))
+    elif all(isinstance(each, str) for each in labels):
+        names = tuple(classes) or tuple(sorted(set(labels), key=natural))
         number = {each: at for at, each in enumerate(names)}
-        strange = [each for each in given if each not in number]
+        strange = [each for each in labels if each not in number]
         if strange:
             raise Problem(
                 f"{name}: label {strange[0]!r} is none of the {len(names)} classes given."
             )
-        y = np.asarray([number[each] for each in given], dtype=np.int64)
+        y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
-        kinds = sorted({type(each).__name__ for each in given})
+        kinds = sorted({type(each).__name__ for each in labels})
         raise Problem(f"{name}: labels are {', '.join(kinds)}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
         raise Problem(
@@ -122,27 +122,6 @@ def from_one(images: ImageSet) -> ImageSet:
     if classes == tuple(map(str, range(len(classes)))):
         classes = classes[1:]
     return replace(images, y=images.y - 1, classes=classes)
-
-
-def check(images: ImageSet, where: str) -> None:
-    """The errors that any data can have: nothing in it, or labels that no class has."""
-    if not len(images):
-        raise Problem(
-            f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
-        )
-    y, count = images.y, len(images.classes)
-    wrong = ((y < 0) | (y >= count)).nonzero().flatten()
-    if len(wrong):
-        first = int(wrong[0])
-        fix = "correct the labels, or name all classes"
-        if y.min() == 1 and y.max() == count:
-            fix = "?first=1 after the path: these labels count from 1"
-        raise Problem(
-            f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
-            f" {images.id[first]} has label {int(y[first])}.",
-            f"Labels count from 0 to {count - 1}.",
-            fix=fix,
-        )
 
 
 def whole_numbers(labels: Array, where: str) -> Labels:
@@ -202,23 +181,10 @@ def read_npz(path: Path, split: str) -> OwnData:
 @contextmanager
 def _opened(path: Path) -> Iterator[NpzFile]:
     """The arrays of a file, each read when it is asked for."""
-    try:
-        opened = np.load(path, allow_pickle=False)
-        if isinstance(opened, np.ndarray):
-            raise Problem(
-                f"{path} holds one bare array, no labels.",
-                fix="np.savez(path, images=..., labels=...)",
-            )
-        with opened as file:
-            yield file
-    except Problem:
-        raise
-    except Exception as error:  # damaged archives raise many kinds
-        raise Problem(
-            f"cannot read {path} as npz: {error}.",
-            "Arrays of Python objects need unpickling, which can run code, and are not read.",
-            fix="np.savez(path, images=..., labels=...)",
-        ) from error
+    fix = "np.savez(path, images=..., labels=...)"
+    why = "Arrays of Python objects need unpickling, which can run code, and are not read."
+    with reading(f"cannot read {path} as npz", why, fix=fix), open_npz(path) as file:
+        yield file
 
 
 def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
@@ -274,7 +240,9 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
             " channels.",
             fix="drop a transparency channel, keep 1 (grey) or 3 (colour)",
         )
-    return images if first else images.transpose(0, 3, 1, 2)
+    if first:
+        return images
+    return images.transpose(0, 3, 1, 2)
 
 
 # Image files in class folders, or with the class number at the start of their names.
@@ -292,14 +260,19 @@ def file_stream(
     def read(row: int) -> Bytes:
         return decoded(file_bytes(files[row]), sizing, str(files[row]))
 
-    return Stream(read, torch.arange(len(files)), to_tensor(y), classes, 0, ids.__getitem__)
+    names = [_unicode(name) for name in ids]
+    shown = tuple(map(_unicode, classes))
+    return Stream(read, torch.arange(len(files)), to_tensor(y), shown, 0, names.__getitem__)
+
+
+def _unicode(name: str) -> str:
+    """A name of the file system, whose bytes may be no UTF-8, as text that can be stored."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def file_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Problem(f"cannot read the image {path}: {error.strerror or error}.") from error
+    with reading(f"cannot read the image {path}"):
+        return regular(path).read_bytes()
 
 
 @data(
@@ -356,17 +329,15 @@ def read_folder(
 
 def image_files(root: Path) -> list[Path]:
     """The image files below `root` in natural order, hidden ones left out."""
-    try:
+    with reading(f"cannot list the files in {root}"):
         found = [
-            (file.relative_to(root).as_posix(), file)
+            file
             for file in root.rglob("*")
             if file.suffix.lower() in SUFFIXES
             and file.is_file()
             and not _hidden(file.relative_to(root))
         ]
-    except OSError as error:
-        raise Problem(f"cannot list the files in {root}: {error}.") from error
-    return [file for _, file in sorted(found, key=lambda pair: natural(pair[0]))]
+    return sorted(found, key=lambda file: natural(file.relative_to(root).as_posix()))
 
 
 def _hidden(path: Path) -> bool:
@@ -453,11 +424,11 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> O
 
 def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -> OwnData:
     """`read_csv`, with names for the classes where the labels are numbers."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise Problem(f"{path} cannot be read as CSV: {error}.") from error
+    with (
+        reading(f"{path} cannot be read as CSV"),
+        path.open(newline="", encoding="utf-8-sig") as file,
+    ):
+        rows = list(csv.DictReader(file))
     if not rows:
         raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
     where = known_key(rows[0], PATH_COLUMNS, str(path))
@@ -482,7 +453,8 @@ def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name:
     found = next((key for key in known if key in present), None)
     if found is None:
         raise Problem(
-            f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}."
+            f"{name} has no {' or '.join(known[:3])}; it has {', '.join(map(str, present))}.",
+            fix=f"call it {known[0]}",
         )
     return found
 
@@ -546,9 +518,10 @@ def _read(
     wanted: list[Path], every: list[Path], prefix: str, where: Path, *, divided: bool
 ) -> OwnData:
     """The images of the `wanted` files; `every` file counts for the number of classes."""
-    columns = _columns(every[0])
-    image = _column(columns, IMAGE_COLUMNS, where)
-    label = _column(columns, LABEL_COLUMNS, where)
+    with reading(f"cannot read {every[0]} as Parquet"):
+        columns = list(parquet.read_schema(every[0]).names)
+    image = known_key(columns, IMAGE_COLUMNS, str(where))
+    label = known_key(columns, LABEL_COLUMNS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
         raise Problem(
@@ -577,46 +550,23 @@ def _labels(table: pa.Table, label: str, where: Path) -> Labels:
     return whole_numbers(column.to_numpy(), f"{where}, column {label}")
 
 
-def _columns(file: Path) -> list[str]:
-    try:
-        return list(parquet.read_schema(file).names)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file, error) from error
-
-
 def _open(files: list[Path], columns: list[str], where: Path) -> pa.Table:
     """The columns of several files as one table with the description of the first."""
-    tables = []
+    tables: list[pa.Table] = []
     for file in files:
-        missing = set(columns) - set(_columns(file))
-        if missing:
-            raise Problem(
-                f"{file} lacks column {', '.join(sorted(missing))}, which other files of {where}"
-                " have."
-            )
-        try:
-            tables.append(parquet.ParquetFile(file).read(columns=columns))
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(file, error) from error
-    try:
+        with (
+            reading(f"cannot read {file} as Parquet"),
+            parquet.ParquetFile(regular(file)) as opened,
+        ):
+            missing = set(columns) - set(opened.schema_arrow.names)
+            if missing:
+                raise Problem(
+                    f"{file} lacks column {', '.join(missing)} of other files of {where}."
+                )
+            groups = range(opened.num_row_groups)
+            tables += parquet_groups(opened, groups, columns, unpacked(file))
+    with reading(f"the Parquet files of {where} do not fit together"):
         return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise Problem(f"the Parquet files of {where} do not fit together: {error}.") from error
-
-
-def _unreadable(file: Path, error: Exception) -> Problem:
-    return Problem(f"cannot read {file} as Parquet: {(str(error).splitlines() or [''])[0]}.")
-
-
-def _column(columns: list[str], names: tuple[str, ...], where: Path) -> str:
-    try:
-        return known_key(columns, names, str(where))
-    except Problem as problem:
-        raise Problem(
-            problem.what,
-            "An image set has a column of encoded images and a column of class numbers.",
-            fix="rename the columns to image and label",
-        ) from None
 
 
 def _ids(table: pa.Table, prefix: str) -> tuple[str, ...]:

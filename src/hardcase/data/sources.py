@@ -11,13 +11,12 @@ import numpy as np
 import torch
 
 from hardcase.cache import named_path
-from hardcase.catalogue import options_of
 from hardcase.data.formats import content_hashes, split_by_content
-from hardcase.data.own import OwnData, check, from_one, numbered
+from hardcase.data.own import OwnData, from_one, numbered
 from hardcase.data.public import PublicSet, public_part
-from hardcase.data.streams import LabelledSet, Stream, peeked, to_tensor
+from hardcase.data.streams import LabelledSet, Stream, check, peeked, to_tensor
 from hardcase.errors import Problem, choice
-from hardcase.registry import Part, parts, resolve
+from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
@@ -104,13 +103,13 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     if text not in parts("data") and ".py:" not in text:
         raise _unknown(spec)
     part = resolve("data", text)
-    made = part() if part.facts.get("fetched") else _supplied(spec, part)
-    if isinstance(made, PublicSet):
-        x, y = public_part(made, split, offline=offline)
+    supplied = part() if part.facts.get("fetched") else _supplied(spec, part)
+    if isinstance(supplied, PublicSet):
+        x, y = public_part(supplied, split, offline=offline)
         ids = numbered(f"{spec}/{split}", len(y))
-        return Images(to_tensor(x), to_tensor(y), ids, made.classes, spec, split)
+        return Images(to_tensor(x), to_tensor(y), ids, supplied.classes, spec, split)
     wanted = _options(text, {"split": ("all",)}, query).get("split", split)
-    return _divided(spec, made, wanted)
+    return _divided(spec, supplied, wanted)
 
 
 MANY = 2_000
@@ -121,11 +120,6 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
     """One split of a folder or a table of many files, as `load` would give it.
 
     No more than a shard of it is decoded at once. None for other data, and for few files.
-
-    Args:
-        spec: What names the data.
-        split: ``train`` or ``test``.
-        most: Files up to which a set is loaded whole.
     """
     if spec.partition(":")[0] not in ("folder", "csv"):
         return None
@@ -195,19 +189,19 @@ def _options(what: str, known: Choices, query: str) -> dict[str, str]:
 
 def _supplied(spec: str, part: Part) -> object:
     with guarded(f"data {spec}"):
-        made: object = part()
-    return made
+        supplied: object = part()
+    return supplied
 
 
-def _divided(spec: str, made: object, split: str) -> Images:
+def _divided(spec: str, supplied: object, split: str) -> Images:
     """One split of what a function of the user's returned."""
-    pair = [made]
-    if isinstance(made, tuple | list) and len(made) == len(SPLITS):
-        pair = list(made)
+    pair = [supplied]
+    if isinstance(supplied, tuple | list) and len(supplied) == len(SPLITS):
+        pair = list(supplied)
     images = [each for each in pair if isinstance(each, Images)]
     if len(images) < len(pair):
         raise Problem(
-            f"{spec} returned {type(made).__name__}; it must return hardcase.Images, "
+            f"{spec} returned {type(supplied).__name__}; it must return hardcase.Images, "
             "or a pair of them for training and testing."
         )
     own = [

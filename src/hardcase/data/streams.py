@@ -22,7 +22,7 @@ from hardcase.errors import Problem
 from hardcase.randomness import balanced_order
 from hardcase.types import Images
 
-__all__ = ["HELD", "ImageSet", "LabelledSet", "Stream", "to_tensor"]
+__all__ = ["HELD", "ImageSet", "LabelledSet", "Stream", "check", "to_tensor"]
 
 SHARD = 256
 """Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
@@ -101,7 +101,9 @@ class Stream:
 
     def held(self) -> Images | Stream:
         """All of it decoded, unless that is too much to be in memory."""
-        return self if len(self) * math.prod(self.shape) > HELD else self.images()
+        if len(self) * math.prod(self.shape) > HELD:
+            return self
+        return self.images()
 
     def shards(self, size: int = SHARD) -> Iterator[Images]:
         """All images, `size` at a time; a shard that was walked past is free to go."""
@@ -153,6 +155,27 @@ def peeked(stream: Stream) -> Stream:
     rows = stream.rows[:: max(1, len(stream) // PEEKED)].tolist()
     grey = all(stream.read(row).ndim == 2 for row in rows)
     return replace(stream, channels=1 if grey else 3)
+
+
+def check(images: ImageSet, where: str) -> None:
+    """The errors that any data can have: nothing in it, or labels that no class has."""
+    if not len(images):
+        raise Problem(
+            f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
+        )
+    y, count = images.y, len(images.classes)
+    wrong = ((y < 0) | (y >= count)).nonzero().flatten()
+    if len(wrong):
+        first = int(wrong[0])
+        fix = "correct the labels, or name all classes"
+        if y.min() == 1 and y.max() == count:
+            fix = "?first=1 after the path: these labels count from 1"
+        raise Problem(
+            f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
+            f" {images.id[first]} has label {int(y[first])}.",
+            f"Labels count from 0 to {count - 1}.",
+            fix=fix,
+        )
 
 
 def to_tensor(array: Bytes | Labels) -> Tensor:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.generators.adapters import Coder, Inverted, Signed, coder
+    from hardcase.generators.adapters import Coder, Inverted, coder
     from hardcase.generators.build import build_generator, load_generator, trained_generator
-    from hardcase.generators.diffusion import Diffusion
     from hardcase.generators.gan import Gan
     from hardcase.generators.quality import fresh
-    from hardcase.generators.staged import Decoder, Recalled, Supplied, supplied
+    from hardcase.generators.staged import Decoder, Recalled, Supplied
     from hardcase.generators.vae import Hierarchical, Vae
     from hardcase.generators.vqvae import VqVae
 

@@ -22,10 +22,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.randomness import stream
 from hardcase.tensors import digest_tensors
 from hardcase.usercode import guarded
+
+__all__ = ["Coder", "Inverted", "coder", "from_diffusers", "supplied_card"]
 
 STEPS = 200
 """Steps of the descent to an image's code."""
@@ -54,24 +56,26 @@ class Coder(nn.Module):
         0.25
     """
 
+    net: Any
+
     def __init__(self, net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         self.net = net
         self.shape = shape
-        self.labels = classes if _takes(_method(net, "decode"), 2) else 0
+        self.labels = classes if _takes(self.net.decode, 2) else 0
 
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The code of each image, and (as VAEs give) the logarithm of a variance, which is 0."""
-        method = _method(self.net, "encode")
+        method = self.net.encode
         with guarded(f"generator {type(self.net).__name__}"):
             code = _code(method(x, y) if _takes(method, 2) else method(x))
         return code, torch.zeros_like(code)
 
     def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        method = _method(self.net, "decode")
+        method = self.net.decode
         with guarded(f"generator {type(self.net).__name__}"):
             made = method(z, y) if self.labels else method(z)
         image = getattr(made, "sample", made)
@@ -149,9 +153,6 @@ def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder
         net: A generator of somebody else's.
         shape: Channels, height and width of the images.
         classes: Number of classes of the data.
-
-    Raises:
-        Problem: If it offers neither.
     """
     if callable(getattr(net, "encode", None)) and callable(getattr(net, "decode", None)):
         return Coder(net, shape=shape, classes=classes)
@@ -167,62 +168,40 @@ def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder
 def from_diffusers(folder: Path) -> nn.Module:
     """An autoencoder that the library diffusers has stored: AutoencoderKL or VQModel.
 
-    Args:
-        folder: A folder with its ``config.json``; nothing is downloaded.
-
-    Raises:
-        Problem: If the library or the folder is missing, or it holds another kind of model.
+    `folder` holds its ``config.json``; nothing is downloaded.
     """
     try:
         diffusers = import_module("diffusers")
     except ImportError as error:
         raise Problem("diffusers is not installed.", fix="pip install diffusers") from error
-    try:
+    with reading(f"{folder} holds no model of diffusers"):
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["_class_name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{folder} holds no model of diffusers: {error}.") from error
     if name not in ("AutoencoderKL", "VQModel"):
         raise Problem(
             f"{folder} holds a {name}; only AutoencoderKL and VQModel give images a code here."
         )
-    net = getattr(diffusers, name).from_pretrained(str(folder), local_files_only=True)
-    return Signed(net.eval())
+    net = getattr(diffusers, name).from_pretrained(
+        str(folder), local_files_only=True, use_safetensors=True
+    )
+    return _Signed(net.eval())
 
 
-class Signed(nn.Module):
-    """An autoencoder of images in [-1, 1], as one of images in [0, 1].
+class _Signed(nn.Module):
+    """An autoencoder of images in [-1, 1], as those of diffusers, as one of images in [0, 1]."""
 
-    Args:
-        net: With ``encode`` and ``decode`` as the autoencoders of diffusers have them.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> class Same(torch.nn.Module):
-        ...     def encode(self, x):
-        ...         return x
-        ...     def decode(self, z):
-        ...         return z
-        >>> float(hc.generators.Signed(Same()).encode(torch.ones(1, 1, 2, 2)).mean())
-        1.0
-    """
+    net: Any
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Tensor:
-        return _code(_method(self.net, "encode")(2 * x - 1))
+        return _code(self.net.encode(2 * x - 1))
 
     def decode(self, z: Tensor) -> Tensor:
-        made = _method(self.net, "decode")(z)
+        made = self.net.decode(z)
         image: Tensor = getattr(made, "sample", made)
         return (image + 1) / 2
-
-
-def _method(net: nn.Module, name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(net, name)
-    return found
 
 
 def _takes(method: Callable[..., Any], count: int) -> bool:

@@ -17,23 +17,26 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import draw_samples
+from hardcase.generators.quality import Family, Settings, draw_samples, measure_samples
 from hardcase.randomness import stream
 from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
 from hardcase.training.loop import History, TrainingRecipe, average, own_randomness
 from hardcase.types import Images
 
-_MIYATO = """@inproceedings{miyato2018cgan,
-  author    = {Takeru Miyato and Masanori Koyama},
-  title     = {{cGANs} with Projection Discriminator},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2018},
-  url       = {https://arxiv.org/abs/1802.05637}
-}"""
+__all__ = ["Critic", "Gan", "ResidualCritic", "train_gan"]
+
+
+def _train(
+    net: Gan, images: Images, recipe: TrainingRecipe, options: Settings, how: Settings
+) -> History:
+    return train_gan(net, images, recipe, flips=bool(options["flips"]), **{**how, "name": "gan"})
+
+
 _gan = partial(
     generator,
     family="gan",
+    how=Family("small", _train, measure_samples, {"flips": False}),
     needs="square images whose side is a multiple of 4, with labels",
     paper="Miyato and Koyama, ICLR 2018",
     laws=("images in [0, 1]", "deterministic", "global random state untouched"),
@@ -79,7 +82,7 @@ class _Stem(nn.Module):
 
 
 class _Grow(nn.Module):
-    """A residual block, told the class; it doubles the picture if `double`."""
+    """A residual block conditioned on the class; it doubles the picture if `double`."""
 
     def __init__(self, before: int, width: int, classes: int, *, double: bool) -> None:
         super().__init__()
@@ -100,7 +103,7 @@ class _Grow(nn.Module):
         return out
 
 
-class _Paint(nn.Module):
+class _ToPixels(nn.Module):
     def __init__(self, width: int, channels: int) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(width)
@@ -162,7 +165,7 @@ class Gan(nn.Module):
             for number, (before, after) in enumerate(zip((widths[0], *widths), widths))
         ]
         self.stages = nn.ModuleList(
-            [_Stem(latent, widths[0], start), *blocks, _Paint(widths[-1], channels)]
+            [_Stem(latent, widths[0], start), *blocks, _ToPixels(widths[-1], channels)]
         )
 
     @property
@@ -220,7 +223,7 @@ def conditional(channels: int, size: int, classes: int, latent: int) -> Gan:
 @_gan(
     "gan-small",
     kind="small",
-    cite=_MIYATO,
+    cite="miyato2018cgan",
     latent=32,
     recipe=TrainingRecipe(epochs=1, steps=1200, batch=64, lr=1e-3),
 )
@@ -397,8 +400,8 @@ def opponent(net: Gan) -> Critic | ResidualCritic:
 # The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR
 # 2018); S. Zhao et al., "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020
 # (shifts and brightness of its augmentations). The weights that are kept are moving averages. A
-# thorough GAN takes one step for two of its critic, also hears what class the critic takes its
-# pictures for (A. Odena et al., ICML 2017), runs in half precision on a GPU, and ends with
+# thorough GAN takes one step for two of its critic, also learns which class the critic takes its
+# images for (A. Odena et al., ICML 2017), runs in half precision on a GPU, and ends with
 # statistics of its batch normalisation counted anew for the averaged weights, as in A. Brock et
 # al., "Large scale GAN training", ICLR 2019.
 
@@ -436,9 +439,9 @@ def train_gan(
 
     def judge(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
-            painted = player.sample(y, noise)[1]
+            generated = player.sample(y, noise)[1]
         score, kind = critic.judge(
-            augment(torch.cat([x, painted]), noise, flips=flips), torch.cat([y, y])
+            augment(torch.cat([x, generated]), noise, flips=flips), torch.cat([y, y])
         )
         real, fake = score.chunk(2)
         loss = functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()
@@ -457,6 +460,7 @@ def train_gan(
             average(net, player, keep=min(0.999, (turns + step) / (10 * turns + step)))
 
     players = (
+        # two time scales (Heusel et al., NeurIPS 2017): the critic learns twice as fast
         Player(nets=[critic], loss=judge, lr=2 * recipe.lr, betas=(0.0, 0.9)),
         Player(nets=[player], loss=fool, lr=recipe.lr, betas=(0.0, 0.9), every=turns),
     )
@@ -467,10 +471,10 @@ def train_gan(
         seed=seed,
         device=device,
         half=net.thorough,
-        after=follow,
+        on_step=follow,
         kept=kept,
         also=[net],
-        seen=lambda: kept and draw_samples(kept, net, net.classes),
+        on_checkpoint=lambda: kept and draw_samples(kept, net, net.classes),
         **{"name": "gan", **how},
     )
     if net.thorough:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -17,10 +17,43 @@ from hardcase.cache import write_atomically
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.loop import predict
+from hardcase.training.loop import History, TrainingRecipe, predict
 from hardcase.types import Images, Model
 
+__all__ = [
+    "Family",
+    "Sampler",
+    "check_samples",
+    "draw_reconstructions",
+    "draw_samples",
+    "fresh",
+    "generated_seeds",
+    "measure",
+    "measure_samples",
+    "reconstructions",
+    "verified_seeds",
+]
+
 _log = logging.getLogger(__name__)
+
+Settings = Mapping[str, Any]
+
+
+class Family(NamedTuple):
+    """How generators of a family are trained and measured; the row of every kind carries it.
+
+    Args:
+        kind: The kind that the family's name alone stands for.
+        train: (network, images, recipe, options, arguments of the training loop) to its history.
+        measure: (network, images, judge, device) to entries of its card.
+        options: What may be set, with defaults; one that is None is not part of a configuration.
+    """
+
+    kind: str
+    train: Callable[[Any, Images, TrainingRecipe, Settings, Settings], History]
+    measure: Callable[..., Settings]
+    options: Settings
+
 
 # How well a generator gives back what it is shown: does a classifier still see the label, how alike
 # are the images.
@@ -36,22 +69,22 @@ def measure(
     """Entries of a card, measured on 8-bit reconstructions of `images`;
     those of a judge are null without one.
     """
-    painted = reconstructions(net, images, device=device)
-    seen = from_bytes(images.x)
-    given = from_bytes(painted.x)
+    decoded = reconstructions(net, images, device=device)
+    before = from_bytes(images.x)
+    after = from_bytes(decoded.x)
     entries: dict[str, Any] = {
-        "ssim": float(similarity(given, seen).mean()),
-        "mse": float((given - seen).square().mean()),
+        "ssim": float(similarity(after, before).mean()),
+        "mse": float((after - before).square().mean()),
         "measured_images": len(images),
         "judge_accuracy": None,
         "reconstruction_accuracy": None,
         "reconstruction_agreement": None,
     }
     if judge is not None:
-        before, after = (predict(judge, part, device=device) for part in (images, painted))
-        entries["judge_accuracy"] = _share(before == images.y)
-        entries["reconstruction_accuracy"] = _share(after == images.y)
-        entries["reconstruction_agreement"] = _share(after == before)
+        own, kept = (predict(judge, part, device=device) for part in (images, decoded))
+        entries["judge_accuracy"] = _share(own == images.y)
+        entries["reconstruction_accuracy"] = _share(kept == images.y)
+        entries["reconstruction_agreement"] = _share(kept == own)
     return entries
 
 
@@ -77,22 +110,17 @@ def measure_samples(
     made = torch.cat(
         [to_bytes(sample(label[rows], noise)[1]).cpu() for rows in chunks(len(label), 250)]
     )
-    real = torch.stack(
-        [
-            from_bytes(images.x[images.y == c]).std(0).mean()
-            for c in range(k)
-            if int((images.y == c).sum()) > 1
-        ]
-    )
+    groups = [images.x[images.y == c] for c in range(k)]
+    real = torch.stack([from_bytes(group).std(0).mean() for group in groups if len(group) > 1])
     spread = from_bytes(made).reshape(per_class, k, -1).std(0).mean()
-    painted = Images(made, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
+    samples = Images(made, label.cpu(), tuple(map(str, range(len(label)))), images.classes)
     entries: dict[str, Any] = {
         "diversity": float(spread / real.mean()),
         "measured_images": len(label),
         "sample_accuracy": None,
     }
     if judge is not None:
-        entries["sample_accuracy"] = _share(predict(judge, painted, device=device) == painted.y)
+        entries["sample_accuracy"] = _share(predict(judge, samples, device=device) == samples.y)
     return entries
 
 
@@ -122,7 +150,7 @@ def _share(rows: Bool[Tensor, " n"]) -> float:
     return int(rows.sum()) / len(rows)
 
 
-# Contact sheets: what a generator paints, to look at.
+# Contact sheets: what a generator makes, to look at.
 
 GAP = 2
 PAPER = 64
@@ -156,8 +184,19 @@ def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count:
     second.
     """
     some = images.sample(count=count, seed=0)
-    painted = reconstructions(net, some, device=next(net.parameters()).device)
-    return write(folder / "reconstructions.png", [some.x, painted.x])
+    decoded = reconstructions(net, some, device=next(net.parameters()).device)
+    return write(folder / "reconstructions.png", [some.x, decoded.x])
+
+
+def drawing(net: nn.Module, images: Images, folder: Path) -> Callable[[], None]:
+    """Draws into `folder` what a network in training gives back so far."""
+
+    def draw() -> None:
+        net.eval()
+        draw_reconstructions(folder, net, images)
+        net.train()
+
+    return draw
 
 
 @torch.no_grad()
@@ -187,7 +226,7 @@ class Sampler(Protocol):
 
 
 Accept = Callable[[Tensor, Tensor], Bool[Tensor, " m"]]
-
+"""Which images, with their labels, are good seeds."""
 
 READABLE = 0.5
 """Of what independent networks recognise of real images, the share that they must recognise of a
@@ -195,53 +234,44 @@ generator's samples; and the least share of real images with which they are aske
 """
 
 
-def recognised_by(readers: Sequence[Model]) -> Accept:
-    """Which images more than half of `readers` take for their class."""
+def majority(verifiers: Sequence[Model]) -> Accept:
+    """Which images more than half of the networks classify as their label."""
 
-    def read(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
-        said = [one(x).logits.argmax(1).to(y.device) == y for one in readers]
-        return 2 * torch.stack(said).sum(0) > len(said)
+    def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
+        right = [model(x).logits.argmax(1).to(y.device) == y for model in verifiers]
+        return 2 * torch.stack(right).sum(0) > len(right)
 
-    return read
+    return accept
 
 
 @torch.no_grad()
-def refuse_unreadable(
+def check_samples(
     generator: Sampler,
     labels: Int[Tensor, " k"],
-    readers: Sequence[Model],
+    verifiers: Sequence[Model],
     real: Images,
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
     count: int = 200,
 ) -> bool:
-    """Whether most of `readers` know the images well enough to be asked about samples.
-
-    Args:
-        generator: What makes labelled images.
-        labels: The classes that are asked for, in turns.
-        readers: Networks other than the one under test.
-        real: Images of the data.
-        seed: Draws the samples.
-        device: Where the generator is.
-        count: Samples, and real images at most.
+    """Whether most of `verifiers` know the images well enough to be asked about samples.
 
     Raises:
         Problem: If they recognise less than half as many samples as real images: seeds would not
             show what they are called.
     """
-    read = recognised_by(readers)
+    accept = majority(verifiers)
     some = real.sample(count=min(count, len(real)), seed=seed)
-    known = float(read(from_bytes(some.x.to(device)), some.y.to(device)).double().mean())
+    known = float(accept(from_bytes(some.x.to(device)), some.y.to(device)).double().mean())
     if known < READABLE:
         return False
     wanted = labels.repeat(-(-count // len(labels)))[:count].to(device)
     x = generator.sample(wanted, stream(seed, "readable", device=device))[1]
-    share = float(read(from_bytes(to_bytes(x)), wanted).double().mean())
+    share = float(accept(from_bytes(to_bytes(x)), wanted).double().mean())
     if share < READABLE * known:
         raise Problem(
-            f"most of {len(readers)} independent networks recognise only {share:.0%} of the"
+            f"most of {len(verifiers)} independent networks recognise only {share:.0%} of the"
             f" generator's samples, and {known:.0%} of real images.",
             "Seeds would not show what they are called.",
             fix="a generator trained longer, or another --generator; --witness none checks nothing",
@@ -255,70 +285,51 @@ def generated_seeds(
     count: int,
     *,
     subject: Model,
-    readers: Sequence[Model],
+    verifiers: Sequence[Model],
     target: int | None = None,
     seed: int = 0,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples to start from, none of the target's own class, and the counts of
-    `recognised_seeds`; readers that do not know the data are left out.
-
-    Args:
-        net: A conditional generator.
-        real: Images of the data.
-        count: How many samples.
-        subject: The network under test.
-        readers: Other networks.
-        target: The class that a targeted search must reach.
-        seed: Everything random follows from it.
+    """Fresh samples to start from, none of the class that a targeted search must reach, and the
+    counts of `verified_seeds`; verifiers that do not know the data are left out.
     """
     labels = torch.tensor([c for c in range(len(real.classes)) if c != target])
     how: dict[str, Any] = {"seed": seed, "device": subject.device}
-    if readers and not refuse_unreadable(net, labels, readers, real, **how):
+    if verifiers and not check_samples(net, labels, verifiers, real, **how):
         _log.warning("networks that would check generated seeds do not know the data")
-        readers = ()
-    return recognised_seeds(
-        net, real.classes, count, subject=subject, readers=readers, labels=labels, **how
+        verifiers = ()
+    return verified_seeds(
+        net, real.classes, count, subject=subject, verifiers=verifiers, labels=labels, **how
     )
 
 
-def recognised_seeds(
+def verified_seeds(
     net: Sampler,
     classes: tuple[str, ...],
     count: int,
     *,
     subject: Model,
-    readers: Sequence[Model],
-    labels: Int[Tensor, " l"] | None = None,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
+    verifiers: Sequence[Model],
+    **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples that the subject and most of `readers` take for their class, and how many were
-    painted, read by the subject, and recognised by `readers` too (None without any).
+    """Fresh samples that the subject and most of `verifiers` classify as asked, and how many were
+    generated, classified so by the subject, and by the verifiers too (None without any).
 
-    Args:
-        net: A conditional generator.
-        classes: Names of its classes.
-        count: How many images.
-        subject: The network under test.
-        readers: Other networks.
-        labels: Classes to sample from; by default all.
-        seed: Everything random follows from it.
-        device: Where it samples.
+    `how` are further arguments of `fresh`.
     """
-    tally = {"painted": 0, "read by the subject": 0, "recognised": 0}
-    read = recognised_by(readers)
+    tally = {"generated": 0, "correctly classified": 0, "verified": 0}
+    others = majority(verifiers)
 
     def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
         own = subject(x).logits.argmax(1).to(y.device) == y
-        both = own & read(x, y) if readers else own
-        tally["painted"] += len(y)
-        tally["read by the subject"] += int(own.sum())
-        tally["recognised"] += int(both.sum())
+        both = own & others(x, y) if verifiers else own
+        tally["generated"] += len(y)
+        tally["correctly classified"] += int(own.sum())
+        tally["verified"] += int(both.sum())
         return both
 
-    seeds = fresh(net, classes, count, accept=accept, labels=labels, seed=seed, device=device)
-    by = {one.name: one.hash for one in readers}
-    return seeds, {**tally, "recognised": tally["recognised"] if readers else None, "by": by}
+    seeds = fresh(net, classes, count, accept=accept, **how)
+    by = {model.name: model.hash for model in verifiers}
+    return seeds, {**tally, "verified": tally["verified"] if verifiers else None, "by": by}
 
 
 def fresh(
@@ -333,15 +344,14 @@ def fresh(
 ) -> Images:
     """`count` samples, classes taking turns, each with its latent code as context.
 
-    A sample that `accept` (8-bit image in [0, 1], label) refuses is replaced by another of its
-    class; what is still refused after twenty rounds is left out, which is said. `labels` restricts
-    the classes.
+    A sample that is refused is replaced by another of its class; what is still refused after twenty
+    rounds is left out, which is said.
 
     Args:
         net: A conditional generator.
         classes: Names of its classes.
         count: How many images.
-        accept: Which images, with their labels, are good seeds.
+        accept: Which 8-bit images in [0, 1], with their labels, are good seeds.
         labels: Classes to sample from; by default all.
         seed: Everything random follows from it.
         device: Where it samples.
@@ -359,19 +369,18 @@ def fresh(
     rng = stream(seed, "fresh seeds", device=device)
     x = torch.zeros(count, *net.shape, dtype=torch.uint8, device=device)
     z = torch.zeros(count, net.latent, device=device)
-    open_ = torch.arange(count, device=device)
+    refused = torch.arange(count, device=device)
     with torch.no_grad():
         for _ in range(20):
-            code, image = net.sample(wanted[open_], rng)
-            x[open_] = to_bytes(image)
-            z[open_] = code
-            open_ = open_[~accept(from_bytes(x[open_]), wanted[open_])]
-            if not len(open_):
+            z[refused], image = net.sample(wanted[refused], rng)
+            x[refused] = to_bytes(image)
+            refused = refused[~accept(from_bytes(x[refused]), wanted[refused])]
+            if not len(refused):
                 break
     good = torch.ones(count, dtype=torch.bool, device=device)
-    good[open_] = False
-    if len(open_):
-        names = ", ".join(sorted({classes[c] for c in wanted[open_].tolist()}))
+    good[refused] = False
+    if len(refused):
+        names = ", ".join(sorted({classes[c] for c in wanted[refused].tolist()}))
         if not bool(good.any()):
             raise Problem(
                 f"all of the generator's samples of {names} are refused twenty times over.",
@@ -382,15 +391,10 @@ def fresh(
         _log.warning(
             "%d of %d seeds are left out: samples of %s were refused twenty times over by the"
             " subject or who else checks them",
-            *(len(open_), count, names),
+            *(len(refused), count, names),
         )
     rows = good.nonzero().squeeze(1)
     ids = tuple(f"generated/{seed}/{i:05d}" for i in rows.tolist())
-    return Images(
-        x[rows].cpu(),
-        wanted[rows].cpu(),
-        ids,
-        classes,
-        name="generated",
-        context={"latent": z[rows].cpu()},
-    )
+    y = wanted[rows].cpu()
+    context = {"latent": z[rows].cpu()}
+    return Images(x[rows].cpu(), y, ids, classes, name="generated", context=context)

@@ -13,12 +13,13 @@ from hardcase.errors import Problem, choice
 from hardcase.generators.adapters import Inverted, coder, from_diffusers, supplied_card
 from hardcase.generators.build import (
     check_labels_kept,
+    families,
     load_generator,
     trained_generator,
     usual_generator,
 )
 from hardcase.generators.quality import measure
-from hardcase.generators.staged import Decoder, Recalled, supplied
+from hardcase.generators.staged import Decoder, Recalled, Supplied
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.spaces.activations import Activations, early_places
@@ -31,16 +32,6 @@ __all__ = ["Generator", "GeneratorSelection"]
 
 MEASURED = 500
 """Images with which a generator of the user's own is measured."""
-CODES = ("pixels", "vae", "vqvae", "gan", "diffusion", "diffusers:PATH")
-"""Families in whose codes can be searched."""
-PLACES: Mapping[str, Callable[[Any, Callable[[], Images]], Any]] = {
-    "gan": lambda net, images: net,
-    "vae": lambda net, images: Decoder(net),
-    "vqvae": lambda net, images: Recalled(net, images()),
-    "diffusion": lambda net, images: net,
-    "supplied": lambda net, images: net,
-}
-"""Families whose activations can be perturbed, as generators with places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +48,11 @@ class GeneratorSelection:
     """How the generator of a campaign is found or trained, and which space it opens.
 
     Args:
-        method: The method's name, for messages.
         perturbs: The method perturbs activations of the generator instead of its codes.
         subject: The network under test; it says whether labels survive a reconstruction.
         example: Images of the campaign's shape and classes.
         images: Images of a split by its name, loaded when they are needed.
         data: The name of the data, which also names its usual generator.
-        split: The split that seeds are drawn from.
-        training: Further arguments of the training.
         refuse: Refuse a generator that loses labels; otherwise it is only logged.
         progress: Told how a training goes.
     """
@@ -87,8 +75,10 @@ class GeneratorSelection:
         return channels, height, width
 
     def usual(self, own: str) -> str:
-        """The family that a method takes by itself; a small GAN paints no photographs."""
-        return "vqvae" if own == "gan" and self.shape[0] > 1 else own
+        """The family that a method takes by itself; a small GAN makes no photographs."""
+        if own == "gan" and self.shape[0] > 1:
+            return "vqvae"
+        return own
 
     def make(self, named: str) -> Generator:
         """The generator called `named`: FAMILY[:KIND|FOLDER] or FILE.py:FACTORY."""
@@ -97,11 +87,13 @@ class GeneratorSelection:
             return Generator(family)
         if family.endswith(".py"):
             net = from_file(Path(family), rest)
-            return self._with_places(net, named) if self.perturbs else self._measured(net, named)
+            if self.perturbs:
+                return self._with_places(net, named)
+            return self._measured(net, named)
         if family == "diffusers" and not self.perturbs:
             return self._measured(from_diffusers(Path(rest).expanduser()), named)
-        known = [name for name in PLACES if name != "supplied"] if self.perturbs else CODES
-        if family not in known:
+        if family not in families():
+            known = [*families(), *([] if self.perturbs else ["pixels", "diffusers:PATH"])]
             raise choice(f"generator for {self.method}", family, [*known, "FILE.py:FACTORY"])
         kind = "" if rest == self.data else rest
         if self.perturbs and family == "vae":
@@ -133,7 +125,7 @@ class GeneratorSelection:
 
     def _with_places(self, net: nn.Module, name: str) -> Generator:
         """A generator of the user's own, whose activations are perturbed."""
-        generator = supplied(net.to(self.subject.device))
+        generator = Supplied(net.to(self.subject.device))
         if generator.shape != self.shape:
             raise Problem(f"{name} makes images of {generator.shape}; the data has {self.shape}.")
         return Generator("supplied", generator, supplied_card(net, name))
@@ -161,13 +153,21 @@ class GeneratorSelection:
             return Pixels()
         classes = len(self.example.classes)
         if self.perturbs:
-            net = PLACES[made.family](made.net, lambda: self.images(self.split))
+            net = self._placed(made)
             return Activations(net, early_places(net, classes=classes), classes=classes)
         if made.family == "vqvae":
             return Grid(made.net)  # type: ignore[arg-type]  # a VqVae, by its family
         if made.family == "gan":  # its codes are found by descent
             return latent(Inverted(made.net, shape=self.shape, classes=classes))
         return latent(made.net)
+
+    def _placed(self, made: Generator) -> Any:
+        """The network as a generator with places; most have them themselves."""
+        if made.family == "vae":
+            return Decoder(made.net)  # type: ignore[arg-type]  # a Vae, by its family
+        if made.family == "vqvae":
+            return Recalled(made.net, self.images(self.split))  # type: ignore[arg-type]  # likewise
+        return made.net
 
 
 def _conditional(kind: str) -> str:

@@ -5,7 +5,7 @@ back, and any module ``z, y -> image`` with named layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,9 @@ from hardcase.generators.vae import Vae
 from hardcase.generators.vqvae import VqVae
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
-from hardcase.usercode import interrupts, reraise
+from hardcase.usercode import guarded
+
+__all__ = ["Decoder", "Recalled", "Supplied"]
 
 Meet = Callable[[int, Tensor], Tensor]
 
@@ -55,7 +57,7 @@ class Decoder(nn.Module):
         decoder = self.vae.decoder
         assert isinstance(decoder, nn.Sequential)
         last = max(i for i, layer in enumerate(decoder) if any(True for _ in layer.parameters()))
-        h = self.vae.told(meet(0, z), y)
+        h = self.vae.with_label(meet(0, z), y)
         place = 0
         for i, layer in enumerate(decoder):
             h = layer(h)
@@ -74,7 +76,7 @@ class Recalled(nn.Module):
     """A VQ-VAE as a generator of given classes: its samples are real images as it gives them back.
 
     A sample is the code of an image of its class, moved up to a tenth of the way to that of another
-    one. Place 0 is the code, in units of its spread, place 1 the quantised code that is painted.
+    one. Place 0 is the code, in units of its spread, place 1 the quantised code that is decoded.
 
     Args:
         net: A trained VQ-VAE.
@@ -112,7 +114,7 @@ class Recalled(nn.Module):
     ) -> Float[Tensor, "m c h w"]:
         """The image, where `meet` may change the code and what becomes of it."""
         code = self.unit * meet(0, z).reshape(len(z), *self.net.code_shape)
-        return self.net.paint(meet(1, self.net.book.quantise(code))).clamp(0, 1)
+        return self.net.render(meet(1, self.net.book.quantise(code))).clamp(0, 1)
 
     def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Codes of images of these classes, and what they give back."""
@@ -133,36 +135,42 @@ class Recalled(nn.Module):
 
 class Supplied(nn.Module):
     """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it
-    is.
+    is by two attributes.
 
-    It needs `latent` (how long its code is) and `layers` (names of submodules, in the order in
-    which they run, whose outputs may be perturbed: tensors with a row for each image). Place 0 is
-    the code, place i the output of layer i.
+    `latent` is the length of its code, `layers` are the names of submodules, in the order in which
+    they run, whose outputs may be perturbed: tensors with a row for each image. Place 0 is the
+    code, place i the output of layer i.
 
     Args:
-        net: A module ``z, y -> images in [0, 1]``.
-        latent: Length of the code.
-        layers: Submodules whose outputs may be perturbed, in the order in which they run.
+        net: The module.
 
     Example:
         >>> import torch
         >>> import hardcase as hc
-        >>> class Painter(torch.nn.Module):
+        >>> class Dense(torch.nn.Module):
         ...     latent, layers = 4, ("stem",)
         ...     def __init__(self):
         ...         super().__init__()
         ...         self.stem = torch.nn.Linear(4, 64)
         ...     def forward(self, z, y):
         ...         return self.stem(z).sigmoid().reshape(-1, 1, 8, 8)
-        >>> hc.generators.Supplied(Painter(), latent=4, layers=["stem"]).shape
+        >>> hc.generators.Supplied(Dense()).shape
         (1, 8, 8)
     """
 
-    def __init__(self, net: nn.Module, *, latent: int, layers: Sequence[str]) -> None:
+    def __init__(self, net: nn.Module) -> None:
         super().__init__()
+        latent = getattr(net, "latent", None)
+        layers = getattr(net, "layers", None)
+        if not isinstance(latent, int) or not isinstance(layers, list | tuple):
+            raise Problem(
+                "a generator of your own needs two attributes: latent (the length of its code) and"
+                " layers (names of submodules).",
+                fix="self.latent = 128; self.layers = ['linear', 'blocks.0']",
+            )
         self.net = net.eval().requires_grad_(False)
         self.latent = latent
-        self.layers = tuple(layers)
+        self.layers = tuple(map(str, layers))
         inner = dict(net.named_modules())
         for name in self.layers:
             if name not in inner:
@@ -172,9 +180,8 @@ class Supplied(nn.Module):
                 )
         self.modules_met = [inner[name] for name in self.layers]
         with torch.no_grad():
-            image = self._image(
-                torch.zeros(2, latent, device=_device(net)), torch.zeros(2, dtype=torch.int64)
-            )
+            codes = torch.zeros(2, latent, device=_device(net))
+            image = self._image(codes, torch.zeros(2, dtype=torch.int64))
         self.shape = tuple(image.shape[1:])
 
     @property
@@ -217,34 +224,14 @@ class Supplied(nn.Module):
         return z, self(z, y)
 
     def _image(self, z: Tensor, y: Tensor) -> Float[Tensor, "m c h w"]:
-        before = interrupts()
-        try:
+        with guarded(f"generator {type(self.net).__name__}"):
             image: Tensor = self.net(z, y.to(z.device))
-        except BaseException as error:  # the user's code may raise anything, sys.exit included
-            reraise(error, f"generator {type(self.net).__name__}", before=before)
         if image.ndim != 4 or len(image) != len(z):
             raise Problem(
                 f"the generator gave {tuple(image.shape)} for {len(z)} codes; images are (m, c,"
                 " h, w)."
             )
         return image
-
-
-def supplied(net: nn.Module) -> Supplied:
-    """`net` as a generator with places, by its own attributes `latent` and `layers`.
-
-    Args:
-        net: A module ``z, y -> images`` with attributes `latent` and `layers`.
-    """
-    latent = getattr(net, "latent", None)
-    layers = getattr(net, "layers", None)
-    if not isinstance(latent, int) or not isinstance(layers, list | tuple):
-        raise Problem(
-            "a generator of your own needs two attributes: latent (the length of its code) and"
-            " layers (names of submodules).",
-            fix="self.latent = 128; self.layers = ['linear', 'blocks.0']",
-        )
-    return Supplied(net, latent=latent, layers=[str(name) for name in layers])
 
 
 def _device(net: nn.Module) -> torch.device:

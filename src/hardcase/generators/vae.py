@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
+from hardcase.generators.quality import Family, Settings, drawing, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Goal, TrainingRecipe
+from hardcase.training.loop import Goal, History, TrainingRecipe, fit
 from hardcase.types import Images
+
+__all__ = ["Hierarchical", "Vae", "reconstruct", "reconstruct_hierarchical"]
 
 _LAWS = (
     "images in [0, 1]",
@@ -28,21 +31,20 @@ _LAWS = (
     "rows independent",
 )
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
-_SOHN = """@inproceedings{sohn2015cvae,
-  author    = {Kihyuk Sohn and Honglak Lee and Xinchen Yan},
-  title     = {Learning Structured Output Representation using Deep Conditional Generative Models},
-  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
-  year      = {2015}
-}"""
-_CHILD = """@inproceedings{child2021vdvae,
-  author    = {Rewon Child},
-  title     = {Very Deep {VAEs} Generalize Autoregressive Models and Can Outperform Them on Images},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2021},
-  url       = {https://arxiv.org/abs/2011.10650}
-}"""
 _DENSE = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3)
-_vae = partial(generator, family="vae", laws=_LAWS)
+
+
+def _train(
+    net: nn.Module, images: Images, recipe: TrainingRecipe, options: Settings, how: Settings
+) -> History:
+    goal_of = reconstruct_hierarchical if isinstance(net, Hierarchical) else reconstruct
+    goal = goal_of(images, beta=options["beta"])
+    return fit(net, images, goal, recipe, on_checkpoint=drawing(net, images, how["kept"]), **how)
+
+
+_vae = partial(
+    generator, family="vae", laws=_LAWS, how=Family("linear", _train, measure, {"beta": 1.0})
+)
 
 
 # A hierarchical variational autoencoder in the manner of VDVAE, small enough for a CPU.
@@ -196,8 +198,8 @@ class Hierarchical(nn.Module):
             logvars.append(logvar.flatten(1))
             return choose(mean, logvar)
 
-        painted = self._down(len(x), code)
-        return painted, torch.cat(means, 1), torch.cat(logvars, 1)
+        logits = self._down(len(x), code)
+        return logits, torch.cat(means, 1), torch.cat(logvars, 1)
 
     def _up(self, x: Tensor) -> list[Tensor]:
         """What is seen at every size, the coarsest first."""
@@ -230,7 +232,7 @@ class Hierarchical(nn.Module):
     kind="hierarchical",
     needs="square images whose side can be halved twice",
     paper="Child, ICLR 2021; as SINVAD uses it, Kang, Feldt and Yoo, TOSEM 2024",
-    cite=(_CHILD, "kang2024sinvad"),
+    cite=("child2021vdvae", "kang2024sinvad"),
     latent=1024,
     recipe=TrainingRecipe(epochs=60, steps=3000, batch=128, lr=1e-3, schedule="warm"),
 )
@@ -273,14 +275,14 @@ def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
                 mean.shape, generator=noise, device=mean.device
             )
 
-        painted, mean, logvar = net.through(x, drawn)
-        error = (torch.sigmoid(painted) - x).square().mean()
+        logits, mean, logvar = net.through(x, drawn)
+        error = (torch.sigmoid(logits) - x).square().mean()
         divergence = (mean.square() + logvar.exp() - 1 - logvar).sum() / 2 / len(x)
         return x[0].numel() / 2 * torch.log(error + 1e-6) + beta * divergence
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        painted: Tensor = net(x, y)
-        return painted.flatten(1)
+        decoded: Tensor = net(x, y)
+        return decoded.flatten(1)
 
     x = from_bytes(images.x[:: max(1, len(images) // 2000)])
     spread = float((x - x.mean(0)).square().mean())
@@ -333,7 +335,7 @@ class Vae(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
         """Mean and logarithm of the variance of the code of each image."""
-        mean, logvar = self.encoder(self.told(x.flatten(1), y) if self.labels else x).chunk(
+        mean, logvar = self.encoder(self.with_label(x.flatten(1), y) if self.labels else x).chunk(
             2, dim=1
         )
         return mean, logvar
@@ -342,14 +344,13 @@ class Vae(nn.Module):
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        pixels: Tensor = self.decoder(self.told(z, y) if self.labels else z)
-        return torch.sigmoid(pixels.reshape(len(z), *self.shape))
+        return torch.sigmoid(self.pixel_logits(z, y))
 
-    def paint(
+    def pixel_logits(
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m c h w"]:
         """The logits of the pixels, which training compares with images."""
-        pixels: Tensor = self.decoder(self.told(z, y) if self.labels else z)
+        pixels: Tensor = self.decoder(self.with_label(z, y) if self.labels else z)
         return pixels.reshape(len(z), *self.shape)
 
     def forward(
@@ -358,7 +359,7 @@ class Vae(nn.Module):
         """The reconstruction: the image of the mean code."""
         return self.decode(self.encode(x, y)[0], y)
 
-    def told(
+    def with_label(
         self, values: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None
     ) -> Float[Tensor, "m e"]:
         if y is None:
@@ -392,7 +393,7 @@ def linear(channels: int, size: int, classes: int, latent: int, *, hidden: int =
     kind="conditional",
     needs="square images with labels",
     paper="Sohn, Lee and Yan, NeurIPS 2015; named as future work by SINVAD, TOSEM 2024",
-    cite=(_SOHN, "kang2024sinvad"),
+    cite=("sohn2015cvae", "kang2024sinvad"),
     latent=400,
     recipe=_DENSE,
 )
@@ -480,7 +481,7 @@ def _layer(
 
 
 def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
-    """The negative lower bound per image; knowing nothing, one would paint the mean image of
+    """The negative lower bound per image; knowing nothing, one would give the mean image of
     `images` every time.
     """
 
@@ -490,13 +491,15 @@ def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
         z = mean + torch.exp(logvar / 2) * torch.randn(
             mean.shape, generator=noise, device=mean.device
         )
-        painted = functional.binary_cross_entropy_with_logits(net.paint(z, y), x, reduction="sum")
+        error = functional.binary_cross_entropy_with_logits(
+            net.pixel_logits(z, y), x, reduction="sum"
+        )
         divergence = (mean.square() + logvar.exp() - 1 - logvar).sum() / 2
-        return (painted + beta * divergence) / len(x)
+        return (error + beta * divergence) / len(x)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        painted: Tensor = net(x, y)
-        return painted.flatten(1)
+        decoded: Tensor = net(x, y)
+        return decoded.flatten(1)
 
     average = from_bytes(images.x).mean(0)
     chance = float(functional.binary_cross_entropy(average, average, reduction="sum"))

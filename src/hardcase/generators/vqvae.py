@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
+from hardcase.generators.quality import Family, Settings, drawing, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.adversarial import Player, duel
@@ -22,10 +24,13 @@ from hardcase.training.loop import (
     Goal,
     History,
     TrainingRecipe,
+    fit,
     own_randomness,
     pick,
 )
 from hardcase.types import Images
+
+__all__ = ["Codebook", "Codebooks", "VqVae", "reconstruct", "train_jointly"]
 
 _LAWS = (
     "images in [0, 1]",
@@ -33,23 +38,45 @@ _LAWS = (
     "global random state untouched",
     "rows independent",
 )
-_OORD = """@inproceedings{oord2017vqvae,
-  author    = {Aaron van den Oord and Oriol Vinyals and Koray Kavukcuoglu},
-  title     = {Neural Discrete Representation Learning},
-  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
-  year      = {2017},
-  url       = {https://arxiv.org/abs/1711.00937}
-}"""
-_LEE = """@inproceedings{lee2022rqvae,
-  author    = {Doyup Lee and Chiheon Kim and Saehoon Kim and Minsu Cho and Wook-Shin Han},
-  title     = {Autoregressive Image Generation using Residual Quantization},
-  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)},
-  year      = {2022},
-  url       = {https://arxiv.org/abs/2203.01941}
-}"""
+
+
+def _train(
+    net: VqVae, images: Images, recipe: TrainingRecipe, options: Settings, how: Settings
+) -> History:
+    """Reconstruction; with a `mix`, ARGUS's discriminators go on from the one that was begun."""
+    reduction = options["reduction"] or "mean"
+    how = {**how, "on_checkpoint": drawing(net, images, how["kept"])}
+    if options["mix"]:
+        net.load_state_dict(options["begun"]().state_dict())
+        if options["joint_epochs"] is not None:
+            recipe = replace(recipe, epochs=options["joint_epochs"], steps=0)
+        how["name"] = f"vqvae with mix {options['mix']}"
+        weights = (options["latent_weight"], options["image_weight"])
+        history = train_jointly(
+            net, images, recipe, mix=options["mix"], weights=weights, reduction=reduction, **how
+        )
+    else:
+        start_linear(net, images)
+        history = fit(net, images, reconstruct(images, reduction), recipe, **how)
+    healthy(net, images)
+    return history
+
+
 _vqvae = partial(
     generator,
     family="vqvae",
+    how=Family(
+        "ema",
+        _train,
+        measure,
+        {
+            "mix": 0.0,
+            "latent_weight": 0.01,
+            "image_weight": 0.01,
+            "joint_epochs": None,
+            "reduction": None,
+        },
+    ),
     needs="square images whose side is a multiple of 4",
     latent=64,
     laws=_LAWS,
@@ -91,6 +118,7 @@ class Codebook(nn.Module):
     def nearest(self, z: Float[Tensor, "m d h w"]) -> Int[Tensor, "m h w"]:
         """The code nearest to each position."""
         flat = z.movedim(1, -1).reshape(-1, z.shape[1])
+        # argmax of <z, c> - |c|^2 / 2 is argmin of |z - c|^2, without a table of differences
         score = flat @ self.codes.T - self.codes.square().sum(1) / 2
         return score.argmax(1).reshape(len(z), *z.shape[2:])
 
@@ -234,7 +262,7 @@ class _Patchwise(nn.Module):
 
 
 class VqVae(nn.Module):
-    """`encode` gives the continuous code before quantisation, `decode` quantises and paints.
+    """`encode` gives the continuous code before quantisation, `decode` quantises and renders.
 
     Args:
         channels: Colour channels of the images.
@@ -245,7 +273,7 @@ class VqVae(nn.Module):
         halvings: How often the side is halved.
         learned: How the codebook is learnt: ``ema`` or by its ``loss``.
         levels: Codebooks, each for what the ones before it have left.
-        shortcut: Whether patches are also coded and painted linearly; see `start_linear`.
+        shortcut: Whether patches are also coded and decoded linearly; see `start_linear`.
 
     Example:
         >>> import torch
@@ -293,9 +321,9 @@ class VqVae(nn.Module):
         return z
 
     def decode(self, z: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
-        return self.paint(self.book.quantise(z)).clamp(0, 1)
+        return self.render(self.book.quantise(z)).clamp(0, 1)
 
-    def paint(self, q: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
+    def render(self, q: Float[Tensor, "m d i j"]) -> Float[Tensor, "m c h w"]:
         """The image of quantised codes, before it is clamped."""
         x: Tensor = self.decoder(q)
         return x
@@ -337,7 +365,7 @@ def _decoder(channels: int, width: int, code: int, halvings: int) -> nn.Sequenti
     "vqvae-ema",
     kind="ema",
     paper="van den Oord et al., NeurIPS 2017; as ARGUS uses it",
-    cite=(_OORD, "duan2025argus"),
+    cite=("oord2017vqvae", "duan2025argus"),
     recipe=TrainingRecipe(epochs=15, steps=1500, batch=64, lr=1e-3),
 )
 def ema(channels: int, size: int, classes: int, latent: int) -> VqVae:
@@ -368,7 +396,7 @@ def gradient(channels: int, size: int, classes: int, latent: int) -> VqVae:
     "vqvae-hierarchical",
     kind="hierarchical",
     paper="Lee, Kim, Kim, Cho and Han, CVPR 2022; van den Oord et al., NeurIPS 2017",
-    cite=(_LEE, "oord2017vqvae"),
+    cite=("lee2022rqvae", "oord2017vqvae"),
     latent=48,
     recipe=TrainingRecipe(epochs=1, steps=200, most=500, batch=32, lr=2e-3),
 )
@@ -388,7 +416,9 @@ def _measure(channels: int, size: int) -> dict[str, Any]:
     """Small colour pictures keep half of their side and get more codes:
     on a quarter of it their details are lost.
     """
-    return {"halvings": 1, "width": 128, "book": 512} if channels > 1 and size <= 32 else {}
+    if channels > 1 and size <= 32:
+        return {"halvings": 1, "width": 128, "book": 512}
+    return {}
 
 
 def latent_discriminator(net: VqVae, hidden: int = 256) -> nn.Module:
@@ -435,8 +465,6 @@ def own_loss(
     codes' toward it.
 
     Args:
-        net: The VQ-VAE.
-        x: Images.
         rng: Places codes that nobody uses.
         z: What the encoder says of `x`, where it was asked already.
         reduction: ``mean`` over pixels and code numbers, or their ``sum`` in each image, as squared
@@ -447,8 +475,10 @@ def own_loss(
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))
     error = ERRORS[reduction]
-    loss = error(net.paint(z + (q - z).detach()), x) + 0.25 * error(z, q.detach())
-    return loss + 0.75 * error(q, z.detach()) if net.book.learned == "gradient" else loss
+    loss = error(net.render(z + (q - z).detach()), x) + 0.25 * error(z, q.detach())
+    if net.book.learned == "gradient":
+        return loss + 0.75 * error(q, z.detach())
+    return loss
 
 
 def _squared_norm(one: Tensor, two: Tensor) -> Tensor:
@@ -464,7 +494,7 @@ ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def reconstruct(images: Images, reduction: str = "mean") -> Goal:
-    """Train to give images back; knowing nothing, one would paint the mean image of `images` every
+    """Train to give images back; knowing nothing, one would give the mean image of `images` every
     time.
     """
     pick("reduction", reduction, ERRORS)
@@ -474,8 +504,8 @@ def reconstruct(images: Images, reduction: str = "mean") -> Goal:
         return own_loss(net, x, noise, reduction=reduction)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        painted: Tensor = net(x)
-        return painted.flatten(1)
+        decoded: Tensor = net(x)
+        return decoded.flatten(1)
 
     chance = from_bytes(images.x).var(0, correction=0)
     return Goal(loss, answer, float(chance.sum() if reduction == "sum" else chance.mean()))
@@ -485,11 +515,6 @@ def reconstruct(images: Images, reduction: str = "mean") -> Goal:
 def start_linear(net: VqVae, images: Images, *, most: int = 1000) -> None:
     """Begin with the principal components of the images' patches, the best that linear maps can do;
     training adds codebooks and what deep layers see beyond. Without shortcuts nothing is done.
-
-    Args:
-        net: What will be trained.
-        images: What it will be trained on.
-        most: How many images are looked at.
     """
     if not (isinstance(net.encoder, _Patchwise) and isinstance(net.decoder, _Patchwise)):
         return
@@ -517,14 +542,14 @@ def healthy(net: VqVae, images: Images) -> None:
     x = from_bytes(images.x[:256]).to(net.book.codes.device)
     with torch.no_grad():
         codes = net.book.nearest(net.encode(x))
-        painted = net(x)
+        decoded = net(x)
     used = len(set(codes.flatten().tolist()))
-    if used < FEW or float(painted.std(0).mean()) < 0.1 * float(x.std(0).mean()):
+    if used < FEW or float(decoded.std(0).mean()) < 0.1 * float(x.std(0).mean()):
         raise Problem(
-            f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use, pictures vary"
-            f" by {float(painted.std(0).mean()):.3g} where the images vary by"
+            f"the VQ-VAE has collapsed: {used} of {len(net.book.codes)} codes in use,"
+            f" reconstructions vary by {float(decoded.std(0).mean()):.3g} where images vary by"
             f" {float(x.std(0).mean()):.3g}.",
-            "Nothing can be tested with pictures that are all alike; nothing was kept.",
+            "Nothing can be tested with images that are all alike; nothing was kept.",
             fix="a smaller learning rate, or --kind ema",
         )
 
@@ -551,14 +576,8 @@ def train_jointly(
     no weights, so that one step on the sum of their losses is a step of each.
 
     Args:
-        net: The VQ-VAE.
-        images: What it learns from.
-        recipe: How.
         mix: ARGUS's λ.
         weights: Of the latent and of the image generator loss (the paper states neither).
-        reduction: As in `own_loss`.
-        seed: Everything random follows from it.
-        device: Where it is trained.
         **how: Further arguments of `duel`.
     """
     with own_randomness(seed, "discriminators"):
@@ -569,25 +588,25 @@ def train_jointly(
         z = net.encode(x)
         own = own_loss(net, x, noise, z=z, reduction=reduction)
         code = _mixed(z, y, mix, noise)
-        picture = net.paint(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
+        picture = net.render(net.book.quantise(code)).clamp(0, 1)  # as the discriminator sees it
         fooled = weights[0] * functional.softplus(-latent(code)).mean()
         return own + fooled + weights[1] * functional.softplus(-image(picture)).mean()
 
-    def judges(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+    def discriminate(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
             z = net.encode(x)
             code = _mixed(z, y, mix, noise)
-            painted = net.decode(code)
+            decoded = net.decode(code)
         codes = functional.softplus(-latent(z)).mean() + functional.softplus(latent(code)).mean()
         return (
             codes
             + functional.softplus(-image(x)).mean()
-            + functional.softplus(image(painted)).mean()
+            + functional.softplus(image(decoded)).mean()
         )
 
     players = (
         Player(nets=[net], loss=generator, lr=recipe.lr),
-        Player(nets=[latent, image], loss=judges, lr=recipe.lr),
+        Player(nets=[latent, image], loss=discriminate, lr=recipe.lr),
     )
     return duel(players, images, recipe, seed=seed, device=device, **how)
 
@@ -599,4 +618,5 @@ def _mixed(z: Tensor, y: Int[Tensor, " m"], mix: float, noise: torch.Generator) 
 def _partners(y: Int[Tensor, " m"], noise: torch.Generator) -> Int[Tensor, " m"]:
     """A random row of another class for each row (of any class where the batch has only one)."""
     score: Float[Tensor, "m m"] = torch.rand(len(y), len(y), generator=noise, device=y.device)
+    # rows of the own class rank below all others, and still among themselves
     return torch.where(y[:, None] == y[None, :], score - 2, score).argmax(1)

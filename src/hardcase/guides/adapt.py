@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.guides.units import CoveredUnits, Hits, Units, row_of, unseen
+from hardcase.guides.units import Hits, UnitGuide, Units, grown, row_of, unseen
 from hardcase.randomness import Rng
 from hardcase.registry import guide
-from hardcase.types import Aim, Oracle, Probe, State, Tap
+from hardcase.types import Oracle, Probe, State, Targets
+
+__all__ = ["Adaptive", "Learning", "constant"]
 
 # ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and
 # how it was covered so far.
@@ -78,9 +80,8 @@ def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     -1 where it was never covered.
     """
     order = hits.argsort(dim=1, descending=True, stable=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(hits.shape[1], device=hits.device).expand_as(order)
-    )
+    number = torch.arange(hits.shape[1], device=hits.device).expand_as(order)
+    rank = torch.empty_like(order).scatter_(1, order, number)
     covered = (hits > 0).sum(1, keepdim=True)
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
 
@@ -172,11 +173,10 @@ class Pools:
         self.running = torch.zeros(0, units, dtype=torch.bool)
         self.walking = torch.zeros(0, dtype=torch.bool)
         if not each and len(base["vector"]):
-            self._grow(torch.zeros(1, dtype=torch.int64))
-            self._file(
-                torch.zeros(len(base["vector"]), dtype=torch.int64), base["vector"], base["cover"]
-            )
-            self.inherited = len(base["vector"])
+            group = torch.zeros(len(base["vector"]), dtype=torch.int64)
+            self._grow(group)
+            self._file(group, base["vector"], base["cover"])
+            self.inherited = len(group)
 
     def next(self, rows: Int[Tensor, " m"], rng: Rng) -> Float[Tensor, "m f"]:
         """The next vector for each of these seeds; what their last ones covered is recorded."""
@@ -185,17 +185,12 @@ class Pools:
         ended = self.walking[rows]
         self._file(group[ended], self.current[rows][ended], self.running[rows][ended])
         size = self.pool.shape[1]
-        need = 1 if self.each else len(rows)
-        over = self.used + need > size
-        over[group] |= self.used[group] < 0
-        self._renew(
-            torch.zeros_like(over)
-            .index_fill_(0, group, True)
-            .logical_and(over)
-            .nonzero()
-            .squeeze(1),
-            rng,
-        )
+        need = len(rows)
+        if self.each:
+            need = 1
+        over = (self.used + need > size) | (self.used < 0)
+        asked = torch.zeros_like(over).index_fill_(0, group, True)
+        self._renew((over & asked).nonzero().squeeze(1), rng)
         vector = self.pool[group, (self.used[group] + turn) % size]
         self.used = self.used.index_add(0, group, torch.ones_like(group))
         self.current[rows] = vector
@@ -211,10 +206,7 @@ class Pools:
     def made(self) -> State:
         """The records made here, oldest first, unfinished ones last."""
         if not len(self.written):
-            return {
-                "vector": self.vectors.new_zeros(0, self.vectors.shape[2]),
-                "cover": self.covers.new_zeros(0, self.covers.shape[2]),
-            }
+            return {"vector": self.vectors.flatten(0, 1), "cover": self.covers.flatten(0, 1)}
         total = int(self.written[0])
         fresh = min(total - self.inherited, self.memory)
         place = torch.arange(total - fresh, total, device=self.vectors.device) % self.memory
@@ -224,10 +216,8 @@ class Pools:
 
     def _groups(self, rows: Int[Tensor, " m"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
         """The group of each seed, and its turn within the group."""
-        nothing = torch.zeros_like(rows)
-        return (
-            (rows, nothing) if self.each else (nothing, torch.arange(len(rows), device=rows.device))
-        )
+        turn = torch.arange(len(rows), device=rows.device)
+        return rows * self.each, turn * (not self.each)
 
     def _renew(self, groups: Int[Tensor, " g"], rng: Rng) -> None:
         if not len(groups):
@@ -249,9 +239,7 @@ class Pools:
         """
         if not self.each:
             group, vector, cover = (part[-self.memory :] for part in (group, vector, cover))
-        turn = (
-            torch.zeros_like(group) if self.each else torch.arange(len(group), device=group.device)
-        )
+        _, turn = self._groups(group)
         place = (self.written[group] + turn) % self.memory
         self.vectors[group, place] = vector.to(group.device)
         self.covers[group, place] = cover.to(group.device)
@@ -261,23 +249,12 @@ class Pools:
         """Room for these seeds, and for their groups, on their device;
         a new pool counts as used up.
         """
-        seeds = 1 + int(rows.max()) if len(rows) else 0
-        groups = seeds if self.each else min(seeds, 1)
-        for name, size in (
-            *((name, groups) for name in ("pool", "used", "written", "vectors", "covers")),
-            *((name, seeds) for name in ("current", "running", "walking")),
-        ):
-            table: Tensor = getattr(self, name)
-            missing = max(0, size - len(table))
-            fill = -(2**40) if name == "used" else 0
-            more = torch.full(
-                (missing, *table.shape[1:]), fill, dtype=table.dtype, device=rows.device
-            )
-            setattr(
-                self,
-                name,
-                torch.cat([table.to(rows.device), more]) if missing else table.to(rows.device),
-            )
+        groups, _ = self._groups(rows)
+        for name in ("pool", "written", "vectors", "covers"):
+            setattr(self, name, grown(getattr(self, name), groups))
+        self.used = grown(self.used, groups, -(2**40))
+        for name in ("current", "running", "walking"):
+            setattr(self, name, grown(getattr(self, name), rows))
 
 
 # ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of
@@ -295,11 +272,6 @@ class Learning:
         memory: Records that are remembered.
         alone: Every seed learns for itself.
         together: Coverage is counted for the whole shard.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.Learning(parents=10).memory
-        300
     """
 
     parents: int = 50
@@ -309,13 +281,13 @@ class Learning:
 
 
 @guide("adapt", needs="gradients", paper="Lee, Cha, Lee and Oh, ISSTA 2020")
-class Adaptive:
+class Adaptive(UnitGuide):
     """Picks, for each list, the `count` units that its strategy vector scores highest; a list that
     starts again takes the next vector. What a vector covered from start to end of its list is its
     record.
 
     Args:
-        name: The aim by which it names units.
+        name: The target by which it names units.
         units: The neurons to choose from.
         fixed: The features that never change.
         oracle: Says which candidates fail.
@@ -324,14 +296,6 @@ class Adaptive:
         hits: How often each unit was covered.
         failing: The same by failing candidates.
         records: What each vector covered.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> guides = toy_world().build(resolve("method", "adapt")).guides
-        >>> any(isinstance(guide, hc.guides.Adaptive) for guide in guides)
-        True
     """
 
     def __init__(
@@ -347,16 +311,12 @@ class Adaptive:
         failing: Hits | None = None,
         records: State | None = None,
     ) -> None:
-        self.name = name
-        self.units = units
+        each = not learning.together
+        super().__init__(name, units, count, hits or Hits(units.count, each=each))
+        self.failing = failing or Hits(units.count, each=each)
         self.fixed = fixed
         self.oracle = oracle
         self.learning = learning
-        self.count = min(count, units.count)
-        self.sight = CoveredUnits(units)
-        self.hits, self.failing = (
-            table or Hits(units.count, each=not learning.together) for table in (hits, failing)
-        )
         self.base = records or {
             "vector": torch.empty(0, FEATURES),
             "cover": torch.empty(0, units.count, dtype=torch.bool),
@@ -365,30 +325,21 @@ class Adaptive:
             self.base, units.count, learning.parents, learning.memory, each=learning.alone
         )
 
-    @property
-    def taps(self) -> Mapping[str, Tap]:
-        return self.units.taps
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
+        return self._targets(rows, self.pools.next(rows, rng))
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
-        return self._aim(rows, self.pools.next(rows, rng))
-
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
         """A list that goes on keeps its vector, but what the vector likes best may have changed."""
-        return self._aim(rows, aim[f"{self.name}/vector"])
-
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        rows = row_of(probe)
-        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
+        return self._targets(rows, targets[f"{self.name}/vector"])
 
     def update(self, probe: Probe) -> None:
         new = unseen(probe)
         rows = row_of(probe)[new]
-        active = self.sight.of(probe)[1][new]
+        active = self.covered(probe, last=True)[1][new]
         failing = self.oracle(probe)[new]
-        self.sight.forget()
         self.hits.add(rows, active)
         self.failing.add(rows, active & failing[:, None])
-        if "row" in probe.aim:
+        if "row" in probe.targets:
             self.pools.cover(rows, active)
 
     def fork(self) -> Adaptive:
@@ -399,7 +350,9 @@ class Adaptive:
 
     def delta(self) -> State:
         tables = {"hits": self.hits.delta()["hits"], "failing": self.failing.delta()["hits"]}
-        return tables if self.learning.alone else {**tables, **self.pools.made()}
+        if self.learning.alone:
+            return tables
+        return {**tables, **self.pools.made()}
 
     def merge(self, deltas: Sequence[State]) -> None:
         self.hits.merge([{"hits": delta["hits"]} for delta in deltas])
@@ -411,7 +364,7 @@ class Adaptive:
             }
             self.base = {key: value[-self.learning.memory :] for key, value in joined.items()}
 
-    def _aim(self, rows: Int[Tensor, " m"], vector: Float[Tensor, "m 29"]) -> Aim:
+    def _targets(self, rows: Int[Tensor, " m"], vector: Float[Tensor, "m 29"]) -> Targets:
         scores = score(
             vector, self.fixed.to(vector.device), self.failing.of(rows) > 0, self.hits.of(rows)
         )

@@ -25,15 +25,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.guides.units import row_of, unseen
+from hardcase.guides.units import appended, grown, row_of, unseen
 from hardcase.objectives import Margin
 from hardcase.randomness import Rng
 from hardcase.registry import guide
 from hardcase.tensors import chunks, ordinal
-from hardcase.types import Aim, Objective, Oracle, Probe, State, Tap
+from hardcase.types import Objective, Oracle, Probe, State, Tap, Targets
+
+__all__ = ["LEVELS", "Archive", "Axis", "CellGrid", "spanned"]
 
 PARENT = "corpus/z"
-"""The aim under which searches look for a parent's code."""
+"""The target under which searches look for a parent's code."""
 UNSEEN, REACHED, FAILING, WITNESSED = range(4)
 LEVELS = ("not reached", "never failed", "fails", "fails, witnessed")
 """What is known of a cell, from least to most."""
@@ -51,10 +53,6 @@ Distance = Callable[[Probe], Float[Tensor, " m"]]
 class Axis:
     """One side of a map: a feature, cut into `cells` equal parts between `low` and `high`; beyond
     them, the outermost.
-
-    Example:
-        >>> Axis("brightness", 0.0, 1.0, cells=4).cells
-        4
     """
 
     name: str
@@ -186,9 +184,11 @@ class Archive:
         """The level at which a cell is filled: failing, and kept by the witnesses if there are
         any.
         """
-        return FAILING if self.witnessed is None else WITNESSED
+        if self.witnessed is None:
+            return FAILING
+        return WITNESSED
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         """For each seed a cell that is not filled, near to what the seed has reached and drawn the
         rarer the more often it was aimed at, and the seed's candidate nearest to it; nothing before
         any candidate was seen."""
@@ -197,7 +197,9 @@ class Archive:
         level = torch.maximum(self.base["level"], self.own["level"])
         weight = 1.0 / (1 + self.base["aimed"] + self.own["aimed"]).double()
         empty = level < self.wanted
-        weight = (weight * empty if bool(empty.any()) else weight).to(rows.device)
+        if bool(empty.any()):
+            weight = weight * empty
+        weight = weight.to(rows.device)
         centres = self.grid.centres().to(rows.device)
         target = self.grid.scaled(centres)
         drawn = rng.uniform(rows).double()
@@ -227,7 +229,7 @@ class Archive:
         kept = (unseen(probe) & (level > UNSEEN)).nonzero().squeeze(1)
         if not len(kept):
             return
-        if "row" in probe.aim:
+        if "row" in probe.targets:
             with torch.no_grad():
                 score = self.objective(probe)
             self.parents.add(
@@ -379,9 +381,8 @@ class _Parents:
 
     def away(self, rows: Int[Tensor, " m"], places: Float[Tensor, "p f"]) -> Float[Tensor, "m p"]:
         """How far the nearest parent of each row is from each place, in cells."""
-        gap = torch.cdist(
-            self.place[rows], places, compute_mode="donot_use_mm_for_euclid_dist"
-        )  # m capacity p
+        exact = "donot_use_mm_for_euclid_dist"
+        gap = torch.cdist(self.place[rows], places, compute_mode=exact)  # m capacity p
         return torch.where(self._used(rows)[:, :, None], gap, torch.inf).amin(1)
 
     def nearest(self, rows: Int[Tensor, " m"], target: Float[Tensor, "m f"]) -> Tensor:
@@ -402,52 +403,36 @@ class _Parents:
         score: Float[Tensor, " m"],
         code: Tensor,
     ) -> None:
-        self._grow(rows, place, code)
+        if self.code is None:
+            self.code = code.new_zeros(len(self.size), self.capacity, *code.shape[1:])
+        for name, empty in (("slot", -1), ("cell", -1)):
+            setattr(self, name, grown(getattr(self, name), rows, empty))
+        for name in ("size", "place", "score", "code"):
+            setattr(self, name, grown(getattr(self, name), rows))
+        values = {"cell": cell, "place": place, "score": score.to(self.score), "code": code}
         order = (-score).argsort(stable=True)
         best = order[ordinal((rows * self.cells + cell)[order]) == 0].sort().values
         slot = self.slot[rows[best], cell[best]]
         old = slot >= 0
         better = best[old][score[best[old]] > self.score[rows[best[old]], slot[old]]]
-        self._put(better, self.slot[rows[better], cell[better]], rows, cell, place, score, code)
+        self._put(better, self.slot[rows[better], cell[better]], rows, values)
         new = best[~old]
-        number = self.size[rows[new]] + ordinal(rows[new])
-        self.size = self.size.index_add(0, rows[new], torch.ones_like(new))
-        stays = number > self.size[rows[new]] - self.capacity
-        slot = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))[stays]
+        self.size, stays, slot = appended(self.size, rows[new], self.capacity)
         new = new[stays]
         gone = self.cell[rows[new], slot]
         taken = gone >= 0
         self.slot[rows[new][taken], gone[taken]] = -1
-        self._put(new, slot, rows, cell, place, score, code)
+        self._put(new, slot, rows, values)
 
     def _put(
         self,
         chosen: Int[Tensor, " k"],
         slot: Int[Tensor, " k"],
         rows: Int[Tensor, " m"],
-        cell: Int[Tensor, " m"],
-        place: Float[Tensor, "m f"],
-        score: Float[Tensor, " m"],
-        code: Tensor,
+        values: Mapping[str, Tensor],
     ) -> None:
         """Write the chosen candidates into the slots of their seeds."""
-        assert self.code is not None
         own = rows[chosen]
-        self.slot[own, cell[chosen]] = slot
-        self.cell[own, slot] = cell[chosen]
-        self.place[own, slot] = place[chosen]
-        self.score[own, slot] = score[chosen].to(self.score)
-        self.code[own, slot] = code[chosen]
-
-    def _grow(self, rows: Int[Tensor, " m"], place: Float[Tensor, "m f"], code: Tensor) -> None:
-        device = rows.device
-        missing = max(0, int(rows.max()) + 1 - len(self.size))
-        if not missing and self.code is not None:
-            return
-        self.size = torch.cat([self.size.to(device), self.size.new_zeros(missing).to(device)])
-        for name, empty in (("slot", -1), ("cell", -1), ("place", 0), ("score", 0)):
-            known = getattr(self, name).to(device)
-            fresh = known.new_full((missing, *known.shape[1:]), empty)
-            setattr(self, name, torch.cat([known, fresh]))
-        fresh = code.new_zeros(missing, self.capacity, *code.shape[1:])
-        self.code = fresh if self.code is None else torch.cat([self.code, fresh])
+        self.slot[own, values["cell"][chosen]] = slot
+        for name, value in values.items():
+            getattr(self, name)[own, slot] = value[chosen]

@@ -11,18 +11,32 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.guides.units import take
+from hardcase.guides.units import appended, grown, row_of, take
 from hardcase.randomness import Rng
 from hardcase.registry import guide
 from hardcase.tensors import ordinal, to_bytes
-from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
+from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
+
+__all__ = ["Corpus", "Fading", "Recent"]
 
 # Which entry of a corpus is mutated next.
 
-Schedule = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Rng], tuple[Tensor, Tensor]]
-"""From the seeds' rows, sizes, earlier picks, cursors and energies of each seed's entries:
-an entry for each, and the new cursors.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a schedule knows of each seed's entries: how many there are, how often each was picked,
+    where it stopped last time, and how much each could still change.
+    """
+
+    rows: Int[Tensor, " m"]
+    size: Int[Tensor, " m"]
+    picks: Int[Tensor, "m e"]
+    cursor: Int[Tensor, " m"]
+    energy: Float[Tensor, "m e"]
+
+
+Schedule = Callable[[Entries, Rng], tuple[Tensor, Tensor]]
+"""An entry for each seed, and the new cursors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +45,15 @@ class Recent:
 
     Args:
         last: Newest entries that are preferred.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.Recent(last=3).last
-        3
     """
 
     last: int = 5
 
-    def __call__(
-        self,
-        rows: Int[Tensor, " m"],
-        size: Int[Tensor, " m"],
-        picks: Int[Tensor, "m e"],
-        cursor: Int[Tensor, " m"],
-        energy: Float[Tensor, "m e"],
-        rng: Rng,
-    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
-        tail = size.clamp_max(self.last)
-        place = rng.integers(rows, tail + 1)
-        anywhere = rng.integers(rows, size)
-        return torch.where(place < tail, size - 1 - place, anywhere), cursor
+    def __call__(self, of: Entries, rng: Rng) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        tail = of.size.clamp_max(self.last)
+        place = rng.integers(of.rows, tail + 1)
+        anywhere = rng.integers(of.rows, of.size)
+        return torch.where(place < tail, of.size - 1 - place, anywhere), of.cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,6 @@ class Fading:
         least: Smallest probability.
         first: Probability of an entry that was never picked.
         power: The probability falls as a power, not linearly.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.Fading(gamma=5).least
-        0.5
     """
 
     gamma: float = 20.0
@@ -81,26 +77,18 @@ class Fading:
     first: float = 1.0
     power: bool = False
 
-    def __call__(
-        self,
-        rows: Int[Tensor, " m"],
-        size: Int[Tensor, " m"],
-        picks: Int[Tensor, "m e"],
-        cursor: Int[Tensor, " m"],
-        energy: Float[Tensor, "m e"],
-        rng: Rng,
-    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
-        chance = (self.first - picks / self.gamma).clamp_min(self.least)
+    def __call__(self, of: Entries, rng: Rng) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+        size = of.size.clamp_min(1)
+        chance = (self.first - of.picks / self.gamma).clamp_min(self.least)
         if self.power:
-            chance = chance * energy / energy.amax(1, keepdim=True).clamp_min(1e-9)
-        turns = torch.arange(8 * picks.shape[1], device=size.device)
-        entry = (cursor[:, None] + turns) % size.clamp_min(1)[:, None]
-        drawn = rng.uniform(rows, entry.shape[1:])
-        accepted = (
-            (drawn < chance.gather(1, entry)).int().argmax(1, keepdim=True)
-        )  # the first of the turns that is accepted
+            chance = chance * of.energy / of.energy.amax(1, keepdim=True).clamp_min(1e-9)
+        turns = torch.arange(8 * of.picks.shape[1], device=size.device)
+        entry = (of.cursor[:, None] + turns) % size[:, None]
+        drawn = rng.uniform(of.rows, entry.shape[1:])
+        # the first of the turns that is accepted
+        accepted = (drawn < chance.gather(1, entry)).int().argmax(1, keepdim=True)
         chosen = entry.gather(1, accepted).squeeze(1)
-        return chosen, (chosen + 1) % size.clamp_min(1)
+        return chosen, (chosen + 1) % size
 
 
 # A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
@@ -126,12 +114,6 @@ class Corpus:
         schedule: Picks the parents: `Recent` or `Fading`.
         capacity: Entries per seed.
         base: What earlier rounds learnt.
-
-    Example:
-        >>> import hardcase as hc
-        >>> novelty = hc.guides.Deviating(2)
-        >>> hc.guides.Corpus(novelty, hc.oracles.LeavesLabel(), hc.guides.Recent()).capacity
-        16
     """
 
     name = "corpus"
@@ -158,17 +140,21 @@ class Corpus:
     def taps(self) -> Mapping[str, Tap]:
         return self.novelty.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         """A parent for each seed, with what was told of it;
-        nothing before any seed was looked at.
+        nothing before any seed was evaluated.
         """
         if not len(self.size) or not len(rows):
             return {}
         slots = self._by_age(rows)
-        size = self.size[rows].clamp_max(self.capacity)
-        picks = self.picks[rows].gather(1, slots)
-        energy = self._energy(rows).gather(1, slots)
-        age, self.cursor[rows] = self.schedule(rows, size, picks, self.cursor[rows], energy, rng)
+        entries = Entries(
+            rows,
+            self.size[rows].clamp_max(self.capacity),
+            self.picks[rows].gather(1, slots),
+            self.cursor[rows],
+            self._energy(rows).gather(1, slots),
+        )
+        age, self.cursor[rows] = self.schedule(entries, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
         parents = {
@@ -181,19 +167,17 @@ class Corpus:
         return self._seen[1]
 
     def update(self, probe: Probe) -> None:
-        gain = (
-            self._seen[1]
-            if self._seen is not None and self._seen[0] is probe
-            else self.novelty.gain(probe)
-        )
+        last, gain = self._seen or (None, None)
         self._seen = None
+        if gain is None or last is not probe:
+            gain = self.novelty.gain(probe)
         sound = ~self.oracle(probe) & probe.logits.isfinite().all(1)
         kept = (sound & ((gain > 0) | self._first(probe))).nonzero().squeeze(1)
-        if bool(sound.any()):
-            self.novelty.update(
-                probe if bool(sound.all()) else take(probe, sound.nonzero().squeeze(1))
-            )
-        if len(kept) and "row" in probe.aim:
+        if bool(sound.all()):
+            self.novelty.update(probe)
+        elif bool(sound.any()):
+            self.novelty.update(take(probe, sound.nonzero().squeeze(1)))
+        if len(kept) and "row" in probe.targets:
             self._add(take(probe, kept))
 
     def fork(self) -> Corpus:
@@ -211,12 +195,11 @@ class Corpus:
         }
 
     def merge(self, deltas: Sequence[State]) -> None:
-        self.novelty.merge(
-            [
-                {k.removeprefix(NOVELTY): v for k, v in d.items() if k.startswith(NOVELTY)}
-                for d in deltas
-            ]
-        )
+        learnt = [
+            {k.removeprefix(NOVELTY): v for k, v in d.items() if k.startswith(NOVELTY)}
+            for d in deltas
+        ]
+        self.novelty.merge(learnt)
         parts = [part for part in (self.base, *deltas) if "picture" in part]
         if parts:
             self.base = {
@@ -228,7 +211,7 @@ class Corpus:
         """Whether a row is the first of its seed: the seed itself,
         which always belongs to the corpus.
         """
-        rows = probe.aim.get("row", torch.zeros_like(probe.origin.y))
+        rows = row_of(probe)
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
         return (known[rows] == 0) & (ordinal(rows) == 0)
 
@@ -247,31 +230,19 @@ class Corpus:
 
     def _add(self, probe: Probe) -> None:
         """Append entries in order; beyond the capacity they replace the oldest but the first."""
-        rows = probe.aim["row"]
-        columns = {name: value for name, value in probe.aim.items() if name.startswith(ENTRY)}
+        rows = probe.targets["row"]
+        columns = {name: value for name, value in probe.targets.items() if name.startswith(ENTRY)}
         columns |= {"z": probe.z, "picture": to_bytes(probe.x), "seed": probe.origin.id}
         self._grow(rows, columns)
-        number = self.size[rows] + ordinal(rows)
-        self.size = self.size.index_add(0, rows, torch.ones_like(rows))
-        stays = number > self.size[rows] - self.capacity
-        rows = rows[stays]
-        number = number[stays]
-        place = torch.where(number == 0, 0, 1 + (number - 1) % (self.capacity - 1))
+        self.size, stays, slot = appended(self.size, rows, self.capacity)
         for name, value in columns.items():
-            self.tables[name][rows, place] = value[stays]
-        self.picks[rows, place] = 0
+            self.tables[name][rows[stays], slot] = value[stays]
+        self.picks[rows[stays], slot] = 0
 
     def _grow(self, rows: Int[Tensor, " m"], columns: Mapping[str, Tensor]) -> None:
-        missing = max(0, 1 + int(rows.max()) - len(self.size))
-        pad = (0, missing)
-        self.size, self.cursor = (
-            torch.nn.functional.pad(t.to(rows.device), pad) for t in (self.size, self.cursor)
-        )
-        self.picks = torch.nn.functional.pad(self.picks.to(rows.device), (0, 0, *pad))
+        for name in ("size", "cursor", "picks"):
+            setattr(self, name, grown(getattr(self, name), rows))
         for name, value in columns.items():
-            shape = (len(self.size), self.capacity, *value.shape[1:])
-            fresh = torch.zeros(shape, dtype=value.dtype, device=value.device)
-            known = self.tables.get(name)
-            if known is None or len(known) < len(fresh):
-                fresh[: 0 if known is None else len(known)] = fresh[:0] if known is None else known
-                self.tables[name] = fresh
+            if name not in self.tables:
+                self.tables[name] = value.new_zeros(len(self.size), self.capacity, *value.shape[1:])
+            self.tables[name] = grown(self.tables[name], rows)

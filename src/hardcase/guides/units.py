@@ -13,14 +13,33 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
 from hardcase.registry import guide
-from hardcase.types import Aim, Guide, Oracle, Probe, State, Tap
+from hardcase.tensors import ordinal
+from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
+
+__all__ = [
+    "Deviating",
+    "Facts",
+    "FailingOnly",
+    "Hits",
+    "Strategies",
+    "StrongestUnits",
+    "UnitGuide",
+    "Units",
+    "appended",
+    "grown",
+    "row_of",
+    "take",
+    "unseen",
+]
 
 # How often each unit was covered, for all seeds together or for each of them alone.
 
 
 @runtime_checkable
 class Units(Protocol):
-    """The units of a network: their values scaled to [0, 1], and which of them a look covers."""
+    """The units of a network: their values scaled to [0, 1], and which of them a candidate
+    covers.
+    """
 
     @property
     def taps(self) -> Mapping[str, Tap]: ...
@@ -35,22 +54,26 @@ class Units(Protocol):
     ) -> Bool[Tensor, "m u"]: ...
 
 
-class CoveredUnits:
-    """What a look covers, worked out once for a gain and the update that follows it."""
+def grown(table: Tensor, rows: Int[Tensor, " m"], fill: float = 0) -> Tensor:
+    """`table` on the rows' device, with a line for each of them; new lines hold `fill`."""
+    table = table.to(rows.device)
+    missing = int(rows.max()) + 1 - len(table) if len(rows) else 0
+    if missing <= 0:
+        return table
+    return torch.cat([table, table.new_full((missing, *table.shape[1:]), fill)])
 
-    def __init__(self, units: Units) -> None:
-        self.units = units
-        self._last: tuple[Probe, Tensor, Tensor] | None = None
 
-    def of(self, probe: Probe) -> tuple[Float[Tensor, "m u"], Bool[Tensor, "m u"]]:
-        """The units' scaled values, and which of them are covered."""
-        if self._last is None or self._last[0] is not probe:
-            scaled = self.units.scaled(probe)
-            self._last = (probe, scaled, self.units.active(probe, scaled))
-        return self._last[1], self._last[2]
-
-    def forget(self) -> None:
-        self._last = None
+def appended(
+    size: Int[Tensor, " g"], rows: Int[Tensor, " m"], capacity: int
+) -> tuple[Int[Tensor, " g"], Bool[Tensor, " m"], Int[Tensor, " s"]]:
+    """Append entries to their seeds' tables of `capacity` slots: the new sizes, which entries stay,
+    and their slots. The first of a seed keeps slot 0; later ones replace the oldest.
+    """
+    number = size[rows] + ordinal(rows)
+    size = size.index_add(0, rows, torch.ones_like(rows))
+    stays = number > size[rows] - capacity
+    number = number[stays]
+    return size, stays, torch.where(number == 0, 0, 1 + (number - 1) % (capacity - 1))
 
 
 class Hits:
@@ -64,11 +87,6 @@ class Hits:
         units: Number of units.
         each: Every seed counts for itself.
         base: Counts of earlier rounds.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.Hits(4).units
-        4
     """
 
     def __init__(
@@ -76,25 +94,28 @@ class Hits:
     ) -> None:
         self.units = units
         self.each = each
-        self.base = torch.zeros(units, dtype=torch.int64) if base is None else base
         self.own = torch.zeros(1, units, dtype=torch.int64)
+        self.base = self.own[0].clone()
+        if base is not None:
+            self.base = base
 
     def of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, "m u"]:
         """The counts that matter to these seeds."""
-        if not self.each:
-            return (self.base.to(rows.device) + self._table(rows, 1)[0]).expand(len(rows), -1)
-        return self._table(rows, 1 + int(rows.max()) if len(rows) else 1)[rows]
+        self.own = grown(self.own, rows * self.each)
+        if self.each:
+            return self.own[rows]
+        return (self.base.to(rows.device) + self.own[0]).expand(len(rows), -1)
 
     def add(self, rows: Int[Tensor, " m"], active: Bool[Tensor, "m u"]) -> None:
-        if self.each and len(rows):
-            self._table(rows, 1 + int(rows.max())).index_add_(0, rows, active.long())
-        elif len(rows):
-            self._table(rows, 1)[0] += active.sum(0)
+        self.own = grown(self.own, rows * self.each)
+        if self.each:
+            self.own.index_add_(0, rows, active.long())
+        else:
+            self.own[0] += active.sum(0)
 
     def fork(self) -> Hits:
-        return Hits(
-            self.units, each=self.each, base=self.base + self.own.sum(0).to(self.base.device)
-        )
+        base = self.base + self.own.sum(0).to(self.base.device)
+        return Hits(self.units, each=self.each, base=base)
 
     def delta(self) -> State:
         return {"hits": self.own.sum(0).cpu()}
@@ -105,24 +126,51 @@ class Hits:
             self.base = self.base + delta["hits"].to(self.base.device)
         self.own = torch.zeros(1, self.units, dtype=torch.int64)
 
-    def _table(self, rows: Tensor, size: int) -> Int[Tensor, "g u"]:
-        missing = max(0, size - len(self.own))
-        self.own = torch.nn.functional.pad(self.own.to(rows.device), (0, 0, 0, missing))
-        return self.own
+
+class UnitGuide:
+    """What guides that choose units share: the units, and how often each was covered."""
+
+    def __init__(self, name: str, units: Units, count: int, hits: Hits) -> None:
+        self.name = name
+        self.units = units
+        self.count = min(count, units.count)
+        self.hits = hits
+        self._last: tuple[Probe, Tensor, Tensor] | None = None
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return self.units.taps
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        """How many units a row covers that none has covered."""
+        active = self.covered(probe)[1]
+        return (active & (self.hits.of(row_of(probe)) == 0)).sum(1).float()
+
+    def covered(
+        self, probe: Probe, *, last: bool = False
+    ) -> tuple[Float[Tensor, "m u"], Bool[Tensor, "m u"]]:
+        """The units' scaled values, and which are covered; worked out once for a gain and the
+        update that follows it, which is the `last` to ask.
+        """
+        if self._last is None or self._last[0] is not probe:
+            scaled = self.units.scaled(probe)
+            self._last = (probe, scaled, self.units.active(probe, scaled))
+        _, scaled, active = self._last
+        if last:
+            self._last = None
+        return scaled, active
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
     """The seeds' places in their shard as the search told them;
     the first one's where it did not.
     """
-    told = probe.aim.get("row")
-    return torch.zeros_like(probe.origin.y) if told is None else told
+    return probe.targets.get("row", torch.zeros_like(probe.origin.y))
 
 
 def unseen(probe: Probe) -> Bool[Tensor, " m"]:
-    """Rows that are looked at for the first time, as far as the search tells."""
-    told = probe.aim.get("seen")
-    return torch.ones_like(probe.origin.y, dtype=torch.bool) if told is None else ~told
+    """Rows that are evaluated for the first time, as far as the search tells."""
+    return ~probe.targets.get("seen", torch.zeros_like(probe.origin.y, dtype=torch.bool))
 
 
 # Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push
@@ -144,25 +192,25 @@ class Board:
     crossing: Bool[Tensor, " u"]
 
 
-Pick = Callable[[Board, int, Rng], Aim]
+Pick = Callable[[Board, int, Rng], Targets]
 
 
-def uncovered(board: Board, count: int, rng: Rng) -> Aim:
+def uncovered(board: Board, count: int, rng: Rng) -> Targets:
     """Units never covered, drawn evenly; any, where none is left."""
     return _drawn(board, (board.hits == 0).float(), count, rng)
 
 
-def anything(board: Board, count: int, rng: Rng) -> Aim:
+def anything(board: Board, count: int, rng: Rng) -> Targets:
     """Any units, drawn evenly: the control."""
     return _drawn(board, torch.ones_like(board.values), count, rng)
 
 
-def often(board: Board, count: int, rng: Rng) -> Aim:
+def often(board: Board, count: int, rng: Rng) -> Targets:
     """Units often covered (DLFuzz's strategy 1): drawn in proportion to their hits."""
     return _drawn(board, board.hits.float(), count, rng)
 
 
-def rarely(board: Board, count: int, rng: Rng) -> Aim:
+def rarely(board: Board, count: int, rng: Rng) -> Targets:
     """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered
     one.
     """
@@ -170,31 +218,31 @@ def rarely(board: Board, count: int, rng: Rng) -> Aim:
     return _drawn(board, lacking.float(), count, rng)
 
 
-def heavy(board: Board, count: int, rng: Rng) -> Aim:
+def heavy(board: Board, count: int, rng: Rng) -> Targets:
     """Units with large incoming weights (strategy 3), drawn evenly."""
     return _drawn(board, board.heavy.float().expand_as(board.values), count, rng)
 
 
-def across(board: Board, count: int, rng: Rng) -> Aim:
+def across(board: Board, count: int, rng: Rng) -> Targets:
     """Units near the threshold (strategy 4): those just above it are pushed down,
     those just below it up.
     """
     return _near(board, count, down=-1)
 
 
-def apart(board: Board, count: int, rng: Rng) -> Aim:
+def apart(board: Board, count: int, rng: Rng) -> Targets:
     """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down,
     away from the threshold.
     """
     return _near(board, count, down=1)
 
 
-def most(board: Board, count: int, rng: Rng) -> Aim:
+def most(board: Board, count: int, rng: Rng) -> Targets:
     """The most covered units, without a draw (ADAPT's form of DLFuzz)."""
     return _first(board.hits, count)
 
 
-def least(board: Board, count: int, rng: Rng) -> Aim:
+def least(board: Board, count: int, rng: Rng) -> Targets:
     """The least covered units, without a draw (ADAPT's form of DLFuzz)."""
     return _first(-board.hits, count)
 
@@ -204,7 +252,7 @@ PICKS: dict[str, Pick] = {
 }
 
 
-def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Aim:
+def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Targets:
     """`count` different units a row, one after the other in proportion to the weights;
     those without weight come last.
     """
@@ -214,13 +262,13 @@ def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> 
     return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
 
 
-def _first(keys: Tensor, count: int) -> Aim:
+def _first(keys: Tensor, count: int) -> Targets:
     """The units with the greatest keys, ties to the lower number."""
     unit = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
     return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
 
 
-def _near(board: Board, count: int, *, down: int) -> Aim:
+def _near(board: Board, count: int, *, down: int) -> Targets:
     """The first units within 0.25 above and 0.2 below the threshold, half each;
     `down` is the sign of those above.
     """
@@ -233,14 +281,11 @@ def _near(board: Board, count: int, *, down: int) -> Aim:
         ((below > 0) & (below < 0.2), -down, count // 2),
     ):
         near = near & board.crossing
-        unit = torch.where(near, -number, -number - len(number)).argsort(
-            dim=1, descending=True, stable=True
-        )[:, :some]
+        first = torch.where(near, -number, -number - len(number))
+        unit = first.argsort(dim=1, descending=True, stable=True)[:, :some]
         parts.append((unit, near.gather(1, unit) * float(sign)))
-    return {
-        "unit": torch.cat([u for u, _ in parts], 1),
-        "sign": torch.cat([s for _, s in parts], 1),
-    }
+    units, signs = (torch.cat(part, 1) for part in zip(*parts))
+    return {"unit": units, "sign": signs}
 
 
 # Small guides: one that draws the deviating model, and one that lets another learn from failing
@@ -251,9 +296,15 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
     """Some rows of a probe."""
     seen = {name: value[rows] for name, value in probe.activations.items()}
     peers = tuple(peer[rows] for peer in probe.peers)
-    aim = {name: value[rows] for name, value in probe.aim.items()}
+    targets = {name: value[rows] for name, value in probe.targets.items()}
     return Probe(
-        probe.z[rows], probe.x[rows], probe.logits[rows], probe.origin.take(rows), peers, seen, aim
+        probe.z[rows],
+        probe.x[rows],
+        probe.logits[rows],
+        probe.origin.take(rows),
+        peers,
+        seen,
+        targets,
     )
 
 
@@ -264,11 +315,6 @@ class Deviating:
 
     Args:
         models: Number of networks, the subject among them.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.Deviating(3).models
-        3
     """
 
     name = "deviating"
@@ -280,12 +326,12 @@ class Deviating:
     def taps(self) -> Mapping[str, Tap]:
         return {}
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         return {"deviating": rng.integers(rows, self.models)}
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
         """A walk keeps its model to its end."""
-        return {"deviating": aim["deviating"]}
+        return {"deviating": targets["deviating"]}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.zeros(len(probe.logits), device=probe.logits.device)
@@ -311,11 +357,6 @@ class FailingOnly:
     Args:
         guide: The guide that learns.
         oracle: Says which candidates fail.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.guides.FailingOnly(hc.guides.Deviating(2), hc.oracles.LeavesLabel()).name
-        'deviating'
     """
 
     def __init__(self, guide: Guide, oracle: Oracle) -> None:
@@ -330,7 +371,7 @@ class FailingOnly:
     def taps(self) -> Mapping[str, Tap]:
         return self.guide.taps
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         return self.guide.choose(rows, rng)
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
@@ -371,13 +412,13 @@ class Facts:
 
 
 @guide("strategies", needs="activations", paper="Guo et al., ESEC/FSE 2018")
-class Strategies:
+class Strategies(UnitGuide):
     """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed
     starts again; otherwise `count` is shared out evenly between them. `each`: every seed counts its
     coverage for itself.
 
     Args:
-        name: The aim by which it names units.
+        name: The target by which it names units.
         units: The neurons to choose from.
         facts: What is known of each from the start.
         strategies: How units are chosen, by name.
@@ -385,14 +426,6 @@ class Strategies:
         cycle: Strategies take turns.
         each: Every seed counts its coverage for itself.
         hits: How often each unit was covered.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> guides = toy_world().build(resolve("method", "dlfuzz")).guides
-        >>> any(isinstance(guide, hc.guides.Strategies) for guide in guides)
-        True
     """
 
     def __init__(
@@ -410,52 +443,41 @@ class Strategies:
         for strategy in strategies:
             if strategy not in PICKS:
                 raise choice("neuron-selection strategy", strategy, list(PICKS))
-        if not strategies or count < (1 if cycle else len(strategies)):
+        least = len(strategies)
+        if cycle:
+            least = 1
+        if not strategies or count < least:
             raise Problem(
                 f"{count} units cannot be shared out between {len(strategies)} strategies."
             )
-        self.name = name
-        self.units = units
+        super().__init__(name, units, count, hits or Hits(units.count, each=each))
         self.facts = facts
         self.strategies = tuple(strategies)
-        self.count = min(count, units.count)
         self.cycle = cycle
         self.each = each
-        self.hits = hits or Hits(units.count, each=each)
-        self.sight = CoveredUnits(units)
         self.values = torch.empty(0, units.count)
         self.turns = torch.empty(0, dtype=torch.int64)
 
-    @property
-    def taps(self) -> Mapping[str, Tap]:
-        return self.units.taps
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         if not self.cycle:
             return self._named(self._shared_out(rows, rng))
         turn = self._turn(rows)
         return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
+    def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
         """A list that goes on stays with its strategy."""
         if not self.cycle:
             return self.choose(rows, rng)
-        turn = aim[f"{self.name}/turn"]
+        turn = targets[f"{self.name}/turn"]
         return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
-
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        rows = row_of(probe)
-        return (self.sight.of(probe)[1] & (self.hits.of(rows) == 0)).sum(1).float()
 
     def update(self, probe: Probe) -> None:
         rows = row_of(probe)
         new = unseen(probe)
-        scaled, active = self.sight.of(probe)
-        self.sight.forget()
+        scaled, active = self.covered(probe, last=True)
         self.hits.add(rows[new], active[new])
-        if len(rows):
-            self.values = _grown(self.values, rows, torch.nan)
-            self.values[rows] = scaled
+        self.values = grown(self.values, rows, torch.nan)
+        self.values[rows] = scaled
 
     def fork(self) -> Strategies:
         parts = (self.name, self.units, self.facts, self.strategies, self.count)
@@ -468,20 +490,18 @@ class Strategies:
         self.hits.merge(deltas)
 
     def _board(self, rows: Int[Tensor, " m"]) -> Board:
-        self.values = _grown(self.values, rows, torch.nan)
-        heavy = self.facts.heavy.to(rows.device)
-        crossing = self.facts.crossing.to(rows.device)
+        self.values = grown(self.values, rows, torch.nan)
+        heavy, crossing = (t.to(rows.device) for t in (self.facts.heavy, self.facts.crossing))
         hits = self.hits.of(rows)
-        values = self.values[rows]
-        return Board(rows, hits, heavy, values, self.facts.threshold, crossing)
+        return Board(rows, hits, heavy, self.values[rows], self.facts.threshold, crossing)
 
-    def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         board = self._board(rows)
         each = self.count // len(self.strategies)
         picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
         return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
 
-    def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Targets:
         """Every strategy picks for every row, and each row takes the pick whose turn it is."""
         board = self._board(rows)
         picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
@@ -492,20 +512,13 @@ class Strategies:
         }
 
     def _turn(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-        self.turns = _grown(self.turns, rows, 0)
+        self.turns = grown(self.turns, rows)
         turn = self.turns[rows].clone()
         self.turns[rows] += 1
         return turn
 
-    def _named(self, aim: Aim) -> Aim:
-        return {f"{self.name}/{key}": value for key, value in aim.items()}
-
-
-def _grown(table: Tensor, rows: Int[Tensor, " m"], fill: float) -> Tensor:
-    """`table` on the rows' device, with a line for each of them."""
-    missing = max(0, (int(rows.max()) + 1 if len(rows) else 0) - len(table))
-    more = torch.full((missing, *table.shape[1:]), fill, dtype=table.dtype, device=rows.device)
-    return torch.cat([table.to(rows.device), more])
+    def _named(self, targets: Targets) -> Targets:
+        return {f"{self.name}/{key}": value for key, value in targets.items()}
 
 
 # MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or
@@ -519,19 +532,11 @@ class StrongestUnits:
     the seeds of a shard and hands nothing on.
 
     Args:
-        name: The aim by which it names units.
+        name: The target by which it names units.
         read: Gives the units of a probe.
         taps: Layers that are read.
         groups: First unit and number of units of each group.
         k: Units that rise together.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing import toy_world
-        >>> guides = toy_world().build(resolve("method", "maxplore")).guides
-        >>> any(isinstance(guide, hc.guides.StrongestUnits) for guide in guides)
-        True
     """
 
     def __init__(
@@ -553,32 +558,31 @@ class StrongestUnits:
     def walks(self) -> int:
         return len(self.groups)
 
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         """A group drawn at random, where no walk was named."""
         return self.follow(rows, {"walk": rng.integers(rows, len(self.groups))}, rng)
 
-    def follow(self, rows: Int[Tensor, " m"], aim: Aim, rng: Rng) -> Aim:
-        if "walk" not in aim:
-            return {f"{self.name}/unit": aim[f"{self.name}/unit"]}
-        self._grow(rows)
-        return {f"{self.name}/unit": self.units[rows, aim["walk"]]}
+    def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
+        if "walk" not in targets:
+            return {f"{self.name}/unit": targets[f"{self.name}/unit"]}
+        self.units = grown(self.units, rows)
+        return {f"{self.name}/unit": self.units[rows, targets["walk"]]}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         return torch.zeros(len(probe.logits), device=probe.logits.device)
 
     def update(self, probe: Probe) -> None:
-        """Note the strongest units of each group when a seed itself is looked at."""
-        if "row" not in probe.aim or f"{self.name}/unit" in probe.aim:
+        """Note the strongest units of each group when a seed itself is evaluated."""
+        if "row" not in probe.targets or f"{self.name}/unit" in probe.targets:
             return
-        rows = probe.aim["row"]
+        rows = probe.targets["row"]
         values = self.read(probe)
-        self._grow(rows)
+        self.units = grown(self.units, rows)
         start, size = (part.to(values.device)[:, None] for part in self.groups.t())
         inside = torch.arange(int(size.max()), device=values.device)
         shown = values[:, (start + inside).clamp_max(values.shape[1] - 1)]  # m w s
-        best = shown.masked_fill(inside >= size, -torch.inf).argsort(
-            dim=2, descending=True, stable=True
-        )
+        shown = shown.masked_fill(inside >= size, -torch.inf)
+        best = shown.argsort(dim=2, descending=True, stable=True)
         self.units[rows] = start + best[..., : self.k]
 
     def fork(self) -> StrongestUnits:
@@ -588,9 +592,4 @@ class StrongestUnits:
         return {}
 
     def merge(self, deltas: Sequence[State]) -> None:
-        """Seeds are looked at afresh in every shard."""
-
-    def _grow(self, rows: Int[Tensor, " m"]) -> None:
-        missing = max(0, (1 + int(rows.max()) if len(rows) else 0) - len(self.units))
-        more = torch.zeros(missing, *self.units.shape[1:], dtype=torch.int64, device=rows.device)
-        self.units = torch.cat([self.units.to(rows.device), more])
+        """Seeds are evaluated afresh in every shard."""

@@ -13,13 +13,12 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.inference import mean_interval
 from hardcase.judges.rules import (
     MISSED,
-    REPEATS,
     Answers,
     DecisionRule,
     Signals,
-    auroc,
     auroc_interval,
     error_rates,
     fit_to_people,
@@ -192,7 +191,6 @@ def calibrate(
     signals: Signals,
     people: People,
     rules: Rules,
-    rng: torch.Generator,
     *,
     plain: Rules | None = None,
 ) -> Calibration:
@@ -205,7 +203,6 @@ def calibrate(
         signals: What the panel sees in the rated images.
         people: What people said of them.
         rules: Rules to fit, by question.
-        rng: Randomness of the folds.
         plain: Rules as they are without people, kept where people gave one answer only to "valid";
             by default `rules`.
 
@@ -231,10 +228,10 @@ def calibrate(
     measured: dict[str, Any] = {}
     for name, rule in rules.items():
         truth = _truth(scored_by, name)
-        measured[name] = _measured(rule.evidence(signals).cpu(), *pooled[name], truth, rng)
+        measured[name] = _measured(rule.evidence(signals).cpu(), *pooled[name], truth)
     if not bool((people.rater1 == people.rater2).all()):
         for name in rules:
-            measured[name]["one_rater"] = _left_out(rules[name], name, signals, people, folds, rng)
+            measured[name]["one_rater"] = _left_out(rules[name], name, signals, people, folds)
     honest = _both([pooled[name][1] for name in rules])
     chosen = _both([_unchanged(rule, signals)[1] for rule in final.values()])
     evidence = rules["label_kept"].evidence(signals).cpu()
@@ -295,11 +292,6 @@ def seed_folds(
 
     Each generator's images of each block of seeds are measured once, by rules fitted to the images
     that other generators made from other seeds; with one generator, to those from other seeds.
-
-    Args:
-        generator: Which method made each image.
-        seed: Which image each was made from.
-        blocks: Into how many parts the seeds are cut, at most.
 
     >>> [(fit.tolist(), measure.tolist()) for fit, measure in seed_folds(["a", "b"], ["s", "t"])][0]
     ([False, True], [True, False])
@@ -371,12 +363,11 @@ def _measured(
     pooled: Float[Tensor, " m"],
     answers: Answers,
     truth: Int[Tensor, " m"],
-    rng: torch.Generator,
 ) -> dict[str, Any]:
     known = truth >= 0
     curve, gap = reliability(pooled[known], truth[known] == 1)
     return {
-        "auroc": auroc_interval(evidence[known], truth[known] == 1, rng),
+        "auroc": auroc_interval(evidence[known], truth[known] == 1),
         **error_rates(answers, truth),
         "reliability": curve,
         "ece": gap,
@@ -384,12 +375,7 @@ def _measured(
 
 
 def _left_out(
-    rule: DecisionRule,
-    question: str,
-    signals: Signals,
-    people: People,
-    folds: Folds,
-    rng: torch.Generator,
+    rule: DecisionRule, question: str, signals: Signals, people: People, folds: Folds
 ) -> dict[str, Any]:
     """How often the judge, fitted to one rater, says what the other one says, beside how often the
     two say the same; the difference with an interval over images.
@@ -404,13 +390,12 @@ def _left_out(
         agrees.append((pooled >= 0.5) == theirs[other - 1])
     judge = torch.stack(agrees).double().mean(0)
     pair = (theirs[0] == theirs[1]).double()
-    drawn = torch.randint(len(pair), (REPEATS, len(pair)), generator=rng)
-    gaps = (judge - pair)[drawn].mean(1)
-    low, high = gaps.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    gap = mean_interval(judge - pair, unit="images")
+    ends = {"low": gap.low, "high": gap.high} if gap.known else {"low": None, "high": None}
     return {
         "judge": float(judge.mean()),
         "two_raters": float(pair.mean()),
-        "difference": {"value": float((judge - pair).mean()), "low": low, "high": high},
+        "difference": {"value": gap.value, **ends},
     }
 
 
@@ -424,13 +409,11 @@ def _per_generator(
     for name in sorted(set(people.generator)):
         inside = torch.tensor([other == name for other in people.generator])
         known = inside & (people.label_kept >= 0)
-        value: float | None = float(auroc(evidence[known], people.label_kept[known] == 1))
-        if value != value:
-            value = None
+        inner = auroc_interval(evidence[known], people.label_kept[known] == 1)
         said = [answer for answer, own in zip(answers, inside.tolist()) if own]
         rows[name] = {
             "images": int(inside.sum()),
-            "label_kept_auroc": value,
+            "label_kept_auroc": inner["value"],
             "confirmed": precision(said, people.confirmed[inside]),
         }
     return rows

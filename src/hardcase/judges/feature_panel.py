@@ -20,16 +20,16 @@ from hardcase.judges.features import (
     ALL,
     FITS,
     Encoder,
+    EncoderOutput,
     FeatureProbe,
     FeatureStore,
     HeadProbe,
     MahalanobisProbe,
     NearestProbe,
-    Seen,
     Tell,
+    features_at,
     probe_from_card,
-    reading,
-    tempered,
+    temperature,
     view_named,
 )
 from hardcase.judges.judge import SignalSource, closer, split_rows
@@ -148,7 +148,7 @@ class FeaturePanel(SignalSource):
         deepest = [one.features[each.layers[-1]] for each, one in first]
         return signals, torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
-    def opinions(self, seen: Sequence[Sequence[Seen]]) -> Float[Tensor, "p m k"]:
+    def opinions(self, seen: Sequence[Sequence[EncoderOutput]]) -> Float[Tensor, "p m k"]:
         """Return log-probabilities by every probe that has a weight, in every view."""
         weighty = [probe for probe in _probes(self.classifiers) if float(probe.weight) > 0]
         return torch.stack(
@@ -156,7 +156,7 @@ class FeaturePanel(SignalSource):
         )
 
     def _neighbours(
-        self, seen: Sequence[Sequence[Seen]], mean: Tensor, expected: Tensor
+        self, seen: Sequence[Sequence[EncoderOutput]], mean: Tensor, expected: Tensor
     ) -> Float[Tensor, " m"]:
         """How much nearer training images of the expected class are; without training images,
         the margin of the classifiers.
@@ -171,11 +171,11 @@ class FeaturePanel(SignalSource):
 
     @staticmethod
     def _distances(
-        probes: Sequence[nn.Module] | nn.ModuleList, seen: Sequence[Sequence[Seen]]
+        probes: Sequence[nn.Module] | nn.ModuleList, seen: Sequence[Sequence[EncoderOutput]]
     ) -> list[tuple[FeatureProbe, Tensor]]:
         """Distances by every probe in every view."""
         return [
-            (probe, probe.distances(reading(one, probe.layer)))
+            (probe, probe.distances(features_at(one, probe.layer)))
             for probe in _probes(probes)
             for one in seen[probe.encoder]
         ]
@@ -227,7 +227,6 @@ def fit(
         heads: For every encoder, the output that means each class; if not given, its outputs are
             the classes in order.
         store: Where features are kept; that of the user's cache if not given.
-        seed: Of what is drawn for the textures.
         tell: Told how many images are done, of how many.
     """
     if not encoders:
@@ -251,13 +250,16 @@ def fit(
             outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
             own = [HeadProbe(number, "", {"outputs": outputs[0]})]
         for probe in own:
-            logits = probe.logits(reading(seen, probe.layer)[held_out])
-            probe.scale.fill_(tempered(logits, train.y[held_out]))
+            logits = probe.logits(features_at(seen, probe.layer)[held_out])
+            probe.scale.fill_(temperature(logits, train.y[held_out]))
             probe.weight.fill_(float((logits.argmax(1) == train.y[held_out]).float().mean()))
         classifiers += own
         labels = train.y * enough  # one Gaussian for all where classes have too few images
         distances += _usual_distances(number, each, seen, labels, fitted, held_out)
-        energies.append(_median_and_width(seen.logits[held_out].logsumexp(1)))
+        energy = seen.logits[held_out].logsumexp(1)
+        spread_of = energy.quantile(torch.tensor([0.16, 0.5, 0.84], dtype=energy.dtype))
+        low, middle, high = spread_of.tolist()
+        energies.append([middle, max((high - low) / 2, 1e-3)])
     best = max(float(probe.weight) for probe in classifiers)
     for probe in classifiers:  # so far the accuracy
         probe.weight.fill_(float(float(probe.weight) >= best - WEAKER))
@@ -271,22 +273,27 @@ def fit(
     panel.energy.copy_(torch.tensor(energies))
     panel.learned.copy_(fingerprints(train.x).sort().values)
     spaced = torch.linspace(0, len(fitted) - 1, min(TEXTURED, len(fitted))).long()
-    panel.textures.settle(from_bytes(train.x[fitted[spaced]]), stream(seed, "judge", "textures"))
+    panel.textures.fit_to(from_bytes(train.x[fitted[spaced]]), stream(seed, "judge", "textures"))
     return panel.eval().to(encoders[0].subject.device)
 
 
 def _classifier(
-    kind: str, number: int, each: Encoder, seen: Seen, y: Tensor, fitted: Tensor
+    kind: str, number: int, each: Encoder, seen: EncoderOutput, y: Tensor, fitted: Tensor
 ) -> FeatureProbe:
     """Fit a probe that says the class: a regression on all layers, distances on the deepest."""
     layer = {"logistic": ALL}.get(kind, each.layers[-1])
     probe = FITS[kind]
-    tensors = probe.fit(reading(seen, layer)[fitted], y[fitted], int(y.max()) + 1)
+    tensors = probe.fit(features_at(seen, layer)[fitted], y[fitted], int(y.max()) + 1)
     return probe(number, layer, tensors)
 
 
 def _usual_distances(
-    number: int, each: Encoder, seen: Seen, labels: Tensor, fitted: Tensor, held_out: Tensor
+    number: int,
+    each: Encoder,
+    seen: EncoderOutput,
+    labels: Tensor,
+    fitted: Tensor,
+    held_out: Tensor,
 ) -> list[FeatureProbe]:
     """Fit Gaussians of the classes in every layer, and how far held-out images lie from them."""
     probes = list[FeatureProbe]()
@@ -299,7 +306,7 @@ def _usual_distances(
     return probes
 
 
-def _own_outputs(each: Encoder, seen: Seen, classes: int) -> Int[Tensor, " k"]:
+def _own_outputs(each: Encoder, seen: EncoderOutput, classes: int) -> Int[Tensor, " k"]:
     outputs = seen.logits.shape[1]
     if outputs != classes:
         raise Problem(
@@ -309,9 +316,3 @@ def _own_outputs(each: Encoder, seen: Seen, classes: int) -> Int[Tensor, " k"]:
             " classes",
         )
     return torch.arange(classes)
-
-
-def _median_and_width(values: Float[Tensor, " m"]) -> list[float]:
-    quantiles = torch.tensor([0.16, 0.5, 0.84], dtype=values.dtype)
-    low, middle, high = values.quantile(quantiles).tolist()
-    return [middle, max((high - low) / 2, 1e-3)]

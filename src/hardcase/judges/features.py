@@ -22,20 +22,20 @@ __all__ = [
     "ALL",
     "FITS",
     "Encoder",
+    "EncoderOutput",
     "FeatureProbe",
     "FeatureStore",
     "HeadProbe",
     "LogisticProbe",
     "MahalanobisProbe",
     "NearestProbe",
-    "Seen",
     "Tell",
     "depths",
     "encoder",
+    "features_at",
     "pooled",
     "probe_from_card",
-    "reading",
-    "tempered",
+    "temperature",
     "view_named",
 ]
 
@@ -69,18 +69,18 @@ PHOTO_VIEWS: Mapping[str, View] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class EncoderOutput:
     """What an encoder makes of images: pooled features by layer, and the scores of its own head."""
 
     features: Mapping[str, Float[Tensor, "m _"]]
     logits: Float[Tensor, "m k"]
 
     @staticmethod
-    def join(parts: list[Seen]) -> Seen:
+    def join(parts: list[EncoderOutput]) -> EncoderOutput:
         """Concatenate what was seen of several batches."""
         names = parts[0].features
         joined = {name: torch.cat([part.features[name] for part in parts]) for name in names}
-        return Seen(joined, torch.cat([part.logits for part in parts]))
+        return EncoderOutput(joined, torch.cat([part.logits for part in parts]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,18 @@ class Encoder:
         """The hash of the network."""
         return self.subject.hash
 
-    def __call__(self, x: Float[Tensor, "m c h w"]) -> Seen:
+    def __call__(self, x: Float[Tensor, "m c h w"]) -> EncoderOutput:
         answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
-        return Seen(dict(answer.activations), answer.logits)
+        return EncoderOutput(dict(answer.activations), answer.logits)
 
     @torch.no_grad()
-    def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Seen:
+    def ask(
+        self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32
+    ) -> EncoderOutput:
         """Return features and scores of one view, in batches."""
         transform = view_named(view)
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
-        return Seen.join([self(transform(x[rows])) for rows in parts])
+        return EncoderOutput.join([self(transform(x[rows])) for rows in parts])
 
 
 def view_named(name: str) -> View:
@@ -153,14 +155,6 @@ def encoder(
     size: int = 0,
 ) -> Encoder:
     """Return an encoder that reads the deepest resolutions of a network.
-
-    Args:
-        net: The network with its normalisation.
-        x: An image or more, to see which layers run.
-        count: How many layers are read.
-        lineage: See `Encoder`.
-        spec: The words that name the network; its own name if empty.
-        size: See `Encoder`.
 
     Example:
         >>> import torch
@@ -240,11 +234,7 @@ Rows = dict[int, dict[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class FeatureStore:
-    """Features that are kept on disk.
-
-    Args:
-        root: The folder; that of the user's cache if not given.
-    """
+    """Features that are kept on disk."""
 
     root: Path | None = None
 
@@ -262,7 +252,7 @@ class FeatureStore:
         view: str = "plain",
         batch: int = 32,
         tell: Tell | None = None,
-    ) -> Seen:
+    ) -> EncoderOutput:
         """Return features and scores of 8-bit images; what is missing is computed and kept."""
         if not len(x):
             raise Problem("there are no images to take features of.")
@@ -281,7 +271,7 @@ class FeatureStore:
         found = [known[key] for key in keys.tolist()]
         joined = {name: torch.stack([row[name] for row in found]) for name in found[0]}
         logits = joined.pop(LOGITS)
-        return Seen({name: joined[name] for name in encoder.layers}, logits)
+        return EncoderOutput({name: joined[name] for name in encoder.layers}, logits)
 
     def _known(self, folder: Path, keys: Int[Tensor, " n"]) -> Rows:
         """Read the kept rows of these images; a part is named after the checksum of its content."""
@@ -301,7 +291,7 @@ class FeatureStore:
             known |= _rows({name: value[inside] for name, value in table.items()})
         return known
 
-    def _keep(self, folder: Path, keys: Int[Tensor, " m"], seen: Seen) -> Rows:
+    def _keep(self, folder: Path, keys: Int[Tensor, " m"], seen: EncoderOutput) -> Rows:
         from safetensors.torch import save
 
         columns = {KEYS: keys, LOGITS: seen.logits, **seen.features}
@@ -372,9 +362,9 @@ class FeatureProbe(nn.Module):
         """Return distances to the classes, where the probe has them."""
         raise Problem(f"a {self.kind} probe has no distances.")
 
-    def log_probabilities(self, seen: Seen) -> Float[Tensor, "m k"]:
+    def log_probabilities(self, seen: EncoderOutput) -> Float[Tensor, "m k"]:
         """Return tempered log-probabilities of the classes."""
-        return (self.scale * self.logits(reading(seen, self.layer))).log_softmax(1)
+        return (self.scale * self.logits(features_at(seen, self.layer))).log_softmax(1)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -493,7 +483,7 @@ def probe_from_card(row: Mapping[str, Any]) -> FeatureProbe:
     return kinds[row["kind"]](row["encoder"], row["layer"], tensors)
 
 
-def reading(seen: Seen, layer: str) -> Float[Tensor, "m f"]:
+def features_at(seen: EncoderOutput, layer: str) -> Float[Tensor, "m f"]:
     """Return the features of a layer, of all (each made unit length), or the encoder's scores."""
     if not layer:
         return seen.logits
@@ -503,7 +493,7 @@ def reading(seen: Seen, layer: str) -> Float[Tensor, "m f"]:
     return seen.features[layer]
 
 
-def tempered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:
+def temperature(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:
     """Return what to multiply scores by so that their probabilities fit these labels best.
 
     Between 1/100 and 1,000; the labels are of images that the scores were not fitted to.

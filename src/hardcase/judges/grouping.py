@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Group", "apart", "frechet", "groups", "kernel_distance"]
+__all__ = ["Group", "frechet", "groups", "kernel_distance", "set_distances"]
 
 # Confirmed findings grouped into likely faults: the same two classes, alike in the features of an
 # independent network.
@@ -53,15 +53,7 @@ def groups(
     distance: Float[Tensor, " t"],
     rng: torch.Generator,
 ) -> list[Group]:
-    """Return groups of all rows, largest first.
-
-    Args:
-        features: Features of the findings by a judge.
-        expected: Label of each finding's seed.
-        predicted: What the subject answered.
-        distance: How far each finding is from its seed.
-        rng: Draws the samples of which the stability is the mean.
-    """
+    """Return groups of all rows, largest first."""
     unit = functional.normalize(features.float(), dim=1).cpu()
     found = [
         _group(rows[members], unit, expected, predicted, distance, stability)
@@ -172,10 +164,6 @@ def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
     By the singular values of a product of centred features, which is as large as there are images:
     torchmetrics takes the eigenvalues of one that is as large as there are features.
 
-    Args:
-        a: Features of one set, one row per image.
-        b: Features of the other.
-
     Example:
         >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
         >>> round(frechet(x, x + 2), 3)
@@ -193,10 +181,6 @@ def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
 def kernel_distance(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
     """Return the squared maximum mean discrepancy under KID's cubic kernel, without bias: about 0,
     above or below, for two sets of one law. (The library's is for sets of one size.)
-
-    Args:
-        a: Features of one set, one row per image.
-        b: Features of the other.
 
     Example:
         >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
@@ -219,16 +203,11 @@ def _mean_of_pairs(k: Float[Tensor, "n n"]) -> Tensor:
     return (k.sum() - k.diagonal().sum()) / (count * (count - 1))
 
 
-def apart(
+def set_distances(
     found: Float[Tensor, "n f"], seeds: Float[Tensor, "m f"], rng: torch.Generator
 ) -> dict[str, Any] | None:
     """Compare findings with seeds: both distances, and KID between two halves of the seeds as what
     chance alone gives. None of fewer than four findings or eight seeds.
-
-    Args:
-        found: Features of findings.
-        seeds: Features of the seeds.
-        rng: Draws what is compared, and the halves.
     """
     if len(found) < FEWEST or len(seeds) < 2 * FEWEST:
         return None

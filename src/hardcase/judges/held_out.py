@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hardcase.data.sources import large, load
-from hardcase.data.streams import HELD, ImageSet, LabelledSet
+from hardcase.data.streams import HELD, ImageSet
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
@@ -29,9 +29,8 @@ from hardcase.judges.training_data import FAMILIES, families_of_space
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
 from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
-from hardcase.models.pretrained.roles import roles
 from hardcase.models.subject import Subject
-from hardcase.models.witnesses import OWN
+from hardcase.models.witnesses import OWN, roles
 from hardcase.runs.identity import require
 from hardcase.runs.results import Run
 from hardcase.runs.tables import group_rows
@@ -78,14 +77,8 @@ def for_run(
     Photographs without enough others beside them to fit a panel to are judged by a network alone.
 
     Args:
-        run: A stored run.
         features: Networks whose features the judge reads; by default those the run was started
             with, else, for photographs, the best one on this machine that took no part.
-        offline: Touch no network.
-        seed: Of the judge's training.
-        device: Where the judge computes.
-        progress: Told how its training goes.
-        images: The splits of the run's data, where they are loaded already.
         make: Make a judge of photographs that is not in the cache, which takes minutes.
 
     Raises:
@@ -115,7 +108,9 @@ def for_run(
                 f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
                 fix=f"hardcase judge {run.folder}, which takes minutes, once",
             )
-        return reserved_judge(encoders[0], _seeds_of(run, second))
+        place = {name: row for row, name in enumerate(second.id)}
+        rows = [place[name] for name in run.seeds["id"].to_pylist()]
+        return reserved_judge(encoders[0], second.take(torch.tensor(rows)))
     return feature_judge(
         wanted,
         first.images(),
@@ -164,13 +159,6 @@ def held_out_judge(
     """Return the judge of the same data whose training leaves out what was searched.
 
     Args:
-        run: A stored run.
-        judge: Its usual judge.
-        offline: Touch no network.
-        seed: Of the judge's training.
-        device: Where it computes.
-        progress: Told how its training goes.
-        images: The splits of the run's data, where they are loaded already.
         make: Train it if it is not in the cache.
 
     Returns:
@@ -192,13 +180,7 @@ def held_out_judge(
 
 
 def held_out_entry(run: Run, judge: PanelJudge, verdicts: Verdicts) -> dict[str, Any]:
-    """Return what run.json and the report say of the held-out judge.
-
-    Args:
-        run: A stored run.
-        judge: The one whose training leaves out what was searched.
-        verdicts: What it says of the findings.
-    """
+    """Return what run.json and the report say of the held-out judge."""
     rows = zip(run.findings["seed"].to_pylist(), verdicts.valid, verdicts.label_kept, strict=True)
     seeds = {seed for seed, valid, kept in rows if valid and kept}
     attempted = run.counts()["funnel"]["attempted"] or 0
@@ -218,10 +200,6 @@ def held_out_in_words(entry: Mapping[str, Any]) -> str:
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     """Return whose features judge a run: those given, the run's own, or for photographs the best.
-
-    Args:
-        run: A stored run.
-        given: What the user asked for now.
 
     Raises:
         Problem: If the run is about photographs and no independent network is on this machine.
@@ -248,12 +226,6 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     return (f"zoo:{chosen.judge}",)
 
 
-def _seeds_of(run: Run, images: ImageSet) -> ImageSet:
-    """The run's seeds, in the order of its table."""
-    place = {name: row for row, name in enumerate(images.id)}
-    return images.take(torch.tensor([place[name] for name in run.seeds["id"].to_pylist()]))
-
-
 def _witness_names(run: Run) -> list[str]:
     known = run.record.get("witnesses")
     if not isinstance(known, Mapping):
@@ -261,19 +233,13 @@ def _witness_names(run: Run) -> list[str]:
     return list(map(str, known.get("models", ())))
 
 
-def is_ready(
-    run: Run,
-    *,
-    offline: bool = True,
-    seed: int = 0,
-    images: Splits | None = None,
-) -> bool:
+def is_ready(run: Run, *, images: Splits | None = None) -> bool:
     """Say whether the judge of a run's data is in the cache, so that judging takes seconds."""
     if run.record.get("judge_features") or is_photographic(run.record["image"]):
         return True  # or there is no network for it, and why is said then
     try:
-        first, second = _splits_of(run, offline=offline, images=images)
-        return panel.folder(first.images(), second.images(), seed=seed).is_dir()
+        first, second = _splits_of(run, offline=True, images=images)
+        return panel.folder(first.images(), second.images()).is_dir()
     except Problem:
         return False
 
@@ -288,7 +254,10 @@ def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[Image
         if images is not None:
             return images(split).held()
         found = large(name, split) or load(name, split=split, offline=offline)
-        return _under(run, found).held()
+        classes = tuple(run.record["classes"])
+        if found.classes != classes:
+            found = aligned(found, classes)
+        return found.held()
 
     own = run.record.get("split", "test")
     photographs = is_photographic(run.record["image"])
@@ -305,14 +274,6 @@ def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[Image
         if not photographs:
             raise
         return nothing, second  # one photograph per class leaves no other
-
-
-def _under(run: Run, images: LabelledSet) -> LabelledSet:
-    """The images under the classes of the run."""
-    names = tuple(run.record["classes"])
-    if images.classes == names:
-        return images
-    return aligned(images, names)
 
 
 def _same_data(run: Run, images: ImageSet) -> None:
@@ -342,10 +303,6 @@ def row_parts(count: int, size: int) -> list[range]:
 
 def check(run: Run, judge: PanelJudge) -> None:
     """Refuse a judge that may not judge a run.
-
-    Args:
-        run: A stored run.
-        judge: A trained judge.
 
     Raises:
         Problem: If it was made for other images, was trained on the seeds, or shares a network or
@@ -467,7 +424,7 @@ def independence(
         "lineage": {**dict(known.get("lineage") or {}), "judge": list(lineages) or [OWN]},
         "training images": shared,
         "trained on": {
-            "witnesses": known.get("lessons", "not known"),
+            "witnesses": known.get("trained on", "not known"),
             "judge": trained_on,
             "searched": [part for own in families_of_space(space).values() for part in own],
         },

@@ -22,7 +22,7 @@ from hardcase import registry
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.calibration import Calibration
-from hardcase.judges.rules import DecisionRule, Signals, rules_from_card
+from hardcase.judges.rules import DecisionRule, Signals, auroc_of_counts, rules_from_card
 from hardcase.randomness import balanced_order
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, steady
@@ -59,13 +59,13 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,
     "valid": {
-        "auroc": {"value": 0.969, "low": 0.905, "high": 1.000},
+        "auroc": auroc_of_counts(0.969, yes=458, no=20),
         "tpr": Rate(407, 458).to_json(),
         "tnr": Rate(19, 20).to_json(),
         "undecided": Rate(48, 500).to_json(),
     },
     "label_kept": {
-        "auroc": {"value": 0.933, "low": 0.900, "high": 0.962},
+        "auroc": auroc_of_counts(0.933, yes=362, no=70),
         "tpr": Rate(236, 362).to_json(),
         "tnr": Rate(35, 70).to_json(),
         "undecided": Rate(194, 500).to_json(),
@@ -272,13 +272,7 @@ def _interval(auroc: Mapping[str, Any]) -> str:
 def split_rows(
     y: Int[Tensor, " n"], ids: Sequence[str], share: float
 ) -> tuple[Int[Tensor, " f"], Int[Tensor, " h"]]:
-    """Return rows to train on and rows held out, in which the classes take turns.
-
-    Args:
-        y: Labels.
-        ids: Names of the images, which decide the order.
-        share: Share that is held out, of which there are at most 3,000.
-    """
+    """Return rows to train on and rows held out, in which the classes take turns."""
     order, _ = balanced_order(y, ids, seed=0)
     count = max(1, min(round(share * len(y)), 3000))
     return order[count:].sort().values, order[:count]

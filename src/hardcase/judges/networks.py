@@ -143,7 +143,7 @@ class Density(nn.Module):
         down, right = (seen.diff(dim=axis).abs().flatten(1).sum(1) for axis in (2, 3))
         return decoded - own + _divergence(mean, logvar), down + right
 
-    def settle(self, x: Float[Tensor, "m c h w"]) -> None:
+    def fit_to(self, x: Float[Tensor, "m c h w"]) -> None:
         """Learn from real images what a complexity costs: a line, and the spread around it."""
         cost, complexity = self.cost(x)
         centred = complexity - complexity.mean()
@@ -217,7 +217,10 @@ class Member(nn.Module):
     def __init__(self, config: MemberConfig, *, channels: int, size: int, classes: int) -> None:
         super().__init__()
         self.config = config
-        self.body = _body(config, channels, size)
+        if config.deep:
+            self.body = _residual(config, channels)
+        else:
+            self.body = _plain(config, channels, size)
         self.head = nn.Linear(FEATURES, classes + 1)
         # torch's types lack this form of `to`
         self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -244,12 +247,6 @@ def _moved(x: Float[Tensor, "m c h w"], by: int) -> Float[Tensor, "m c h w"]:
         (torch.arange(side, device=x.device) - by).clamp(0, side - 1) for side in (height, width)
     )
     return x[:, :, rows[:, None], columns].contiguous(memory_format=torch.channels_last)
-
-
-def _body(config: MemberConfig, channels: int, size: int) -> nn.Sequential:
-    if config.deep:
-        return _residual(config, channels)
-    return _plain(config, channels, size)
 
 
 def _plain(config: MemberConfig, channels: int, size: int) -> nn.Sequential:

@@ -25,7 +25,7 @@ from hardcase.judges.training import (
     train_panel,
 )
 from hardcase.training import cards
-from hardcase.training.loop import beside, forget, geometry, stated
+from hardcase.training.loop import geometry, remove_unfinished, stated, unfinished_folder
 from hardcase.types import Images
 
 __all__ = [
@@ -78,32 +78,6 @@ def folder(
     return cards.folder_of(KIND, NAME, card_config(train, test, config, seed), train.hash)
 
 
-_SERRA = """@inproceedings{serra2020complexity,
-  author    = {Joan Serrà and David Álvarez and Vicenç Gómez and Olga Slizovskaia and
-               José F. Núñez and Jordi Luque},
-  title     = {Input Complexity and Out-of-Distribution Detection with Likelihood-Based
-               Generative Models},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2020},
-  url       = {https://arxiv.org/abs/1909.11480}
-}"""
-_WONG = """@inproceedings{wong2020fast,
-  author    = {Eric Wong and Leslie Rice and J. Zico Kolter},
-  title     = {Fast is Better than Free: Revisiting Adversarial Training},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2020},
-  url       = {https://arxiv.org/abs/2001.03994}
-}"""
-_RICCIO = """@inproceedings{riccio2023validity,
-  author    = {Vincenzo Riccio and Paolo Tonella},
-  title     = {When and Why Test Generators for Deep Learning Produce Invalid Inputs: an
-               Empirical Study},
-  booktitle = {International Conference on Software Engineering (ICSE)},
-  year      = {2023},
-  url       = {https://arxiv.org/abs/2212.11368}
-}"""
-
-
 @registry.judge(
     NAME,
     needs="the training split of the data; hardcase train judge",
@@ -111,7 +85,7 @@ _RICCIO = """@inproceedings{riccio2023validity,
         "Riccio and Tonella, ICSE 2023 (the study it is measured against); "
         "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020"
     ),
-    cite=(_RICCIO, _SERRA, _WONG),
+    cite=("riccio2023validity", "serra2020complexity", "wong2020fast"),
     laws=(
         "took no part in the search",
         "never saw the seeds",
@@ -142,7 +116,7 @@ def trained(
     config = config or config_for(train, test, seed=seed, device=device)
     described = card_config(train, test, config, seed)
     folder = cards.folder_of(KIND, NAME, described, train.hash)
-    kept = beside(folder)
+    kept = unfinished_folder(folder)
 
     def train_net(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
@@ -165,7 +139,7 @@ def trained(
         measure=measure,
         measured_on=test.hash,
     )
-    forget(kept)
+    remove_unfinished(kept)
     if card["accuracy"] < WEAK:
         _log.warning(
             "the judge of %s takes only %.1f %% of test images for what they are: it will deny or"
@@ -179,16 +153,10 @@ def trained(
 def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = None) -> None:
     """Train members of the judge that another process is training, from the last on, until that
     process works at the next one; it finds them finished.
-
-    Args:
-        train: As for `trained`, by both processes.
-        test: See `train`.
-        seed: See `train`.
-        progress: Told how the training goes.
     """
     config = config_for(train, test, seed=seed, device="cpu")
     fitted, _ = split(train, config.held_out)
-    kept = beside(folder(train, test, seed=seed, config=config))
+    kept = unfinished_folder(folder(train, test, seed=seed, config=config))
     panel = build(card_config(train, test, config, seed))
     if not kept.is_dir():  # finished, or not begun
         return

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from hardcase import registry
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
-from hardcase.judges.feature_panel import USUAL, FeaturePanel, PanelPlan, build, fit
-from hardcase.judges.features import Encoder, FeatureStore, Tell
+from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
+from hardcase.judges.features import Encoder
 from hardcase.judges.judge import KIND, PanelJudge, accuracy_on, panel_judge, split_rows
 from hardcase.judges.reserved import encoder_of, head_of
 from hardcase.judges.rules import Signals, rules_from_exam
@@ -33,7 +33,6 @@ __all__ = [
     "NAME",
     "feature_judge",
     "is_made",
-    "photo_panel",
     "stored_feature_judge",
 ]
 
@@ -50,94 +49,6 @@ VOTES: Mapping[str, Mapping[str, float]] = {
     "valid": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images; fixed, not fitted."""
-
-
-def photo_panel(
-    encoders: Sequence[Encoder],
-    train: Images,
-    test: Images,
-    *,
-    plan: PanelPlan = USUAL,
-    heads: Sequence[Int[Tensor, " k"]] = (),
-    store: FeatureStore | None = None,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    tell: Tell = lambda done, total: None,
-) -> tuple[FeaturePanel, dict[str, Any], Path]:
-    """Return panel, card and folder of the judge of these photographs, made if it is not kept.
-
-    Args:
-        encoders: Networks that take no part in the search; their hashes and lineages are in the
-            card.
-        train: Images to fit it to; never the seeds.
-        test: Images that measure it.
-        plan: Views, probes and the share held out.
-        heads: See `hardcase.judges.feature_panel.fit`.
-        store: Where features are kept.
-        seed: Of everything that is drawn.
-        device: Where it is asked.
-        tell: Told how many images are done, of how many.
-    """
-    config = _config(encoders, train, plan, heads, seed)
-    folder = cards.folder_of(KIND, NAME, config, train.hash)
-    start = time.monotonic()
-    held_out = split_rows(train.y, train.id, plan.held_out)[1].sort().values
-    views = len(plan.views)
-    total = len(train) + views * (4 * min(EXAMINED, len(held_out)) + len(test))
-    done = len(train)
-
-    def seen(images: int) -> None:
-        nonlocal done
-        done += views * images
-        tell(done, total)
-
-    def fitted_or_empty(_: Mapping[str, Any]) -> nn.Module:
-        if (folder / cards.CARD).exists():
-            return build(encoders, cards.read_card(folder)["parts"], learned=len(train))
-        tell(0, total)
-        how: dict[str, Any] = {"plan": plan, "heads": heads, "store": store, "seed": seed}
-        return fit(encoders, train, tell=lambda count, _: tell(count, total), **how)
-
-    def examine(net: nn.Module) -> dict[str, Any]:
-        assert isinstance(net, FeaturePanel)
-        order = torch.randperm(len(held_out), generator=stream(seed, "exam"))
-        examined = train.take(held_out[order[:EXAMINED]])
-        rng = stream(seed, "judge", "photographs", device=device)
-        exam = exam_of_photographs(examined, rng, device)
-        read = list[Signals]()
-        for rows in chunks(len(exam.x), AT_ONCE):
-            read.append(net.to(device).ask(exam.x[rows], exam.expected[rows]))
-            seen(len(read[-1].seen))
-        rules = rules_from_exam(Signals.join(read), exam, VOTES, thresholds=True)
-        return {
-            "seed": seed,
-            "seconds": time.monotonic() - start,
-            "members": net.hashes(),
-            "lineages": [each.lineage for each in encoders if each.lineage],
-            "parts": net.described,
-            "rules": {name: rule.to_card() for name, rule in rules.items()},
-        }
-
-    def measure(net: nn.Module) -> dict[str, Any]:
-        assert isinstance(net, FeaturePanel)
-        right = 0
-        for rows in chunks(len(test), AT_ONCE):
-            right += accuracy_on(net.to(device), test.x[rows], test.y[rows], device)
-            seen(len(test.y[rows]))
-        return {"accuracy": right / len(test), "measured_images": len(test)}
-
-    net, card = cards.cached(
-        KIND,
-        NAME,
-        config,
-        data=train.hash,
-        build=fitted_or_empty,
-        train=examine,
-        measure=measure,
-        measured_on=test.hash,
-    )
-    assert isinstance(net, FeaturePanel)
-    return net.to(device), card, folder
 
 
 @registry.judge(
@@ -178,23 +89,78 @@ def feature_judge(
             " usual.",
             fix="more photographs beside the seeds: a folder train/ and a folder test/",
         )
-    loaded = [*encoders] or [
+    encoders = [*encoders] or [
         encoder_of(spec, train, test, device=device, offline=offline) for spec in specs
     ]
-    what = f"judge of {train.name} by {', '.join(each.spec for each in loaded)}"
+    heads = _heads(encoders, train)
+    config = _config(encoders, train, heads, seed)
+    folder = cards.folder_of(KIND, NAME, config, train.hash)
+    start = time.monotonic()
+    held_out = split_rows(train.y, train.id, USUAL.held_out)[1].sort().values
+    views = len(USUAL.views)
+    total = len(train) + views * (4 * min(EXAMINED, len(held_out)) + len(test))
+    what = f"judge of {train.name} by {', '.join(each.spec for each in encoders)}"
+    done = 0
 
-    def tell(done: int, total: int) -> None:
+    def tell(images: int) -> None:
+        nonlocal done
+        done = images
         if progress is None:
             return
         notice = ""
         if not done:
-            seconds = _seconds(loaded, train) * total
+            seconds = _seconds(encoders, train) * total
             if seconds > LONG:
                 notice = f"takes about {minutes(seconds)}; it is made once"
         progress(TrainingProgress(0, 0, done, total, 0.0, notice, what))
 
-    given: dict[str, Any] = {"heads": _heads(loaded, train), "seed": seed, "device": device}
-    return _judge(*photo_panel(loaded, train, test, tell=tell, **given), loaded)
+    def fitted_or_empty(_: Mapping[str, Any]) -> nn.Module:
+        if (folder / cards.CARD).exists():
+            return build(encoders, cards.read_card(folder)["parts"], learned=len(train))
+        tell(0)
+        panel = fit(encoders, train, heads=heads, seed=seed, tell=lambda count, _: tell(count))
+        tell(len(train))  # some features may have been kept
+        return panel
+
+    def examine(net: nn.Module) -> dict[str, Any]:
+        assert isinstance(net, FeaturePanel)
+        order = torch.randperm(len(held_out), generator=stream(seed, "exam"))
+        examined = train.take(held_out[order[:EXAMINED]])
+        rng = stream(seed, "judge", "photographs", device=device)
+        exam = exam_of_photographs(examined, rng, device)
+        read = list[Signals]()
+        for rows in chunks(len(exam.x), AT_ONCE):
+            read.append(net.to(device).ask(exam.x[rows], exam.expected[rows]))
+            tell(done + views * len(read[-1].seen))
+        rules = rules_from_exam(Signals.join(read), exam, VOTES, thresholds=True)
+        return {
+            "seed": seed,
+            "seconds": time.monotonic() - start,
+            "members": net.hashes(),
+            "lineages": [each.lineage for each in encoders if each.lineage],
+            "parts": net.described,
+            "rules": {name: rule.to_card() for name, rule in rules.items()},
+        }
+
+    def measure(net: nn.Module) -> dict[str, Any]:
+        assert isinstance(net, FeaturePanel)
+        right = 0
+        for rows in chunks(len(test), AT_ONCE):
+            right += accuracy_on(net.to(device), test.x[rows], test.y[rows], device)
+            tell(done + views * len(test.y[rows]))
+        return {"accuracy": right / len(test), "measured_images": len(test)}
+
+    net, card = cards.cached(
+        KIND,
+        NAME,
+        config,
+        data=train.hash,
+        build=fitted_or_empty,
+        train=examine,
+        measure=measure,
+        measured_on=test.hash,
+    )
+    return _judge(net.to(device), card, folder, encoders)
 
 
 def _seconds(encoders: Sequence[Encoder], train: Images) -> float:
@@ -221,19 +187,13 @@ def _judge(
 
 def is_made(encoders: Sequence[Encoder], train: ImageSet, *, seed: int = 0) -> bool:
     """Say whether `feature_judge` finds this judge in the cache."""
-    config = _config(encoders, train, USUAL, _heads(encoders, train), seed)
+    config = _config(encoders, train, _heads(encoders, train), seed)
     return (cards.folder_of(KIND, NAME, config, train.hash) / cards.CARD).exists()
 
 
 def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> PanelJudge:
-    """Read a judge by features from its folder; its card names its networks.
-
-    Args:
-        folder: Where it is kept.
-        device: Where it computes.
-
-    Raises:
-        Problem: If a network is not on this machine, or is another one now.
+    """Read a judge by features from its folder; its card names its networks, which must be on this
+    machine as they were.
     """
     card = cards.read_card(folder)
     config = card["configuration"]
@@ -263,11 +223,7 @@ def _heads(encoders: Sequence[Encoder], train: ImageSet) -> Sequence[Int[Tensor,
 
 
 def _config(
-    encoders: Sequence[Encoder],
-    train: ImageSet,
-    plan: PanelPlan,
-    heads: Sequence[Tensor],
-    seed: int,
+    encoders: Sequence[Encoder], train: ImageSet, heads: Sequence[Tensor], seed: int
 ) -> dict[str, Any]:
     channels, height, width = train.shape
     if height != width:
@@ -281,7 +237,7 @@ def _config(
         "classes": len(train.classes),
         "encoders": [[each.spec, each.hash, each.size, *each.layers] for each in encoders],
         "heads": [head.tolist() for head in heads],
-        "exam": asdict(plan),
+        "exam": asdict(USUAL),
         "seed": seed,
         "learned": len(train),
     }

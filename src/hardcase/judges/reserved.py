@@ -154,15 +154,7 @@ def encoder_of(
     device: torch.device | str = "cpu",
     offline: bool = False,
 ) -> Encoder:
-    """Load the network that `spec` names as an encoder of images like these.
-
-    Args:
-        spec: Any name of a model whose layers can be read.
-        train: Images of the data; only a network that is trained here learns from them.
-        test: Images of the data.
-        device: Where it computes.
-        offline: Fetch nothing.
-    """
+    """Load the network that `spec` names as an encoder of images like these."""
     how = Loading(train=train, test=test, device=str(device), offline=offline)
     subject = network(load_model(spec, how))
     known = PRETRAINED.get(spec.removeprefix("zoo:"))

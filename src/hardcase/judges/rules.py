@@ -7,6 +7,7 @@ them (`hardcase.judges.calibration`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -14,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import expit
-from scipy.stats import rankdata
 from torch import Tensor
 
 from hardcase.judges.training_data import Exam
@@ -31,6 +31,7 @@ __all__ = [
     "alarm",
     "auroc",
     "auroc_interval",
+    "auroc_of_counts",
     "error_rates",
     "fit_to_people",
     "logistic",
@@ -52,8 +53,8 @@ MISSED = 0.02
 """Yes is said where `PRECISION` of the images above are right, no where only `MISSED` of the right
 ones fall below.
 """
-REPEATS = 2000
-"""Bootstrap samples of an interval."""
+Z = 1.96
+"""Standard errors to either side in a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +188,7 @@ def rules_from_exam(
     *,
     thresholds: bool,
 ) -> dict[str, DecisionRule]:
-    """Return the rule of each question that tells the exam's images apart.
-
-    Args:
-        signals: What the judge reads from the images of the exam.
-        exam: Images of which it is known whether they are valid and have kept their label.
-        votes: How much each signal counts, by question.
-        thresholds: Choose the thresholds of the answers on the exam as well.
-    """
+    """Return the rule of each question that tells the exam's images apart."""
     rules = {}
     for name, own_votes in votes.items():
         truth: Tensor = getattr(exam, name)
@@ -287,13 +281,7 @@ def fit_to_people(
 def precise_from(
     probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
 ) -> float:
-    """Return the lowest probability from which on `PRECISION` of the images are right; 1 if none.
-
-    Args:
-        probability: What a rule says of each image.
-        right: How much each image counts as right.
-        wrong: How much each image counts as wrong.
-    """
+    """Return the lowest probability above which `PRECISION` of the images are right; else 1."""
     order = probability.argsort(descending=True)
     hits = right[order].cumsum(0)
     misses = wrong[order].cumsum(0)
@@ -323,47 +311,56 @@ def with_thresholds(
     return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
 
 
-def auroc(score: Float[Tensor, "*b m"], truth: Bool[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
+def auroc(score: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> float:
     """Return the chance that a true one scores above a false one, ties counting half.
-
-    It is the rank statistic of Mann and Whitney over the last axis, for all bootstrap samples at
-    once (scikit-learn's `roc_auc_score` takes one sample at a time); NaN where one kind is missing.
 
     Args:
         score: Higher for what is held to be true.
-        truth: What is true.
+        truth: What is true; NaN is returned where all or none are.
 
     Example:
         >>> import torch
         >>> import hardcase as hc
-        >>> hc.judges.auroc(torch.tensor([0.1, 0.9, 0.4]), torch.tensor([False, True, True])).item()
+        >>> hc.judges.auroc(torch.tensor([0.1, 0.9, 0.4]), torch.tensor([False, True, True]))
         1.0
     """
-    ranks = torch.from_numpy(rankdata(score.cpu().numpy(), axis=-1))
-    hits = truth.cpu().double()
-    yes = hits.sum(-1)
-    no = (1 - hits).sum(-1)
-    return ((hits * ranks).sum(-1) - yes * (yes + 1) / 2) / (yes * no)
+    from sklearn.metrics import roc_auc_score
+
+    if bool(truth.all()) or not bool(truth.any()):
+        return math.nan
+    return float(roc_auc_score(truth.cpu().numpy(), score.cpu().numpy()))
 
 
-def auroc_interval(
-    score: Float[Tensor, " m"],
-    truth: Bool[Tensor, " m"],
-    rng: torch.Generator,
-    *,
-    repeats: int = REPEATS,
-) -> dict[str, Any]:
-    """Return AUROC with a 95 % bootstrap interval over the images."""
-    score = score.double().cpu()
-    truth = truth.cpu()
-    counts = {"yes": int(truth.sum()), "no": int((~truth).sum())}
-    if not min(counts.values()):
-        return {"value": None, "low": None, "high": None, **counts}
-    drawn = torch.randint(len(score), (repeats, len(score)), generator=rng)
-    values = auroc(score[drawn], truth[drawn])
-    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = values[values.isfinite()].quantile(ends).tolist()
-    return {"value": float(auroc(score, truth)), "low": low, "high": high, **counts}
+def auroc_interval(score: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> dict[str, Any]:
+    """Return AUROC with its 95 % interval over the images, and how many are true and false."""
+    yes = int(truth.sum())
+    no = len(truth) - yes
+    if not (yes and no):
+        return {"value": None, "low": None, "high": None, "yes": yes, "no": no}
+    return auroc_of_counts(auroc(score, truth), yes, no)
+
+
+def auroc_of_counts(value: float, yes: int, no: int) -> dict[str, Any]:
+    """Return an AUROC with its 95 % score interval.
+
+    R. Newcombe, Statistics in Medicine 2006, 559-573, method 5: the areas from which `value` lies
+    no further than 1.96 standard errors, each computed at that area. Unlike a bootstrap or DeLong's
+    variance it does not call a perfect order of ten images certain.
+    """
+
+    def low_end(value: float) -> float:
+        def excess(area: float) -> float:
+            shared = (1 - area) / (2 - area) + area / (1 + area)
+            variance = area * (1 - area) * (1 + ((yes + no) / 2 - 1) * shared) / (yes * no)
+            return float((value - area) ** 2 - Z**2 * variance)
+
+        if value <= 0:
+            return 0.0
+        # at an area of 1 the variance is 0: that root is not the one looked for
+        return float(brentq(excess, 0.0, min(value, 1 - 1e-9)))
+
+    ends = {"low": low_end(value), "high": 1 - low_end(1 - value)}
+    return {"value": value, **ends, "yes": yes, "no": no}
 
 
 def error_rates(answers: Answers, truth: Int[Tensor, " m"]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from hardcase.imaging.jpeg import compressed
 from hardcase.tensors import chunks, constant, steady
 from hardcase.training.augmentation import Dice
 
-__all__ = ["COUNT", "Textures", "handled", "statistics"]
+__all__ = ["COUNT", "Textures", "camera_processed", "statistics"]
 
 SCALES = 4
 PER_SCALE = 7
@@ -44,7 +44,9 @@ def statistics(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m s"]:
         normed = (grey - mean) / (deviation + 1 / 255)
         energies.append((rough.flatten(1).mean(1) + 1e-6).log())
         rows += [_shape(normed), *_neighbours(normed), *_contrast(deviation)]
-        grey = _halved(binomial(grey))
+        grey = binomial(grey)
+        if min(grey.shape[2:]) >= 16:
+            grey = functional.avg_pool2d(grey, 2)
     falls = [fine - rough for fine, rough in pairwise(energies)]
     return torch.stack([*rows, *falls, *_colour(x)], 1)
 
@@ -76,12 +78,6 @@ def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
     return [middle, high - middle, middle - low]
 
 
-def _halved(grey: Tensor) -> Tensor:
-    if min(grey.shape[2:]) < 16:
-        return grey
-    return functional.avg_pool2d(grey, 2)
-
-
 def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
     """Light and dark, and how strong the two opponent colours are beside the light;
     nothing of it in grey images.
@@ -96,7 +92,7 @@ def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
     return [middle, wide, (warm + 1 / 255).log() - wide, (cold + 1 / 255).log() - wide]
 
 
-def handled(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
     """Pictures as cameras and files make them: each darker or brighter, some blurred,
     noisy or compressed.
     """
@@ -109,7 +105,7 @@ def handled(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, 
 
 
 class Textures(nn.Module):
-    """A Gaussian over `statistics` of real pictures; before `settle`,
+    """A Gaussian over `statistics` of real pictures; before `fit_to`,
     every picture is as likely as any.
     """
 
@@ -126,11 +122,13 @@ class Textures(nn.Module):
         self.register_buffer("width", torch.tensor(1.0))
 
     @torch.no_grad()
-    def settle(self, x: Float[Tensor, "n c h w"], rng: torch.Generator, *, copies: int = 2) -> None:
+    def fit_to(self, x: Float[Tensor, "n c h w"], rng: torch.Generator, *, copies: int = 2) -> None:
         """Learn from real pictures and `copies` of each as they look after usual handling."""
         parts = [statistics(x[rows]) for rows in chunks(len(x), 64)]
         parts += [
-            statistics(handled(x[rows], rng)) for _ in range(copies) for rows in chunks(len(x), 64)
+            statistics(camera_processed(x[rows], rng))
+            for _ in range(copies)
+            for rows in chunks(len(x), 64)
         ]
         found = torch.cat(parts).double()
         low, middle, high = found.quantile(

@@ -127,16 +127,6 @@ def train_panel(
 ) -> dict[str, Any]:
     """Train density and members, remember real images, make the rules.
 
-    Args:
-        panel: An untrained panel.
-        fitted: Images to train on.
-        held_out: Images that only the rules are made from.
-        config: How it is trained.
-        seed: Of everything random.
-        device: Where it computes.
-        progress: Told how the training goes.
-        kept: Folder in which a training that is stopped is kept.
-
     Returns:
         Entries of the card.
     """
@@ -193,14 +183,13 @@ def learner(
         member = panel.networks[number - 1]
         images = fitted
         recipe = config.members
+        targets: Tensor | None = None
         if config.passes:
             images, targets = batches()
-            goal = _classification(panel, member.config, targets)
             epochs, inside = recipe.rounds(len(fitted))
             rounds = -(-epochs * inside * recipe.batch // len(images))
             recipe = replace(recipe, epochs=rounds, steps=0)
-        else:
-            goal = _classification_of_fresh(panel, member.config, config)
+        goal = _classification(panel, member.config, config, targets)
         if config.seen < 1:
             rng = stream(seed, "judge", "images", number)
             count = max(1, round(config.seen * len(images)))
@@ -286,33 +275,30 @@ def _fresh_batch(
     return training_batch(x, y, panel.classes, panel.density, rng, config.shares, families)
 
 
-def _classification(panel: Panel, member: MemberConfig, targets: Float[Tensor, "n k1"]) -> Goal:
-    """Cross-entropy of images made before, each known by its row, against their soft targets."""
+def _classification(
+    panel: Panel,
+    member: MemberConfig,
+    config: TrainConfig,
+    targets: Float[Tensor, "n k1"] | None,
+) -> Goal:
+    """Cross-entropy against soft targets: of images made before, each known by its row, or of
+    images made for each step.
+    """
 
-    def loss(net: nn.Module, x: Tensor, row: Tensor, noise: torch.Generator) -> Tensor:
-        return _cross_entropy(net, x, targets[row], member, noise)
-
-    return Goal(loss, _logits, math.log(panel.classes + 1), plain=True)
-
-
-def _classification_of_fresh(panel: Panel, member: MemberConfig, config: TrainConfig) -> Goal:
-    """Cross-entropy of images made for each step against their soft targets."""
-
-    def prepare(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+    def fresh(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         return _fresh_batch(panel, config, x, y, noise)
 
     def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
-        return _cross_entropy(net, x, target, member, noise)
+        if targets is not None:
+            target = targets[target]
+        if member.attack:
+            x = attacked(net, x, target, member.attack, noise)
+        return functional.cross_entropy(net(x), target)
 
-    return Goal(loss, _logits, math.log(panel.classes + 1), prepare, plain=True)
-
-
-def _cross_entropy(
-    net: nn.Module, x: Tensor, target: Tensor, member: MemberConfig, noise: torch.Generator
-) -> Float[Tensor, ""]:
-    if member.attack:
-        x = attacked(net, x, target, member.attack, noise)
-    return functional.cross_entropy(net(x), target)
+    blind = math.log(panel.classes + 1)
+    if targets is not None:
+        return Goal(loss, _logits, blind, plain=True)
+    return Goal(loss, _logits, blind, fresh, plain=True)
 
 
 def _logits(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -363,5 +349,5 @@ def _remember(panel: Panel, fitted: Images, held_out: Images, device: torch.devi
         for part in (sample, held_out)
     )
     panel.remember(features, sample.y.to(device), held_out_features)
-    panel.density.settle(from_bytes(held_out.x.to(device)))
+    panel.density.fit_to(from_bytes(held_out.x.to(device)))
     panel.learned.copy_(fingerprints(torch.cat([fitted.x, held_out.x])).sort().values)

@@ -357,9 +357,6 @@ FAMILIES: dict[str, TrainedFamily] = {
 def families_of_space(text: str) -> dict[str, list[str]]:
     """Return the parts of a space that belong to a family, by family.
 
-    Args:
-        text: A space as run.json states it.
-
     Example:
         >>> families_of_space("warp(points=5)*light")
         {'bending': ['warp'], 'retouching': ['light']}
@@ -400,17 +397,7 @@ def training_batch(
     shares: Shares,
     held_out: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
-    """Return made images and their soft targets: shares of the classes, in the last column of none.
-
-    Args:
-        x: Real images.
-        y: Their labels.
-        classes: Number of classes.
-        codes: A generative model of the images, for interpolation.
-        rng: Randomness of everything.
-        shares: What the batch is made of.
-        held_out: Families that have no part in it.
-    """
+    """Return made images and their soft targets: shares of the classes, last the share of none."""
     targets = functional.one_hot(y.long(), classes + 1).float()
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
@@ -536,15 +523,7 @@ def exam_of_digits(
     device: torch.device | str = "cpu",
     held_out: Collection[str] = (),
 ) -> Exam:
-    """Return each image four times: augmented, interpolated with another, and corrupted twice.
-
-    Args:
-        images: Real images that no member was trained on.
-        codes: A generative model of them.
-        rng: Randomness of everything.
-        device: Where the images are made.
-        held_out: Families that have no part in it.
-    """
+    """Return each image four times: augmented, interpolated with another, and corrupted twice."""
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
     bent = [mirror(_bent(x, rng, held_out), rng) for _ in range(4)]
@@ -561,17 +540,12 @@ def exam_of_photographs(
 ) -> Exam:
     """Return each photograph four times: as cameras and files leave it (twice, once under the label
     of another), interpolated with another, and corrupted.
-
-    Args:
-        images: Real photographs that no probe was fitted to.
-        rng: Randomness of everything.
-        device: Where the images are made.
     """
-    from hardcase.judges.textures import handled
+    from hardcase.judges.textures import camera_processed
 
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
-    kept = [handled(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
+    kept = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
     dice = Dice(len(x), rng)
     share = dice()
     wave = torch.sigmoid(24 * (cloud(x, 3 + dice.one_of(3), dice) - 1 + share))
@@ -602,7 +576,6 @@ def _assembled(
         share: How much of these is the image itself, to the eye.
         corrupted: Corrupted images.
         lost: How much of each of these is gone.
-        y: Labels.
     """
     differ = y != y.roll(1, 0)
     ones = torch.ones_like(y)

@@ -15,11 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase import companions
+from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
+from hardcase.data.formats import open_npz
 from hardcase.errors import Problem
 from hardcase.judges import panel, photographs
 from hardcase.judges.calibration import TooFewRated, calibrate, read_people
-from hardcase.judges.grouping import Group, apart, groups
+from hardcase.judges.grouping import Group, groups, set_distances
 from hardcase.judges.held_out import (
     Splits,
     check,
@@ -46,7 +48,7 @@ from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.runs.files import locked, seal_of, sealed
+from hardcase.runs.files import checked_json, locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity, run_digest
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
@@ -163,10 +165,8 @@ def with_people(
     """Fit a judge to what people said; of a study, each run keeps what they said of it.
 
     Args:
-        judge: A trained panel.
         place: The folder of a study, or an npz file of rated images.
         runs: Runs that the study may have been made of.
-        device: Where the judge computes.
         say: Told that a study has too few answers to fit a judge to, which leaves it as it is.
 
     Raises:
@@ -186,15 +186,9 @@ def with_people(
 
 
 def calibrate_on(
-    judge: PanelJudge, file: Path, *, seed: int = 0, device: torch.device | str = "cpu"
+    judge: PanelJudge, file: Path, *, device: torch.device | str = "cpu"
 ) -> PanelJudge:
     """Fit the judge's rules to labels of people, measure it, and keep both beside the judge.
-
-    Args:
-        judge: A trained judge.
-        file: An npz file of rated images, or the folder of a study.
-        seed: Of the intervals.
-        device: Where it computes.
 
     Raises:
         TooFewRated: If people have not rated enough to fit a judge to.
@@ -209,7 +203,7 @@ def calibrate_on(
     plain = rules
     if "encoders" not in judge.card:
         plain = {name: replace(rule, **ELSEWHERE[name]) for name, rule in rules.items()}
-    found = calibrate(signals, people, rules, stream(seed, "judge", "calibration"), plain=plain)
+    found = calibrate(signals, people, rules, plain=plain)
     keep_calibration(judge, found)
     return calibrated(judge, found)
 
@@ -219,7 +213,7 @@ def _rated_arrays(file: Path) -> dict[str, Any]:
     if file.is_dir():
         return dict(companions.reader().rated(file))
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with open_npz(file) as arrays:
             return {name: arrays[name] for name in arrays}
     except FileNotFoundError:
         raise Problem(f"there is no file {file}.") from None
@@ -231,9 +225,7 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
     """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
 
     Args:
-        run: A stored run.
         judge: Any callable from findings to verdicts; the panel is one.
-        seed: Of the grouping into likely faults.
         held_out: A second judge whose training leaves out what was searched; what it confirms is
             recorded beside.
 
@@ -245,6 +237,9 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
     """
     if isinstance(judge, PanelJudge):
         check(run, judge)
+    elif hasattr(judge, "check"):
+        with guarded(f"judge {_name_of(judge)}"):
+            judge.check(run)
     table = run.findings
     verdicts = by_norm(_asked(judge, run), table["linf"].to_pylist())
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
@@ -261,17 +256,24 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
         **_placed(found, len(table)),
         **_perceptual(run),
     }
-    about = getattr(judge, "about", lambda: _nameless(judge))
-    entry = {**about(), "groups": _described(found, table), "silence": facts}
+    entry: dict[str, Any] = {
+        "name": _name_of(judge),
+        "calibrated": False,
+        "standing": "supplied by the user; its error rates are not known here",
+    }
+    if hasattr(judge, "about"):
+        entry |= judge.about()
+    entry = {**entry, "groups": _described(found, table), "silence": facts}
     if isinstance(judge, PanelJudge):
-        entry |= _apart(run, judge, verdicts, seed)
+        entry |= _set_distances(run, judge, verdicts, seed)
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
         check(run, held_out)
         entry["beside"] = held_out_entry(run, held_out, _asked(held_out, run))
     _write(run, columns, entry, judge_identity(judge, entry))
-    return Run(run.folder)
+    judged = Run(run.folder)
+    return count_lost_labels(judged, judge) if judged.record.get("risk") else judged
 
 
 def finish(
@@ -286,17 +288,13 @@ def finish(
     """Judge a run at its end if its judge is trained, else say how to train one.
 
     Args:
-        run: A complete run.
         say: Told why a run was not judged.
-        device: Where the judge computes.
-        progress: Told how its training goes.
         train: Train the judge if it is missing.
-        images: The splits of the run's data, where they are loaded already.
 
     Returns:
         The run with verdicts, or unchanged.
     """
-    if not len(run):
+    if not len(run) and not run.record.get("risk"):
         return run
     if not (train or is_ready(run, images=images)):
         say(
@@ -338,7 +336,7 @@ def _perceptual(run: Run) -> dict[str, list[float]]:
     return {"lpips": torch.cat(parts).tolist()}
 
 
-def _apart(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
+def _set_distances(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
     """FID and KID of the findings of colour images beside their seeds, in the judge's features."""
     known = verdicts.features
     if known is None or run.record["image"][0] != 3:
@@ -346,19 +344,14 @@ def _apart(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[s
     x = run.seed_images(range(min(SEEN, len(run.seeds))))
     device = next(judge.panel.buffers()).device
     seen = judge.panel.features(from_bytes(x.to(device)))
-    distances = apart(known, seen, stream(seed, "judge", "distributions"))
+    distances = set_distances(known, seen, stream(seed, "judge", "distributions"))
     if distances is None:
         return {}
     return {"distributions": distances}
 
 
 def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
-    """Return findings of a stored run as tensors; seeds are positions in its table of seeds.
-
-    Args:
-        run: A stored run.
-        rows: Which findings; by default all.
-    """
+    """Return findings of a stored run as tensors; seeds are positions in its table of seeds."""
     chosen = rows
     if chosen is None:
         chosen = range(len(run))
@@ -390,13 +383,16 @@ def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
 def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     """Return a judge by its name: ``file.py:name``, or the folder of a trained one."""
     if spec.rpartition(":")[0].endswith(".py"):
-        made: Judge = resolve("judge", spec).make
-        return made
+        made: Any = resolve("judge", spec).make
+        if isinstance(made, type):  # one that remembers: made once, without arguments
+            made = made()
+        judge: Judge = made
+        return judge
     if cards.read_card(Path(spec)).get("name") == photographs.NAME:
         return photographs.stored_feature_judge(Path(spec), device=device)
-    judge = panel.read(Path(spec))
-    judge.panel.to(device)
-    return judge
+    stored = panel.read(Path(spec))
+    stored.panel.to(device)
+    return stored
 
 
 def _asked(judge: Judge, run: Run) -> Verdicts:
@@ -420,15 +416,6 @@ def _asked(judge: Judge, run: Run) -> Verdicts:
                 raise Problem(f"judge {name} gave {len(answers)} answers on {len(rows)} findings.")
         parts.append(said)
     return Verdicts.join(parts)
-
-
-def _nameless(judge: Judge) -> dict[str, Any]:
-    """What is known of a judge that says nothing of itself."""
-    return {
-        "name": _name_of(judge),
-        "calibrated": False,
-        "standing": "supplied by the user; its error rates are not known here",
-    }
 
 
 def _name_of(judge: Judge) -> str:
@@ -530,13 +517,13 @@ def _write(
     with locked(run.folder):
         sweep(run.folder, run.folder / "verdicts")
         whose = {"identity": by.to_json(), "run": run_digest(run.record)}
-        files = {"part-00000.parquet": to_parquet(table), JUDGE: sealed(whose)}
+        files = {"part-00000.parquet": to_parquet(table), JUDGE: checked_json(whose)}
         for name, data in files.items():
             run.store.write(f"verdicts/{name}", data)
         for path in (run.folder / "verdicts").glob("part-*.parquet"):
             if path.name != "part-00000.parquet":
                 path.unlink()
         fresh = Run(run.folder)
-        seals = {name: seal_of(data) for name, data in files.items()}
-        fresh.record |= {"judge": dict(entry), "verdicts": seals}
+        checksums = {name: size_and_crc(data) for name, data in files.items()}
+        fresh.record |= {"judge": dict(entry), "verdicts": checksums}
         run.store.write_record({**fresh.record, **fresh.counts()})

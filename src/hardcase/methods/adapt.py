@@ -18,6 +18,8 @@ from hardcase.searches.worklist import Worklist
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model
 
+__all__ = ["AS_CODED", "OWN", "PAPER", "TOY", "adapt"]
+
 OWN = "adaptive"
 METRICS = ("nc", "tknc")
 PAPER = "Lee, Cha, Lee and Oh, ISSTA 2020"
@@ -26,13 +28,13 @@ AS_CODED: dict[str, Any] = {
     "probabilities": True,
     "scale": False,
     "clip": False,
-    "stride": 0.1,
+    "step_size": 0.1,
     "capacity": 64,
     "cover": 1.0,
     "gradients": 600,
 }
 """ADAPT's own loop and loss, which its baselines of DeepXplore and DLFuzz share."""
-TOY = {"stride": 0.3, "gradients": 30}
+TOY = {"step_size": 0.3, "gradients": 30}
 
 
 @method(
@@ -66,7 +68,7 @@ def adapt(
     probabilities: bool = False,
     scale: bool = True,
     clip: bool = True,
-    stride: float = 0.03,
+    step_size: float = 0.03,
     steps: int = 3,
     radius: float = 0.5,
     capacity: int = 16,
@@ -107,7 +109,7 @@ def adapt(
         probabilities: Use softmax probabilities in place of logits.
         scale: Scale the activations of each layer to [0, 1] before the threshold.
         clip: Keep every candidate in [0, 1] while it walks.
-        stride: Size of one step.
+        step_size: Size of one step.
         steps: Gradient steps of one walk.
         radius: Largest relative L2 distance from the seed.
         capacity: Entries that the corpus of a seed holds at most.
@@ -125,7 +127,7 @@ def adapt(
     return Method(
         space=Pixels() if clip else Unclipped(),
         search=Worklist(
-            stride=stride,
+            step_size=step_size,
             direction=rms if scale else raw,
             steps=steps,
             radius=radius,
@@ -150,7 +152,7 @@ def _units(profile: Profiles, subject: Model, metric: str, threshold: float) -> 
 def _adaptive(
     profile: Profiles, subject: Model, units: Neurons, neurons: int, learning: Learning
 ) -> Adaptive:
-    anatomy = profile.anatomy(subject)
-    weight = incoming(anatomy, subject, units.selection)
-    fixed = constant(units.selection.widths, kinds(anatomy, units.selection), weight)
+    graph = profile.graph(subject)
+    weight = incoming(graph, subject, units.selection)
+    fixed = constant(units.selection.widths, kinds(graph, units.selection), weight)
     return Adaptive(OWN, units, fixed, LeavesLabel(), neurons, learning)

@@ -14,13 +14,15 @@ from hardcase.oracles import LeavesLabel
 from hardcase.registry import method
 from hardcase.searches.evolution import Evolution
 from hardcase.searches.gradient import AdamAscent
-from hardcase.searches.standins import StandIns
+from hardcase.searches.surrogates import SurrogateGradients
 from hardcase.spaces.appearance import Appearance, appearance
 from hardcase.types import Budget, Method, Model, Space
 
+__all__ = ["natural", "natural_blackbox"]
+
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
 CITE = ("pei2017deepxplore", "song2018unrestricted", "xiao2018spatially")
-AIM = 12.0
+TARGET_MARGIN = 12.0
 """What witnesses are asked for, in logits; chosen on the development half of mnist5k."""
 SMALL = 64
 """Up to this side an image is a small one: figures bend, and light hardly matters."""
@@ -32,9 +34,9 @@ def natural(
     *,
     space: str = "auto",
     gradients: int | None = None,
-    stride: float = 0.1,
-    retreat: int = 6,
-    aim: float | None = None,
+    step_size: float = 0.1,
+    bisections: int = 6,
+    target_margin: float | None = None,
     search: str = "",
     objective: str = "",
 ) -> Method:
@@ -51,10 +53,10 @@ def natural(
             for small images and warp and light for photographs. A space of your own is
             ``file.py:name``.
         gradients: Budget per seed; 100 for small images, 60 for photographs by default.
-        stride: Step of Adam, in units of each coordinate's natural range.
-        retreat: Halvings of the way back toward the seed.
-        aim: Logits by which witnesses should keep the label where the budget allows; by default
-            12 for small images, for photographs no more than the campaign's margin.
+        step_size: Step of Adam, in units of each coordinate's natural range.
+        bisections: Halvings of the way back toward the seed.
+        target_margin: Logits by which witnesses should keep the label where the budget allows; by
+            default 12 for small images, for photographs no more than the campaign's margin.
         search: Another search: its name, or ``file.py:name``.
         objective: Another objective: its name, or ``file.py:name``.
     """
@@ -62,17 +64,17 @@ def natural(
     small = max(shape[1:]) <= SMALL
     if gradients is None:
         gradients = 100 if small else 60
-    if aim is None:
-        aim = AIM if small else 0.0
+    if target_margin is None:
+        target_margin = TARGET_MARGIN if small else 0.0
     found = Method(
         space=made,
-        aim=aim,
-        search=AdamAscent(stride=stride, retreat=retreat),
+        target_margin=target_margin,
+        search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="gradients",
-        budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
+        budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
         details={"space": _record(made), "options": {"gradients": gradients}},
     )
     return with_parts(found, search=search, objective=objective)
@@ -84,16 +86,16 @@ def natural(
 def natural_blackbox(
     shape: tuple[int, int, int],
     subject: Model | None = None,
-    standins: Sequence[Model] = (),
+    surrogates: Sequence[Model] = (),
     *,
     space: str = "auto",
     queries: int | None = None,
-    search: Literal["auto", "standins", "evolution"] = "auto",
-    stride: float = 0.1,
+    search: Literal["auto", "surrogates", "evolution"] = "auto",
+    step_size: float = 0.1,
     noise: float | None = None,
     pairs: int = 10,
     spread: float = 0.4,
-    retreat: int = 8,
+    bisections: int = 8,
 ) -> Method:
     """`natural` by queries alone, with scores or with labels.
 
@@ -104,28 +106,28 @@ def natural_blackbox(
     Args:
         shape: Channels, height and width of the images; a campaign fills it in.
         subject: The network under test; a campaign fills it in.
-        standins: Networks whose gradients stand for the subject's; a campaign fills them in.
+        surrogates: Networks whose gradients stand for the subject's; a campaign fills them in.
         space: As for `natural`.
-        queries: Budget per seed; by default 400, with stand-ins and scores 200.
-        search: ``standins``, ``evolution``, or whichever can be had.
-        stride: Step of Adam, in units of each coordinate's natural range.
-        noise: How far beside the current point the subject is asked, to learn what stand-ins miss;
+        queries: Budget per seed; by default 400, with surrogates and scores 200.
+        search: ``surrogates``, ``evolution``, or whichever can be had.
+        step_size: Step of Adam, in units of each coordinate's natural range.
+        noise: How far beside the current point the subject is asked, to learn what surrogates miss;
             by default 0.03, with labels alone 0.05.
         pairs: Antithetic pairs of candidates per step of the evolution strategy.
         spread: First standard deviation of its candidates, in units of the natural range.
-        retreat: Halvings of the way back toward the seed.
+        bisections: Halvings of the way back toward the seed.
     """
     made = _space(space, shape)
     told = subject is not None and subject.offers == "label"
-    if search == "standins" and not standins:
+    if search == "surrogates" and not surrogates:
         raise Problem(
             "nobody can stand in for this model: only small grey images with a training split have"
             " such networks.",
             fix="--set method.search=evolution",
         )
-    if standins and search != "evolution":
-        source = StandIns(
-            count=len(standins),
+    if surrogates and search != "evolution":
+        source = SurrogateGradients(
+            count=len(surrogates),
             noise=noise or (0.05 if told else 0.03),
             learns=not told,
             scale=4.0 if told else 1.5,
@@ -133,25 +135,25 @@ def natural_blackbox(
         queries = queries or (400 if told else 200)
         return Method(
             space=made,
-            aim=AIM,
-            search=AdamAscent(stride=stride, retreat=retreat, source=source),
+            target_margin=TARGET_MARGIN,
+            search=AdamAscent(step_size=step_size, bisections=bisections, source=source),
             objective=Margin(),
             oracle=LeavesLabel(),
             until="budget",
             needs="label",
             closed=True,
-            surrogates=tuple(standins),
+            surrogates=tuple(surrogates),
             budget=Budget(queries=queries),
             details={
                 "space": _record(made),
-                "standins": [one.hash for one in standins],
-                "options": {"queries": queries, "search": "standins"},
+                "surrogates": [one.hash for one in surrogates],
+                "options": {"queries": queries, "search": "surrogates"},
             },
         )
     queries = queries or 400
     return Method(
         space=made,
-        search=Evolution(pairs=pairs, spread=spread, growth=1.5, most=1.5, retreat=retreat),
+        search=Evolution(pairs=pairs, spread=spread, growth=1.5, most=1.5, bisections=bisections),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",

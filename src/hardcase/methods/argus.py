@@ -10,6 +10,8 @@ from hardcase.searches.boundary import Bisection
 from hardcase.searches.interpolation import Interpolation, Partners
 from hardcase.types import Budget, Method, Space
 
+__all__ = ["argus", "argus_adaptive"]
+
 PAPER = "Duan, Dwyer and Yang, 2025"
 
 
@@ -64,7 +66,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
-        needs="scores",
+        needs="label",
         keep="best-per-label",
         budget=Budget(queries=1 + queries),
         details={"mix": mix},

@@ -15,6 +15,8 @@ from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Met
 from hardcase.spaces.pixel import Pixels
 from hardcase.types import Budget, Method, Model
 
+__all__ = ["deephunter"]
+
 
 @method(
     "deephunter",

@@ -18,6 +18,8 @@ from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
+__all__ = ["deepxplore", "deepxplore_published"]
+
 CONSTRAINTS = ("none", "light", "occlusion", "blackout")
 PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
 _ALONE = (
@@ -46,7 +48,7 @@ def deepxplore_published(
     threshold: float = 0.0,
     differ: float = 1.0,
     cover: float = 0.1,
-    stride: float = 10.0,
+    step_size: float = 10.0,
     gradients: int = 50,
     probabilities: bool = False,
     renew: int = 1,
@@ -75,7 +77,7 @@ def deepxplore_published(
         threshold: Activation above which a neuron counts as covered.
         differ: Weight of the deviating model.
         cover: Weight of the neuron that is pushed.
-        stride: Size of one step.
+        step_size: Size of one step.
         gradients: Gradient budget per seed.
         probabilities: Use softmax probabilities in place of logits.
         renew: Steps after which another neuron is drawn; 0: one neuron per walk.
@@ -99,13 +101,13 @@ def deepxplore_published(
     criteria = profile.criteria(
         f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
     )
-    pull = [(cover, Pushed(Reader(one.rule.selections[0]), one.name)) for one in criteria]
+    pull = [(cover, Pushed(Reader(one.rule.selection), one.name)) for one in criteria]
     oracle = Disagree() if peers else LeavesLabel()
     learning = [FailingOnly(one, oracle) for one in criteria]
     return _method(
         peers,
         space=space,
-        search=GradientAscent(stride=stride, direction=rms, renew=renew, shape=shape),
+        search=GradientAscent(step_size=step_size, direction=rms, renew=renew, shape=shape),
         objective=Sum(((1.0, Differential(differ, probabilities)), *pull)),
         guides=(*_deviating(deviating, peers), *learning),
         budget=Budget(gradients=gradients),
@@ -120,7 +122,7 @@ def deepxplore_published(
     "any criterion with its own gradient, a new target every ten steps, the subject deviates, "
     "constraints as spaces, coverage learns from every query",
     peers="wanted",
-    toy={"gradients": 150},
+    toy={"gradients": 60, "step_size": 0.05},
     presets={
         "code": Preset(
             summary="DeepXplore's code: the subject deviates, one idle neuron per walk, a random "
@@ -156,7 +158,7 @@ def deepxplore(
     count: int = 8,
     differ: float = 1.0,
     cover: float = 0.1,
-    stride: float = 0.02,
+    step_size: float = 0.02,
     gradients: int = 50,
     renew: int = 10,
     deviating: str = "subject",
@@ -188,7 +190,7 @@ def deepxplore(
         count: Number of black squares.
         differ: Weight of the deviating network's fall.
         cover: Weight of the neurons that are pushed, beside the main objective.
-        stride: Size of one step.
+        step_size: Size of one step.
         gradients: Gradient budget per seed.
         renew: Steps after which guides choose anew what to push.
         deviating: Which network is to deviate: ``subject`` or ``random``.
@@ -205,7 +207,7 @@ def deepxplore(
     return _method(
         peers,
         space=spaces[constraint],
-        search=GradientAscent(stride=stride, direction=rms, renew=renew),
+        search=GradientAscent(step_size=step_size, direction=rms, renew=renew),
         objective=Sum(((1.0, Differential(differ)), *((cover, score) for score in pushed.scores))),
         guides=(*_deviating(deviating, peers), *pushed.guides),
         budget=Budget(gradients=gradients),

@@ -16,6 +16,8 @@ from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Objective, Probe
 
+__all__ = ["TowardClass", "Uncertainty", "diffchaser"]
+
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
@@ -26,7 +28,9 @@ class Uncertainty:
     k: int = 2
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        best = [_top(logits, self.k) for logits in (probe.logits, *probe.peers)]
+        count = min(self.k, probe.logits.shape[1])
+        every = (probe.logits, *probe.peers)
+        best = [logits.softmax(1).topk(count, dim=1).values for logits in every]
         gaps = [p[:, -1] - p[:, 0] for p in best]
         return _largest(gaps)
 
@@ -110,10 +114,6 @@ def diffchaser(
         keep="first",
         budget=Budget(queries=population + (generations - 1) * (population - 1)),
     )
-
-
-def _top(logits: Float[Tensor, "m k"], count: int) -> Float[Tensor, "m c"]:
-    return logits.softmax(1).topk(min(count, logits.shape[1]), dim=1).values
 
 
 def _largest(scores: list[Tensor]) -> Float[Tensor, " m"]:

@@ -17,6 +17,8 @@ from hardcase.searches.worklist import Worklist
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
+__all__ = ["OWN", "dlfuzz"]
+
 OWN = "strategies"
 PUBLISHED: dict[str, Any] = {
     "cover": 0.5,
@@ -59,7 +61,7 @@ PUBLISHED: dict[str, Any] = {
                 "three steps, rivals at full weight, the required gain decays with time; from the "
                 "paper: networks see clipped 8-bit images, at most 64 entries wait"
             ),
-            facts={"toy": {"stride": 0.1}},
+            facts={"toy": {"step_size": 0.1}},
         ),
         "code": Preset(
             summary=(
@@ -110,7 +112,7 @@ def dlfuzz(
     weight: float = 0.5,
     probabilities: bool = False,
     cover: float = 0.1,
-    stride: float = 0.02,
+    step_size: float = 0.02,
     steps: int = 5,
     radius: float = 0.3,
     capacity: int = 16,
@@ -153,7 +155,7 @@ def dlfuzz(
         weight: Weight of the rivals.
         probabilities: Use softmax probabilities in place of logits.
         cover: Weight of the neurons that are pushed, beside the main objective.
-        stride: Size of one step.
+        step_size: Size of one step.
         steps: Gradient steps of one walk.
         radius: Largest relative L2 distance from the seed.
         capacity: Entries that the corpus of a seed holds at most.
@@ -181,7 +183,7 @@ def dlfuzz(
     return Method(
         space=Pixels() if clip else Unclipped(),
         search=Worklist(
-            stride=stride,
+            step_size=step_size,
             direction=rms,
             steps=steps,
             gain=least,

@@ -16,6 +16,8 @@ from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method, Objective
 
+__all__ = ["feature_perturbation"]
+
 
 @method(
     "feature-perturbation",
@@ -26,16 +28,16 @@ from hardcase.types import Budget, Method, Objective
     "the norm",
     generator="gan",
     seeds="generator",
-    toy={"stride": 0.05},
+    toy={"step_size": 0.05},
     presets={
         "paper": Preset(
             summary="the published text literally: confidence in the top class falls, the norm is "
             "only recorded, a seed stops at its first failure",
             options={
-                "stride": 0.01,
+                "step_size": 0.01,
                 "radius": math.inf,
                 "gradients": 200,
-                "retreat": 0,
+                "bisections": 0,
                 "loss": "top confidence",
             },
             differences="optimiser, step, cap and units of the perturbation, which the paper does "
@@ -47,11 +49,11 @@ def feature_perturbation(
     space: Activations,
     target: int | None = None,
     *,
-    stride: float = 0.005,
+    step_size: float = 0.005,
     confidence: float = 0.0,
     radius: float = 10.0,
     gradients: int = 300,
-    retreat: int = 5,
+    bisections: int = 5,
     places: Sequence[int] | None = None,
     checkpoint: bool = False,
     loss: Literal["margin", "top confidence"] = "margin",
@@ -68,8 +70,8 @@ def feature_perturbation(
     confidence" is the paper's own untargeted loss, max f_y on confidences. Differences: the
     paper states neither optimiser, step size nor cap; here Adam with small steps, perturbations in
     units of each stage's own spread, the norm bound of the space really enforced (`radius`), and
-    `retreat` bisections of the way back to the seed after the first failure (``@paper``: no bound
-    and no way back). Seeds are fresh samples of the generator that the subject classifies
+    `bisections` bisections of the way back to the seed after the first failure (``@paper``: no
+    bound and no way back). Seeds are fresh samples of the generator that the subject classifies
     correctly. `places` are the generator's places that are perturbed (0: its latent code). With
     `checkpoint` the generator's features are computed again for each gradient instead of being held
     in memory.
@@ -77,11 +79,11 @@ def feature_perturbation(
     Args:
         space: Activations of a conditional generator.
         target: Targeted search: only this predicted class counts as a failure.
-        stride: Size of one step.
+        step_size: Size of one step.
         confidence: Logit margin by which the wrong class must lead.
         radius: Largest length of the perturbation, in spreads of its places.
         gradients: Gradient budget per seed.
-        retreat: Bisection steps back to the seed after the first failure.
+        bisections: Bisection steps back to the seed after the first failure.
         places: Numbers of the activations to perturb; by default the early ones.
         checkpoint: Spend time to save memory in the generator.
         loss: What is raised: the logit margin, or minus the top confidence.
@@ -94,11 +96,11 @@ def feature_perturbation(
         objective = TargetMargin(target)
     return Method(
         space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
-        search=AdamAscent(stride=stride, retreat=retreat),
+        search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=objective,
         oracle=Confident(confidence=confidence, target=target),
         needs="gradients",
-        until="budget" if retreat else "first",
+        until="budget" if bisections else "first",
         budget=Budget(gradients=gradients),
         details={"places": [{**asdict(place), "width": place.width} for place in chosen]},
     )

@@ -18,10 +18,12 @@ from hardcase.searches.gradient import Fan, raw, rms
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
+__all__ = ["maxplore"]
+
 OWN = "strongest"
 FORMS = ("one", "topk", "multi")
 PER = ("filter", "layer")
-AS_CODED: dict[str, Any] = {"cover": 1.0, "stride": 0.15, "scale": False, "clip": False}
+AS_CODED: dict[str, Any] = {"cover": 1.0, "step_size": 0.15, "scale": False, "clip": False}
 """The report's and the code's loop: raw gradients, candidates that are not clipped."""
 _ALONE = (
     "maxplore runs without other models, as no --peer was given: "
@@ -46,7 +48,7 @@ _ALONE = (
                 "from @code: the strongest of a layer, not of each filter; from the report: "
                 "networks see clipped 8-bit images"
             ),
-            facts={"toy": {"stride": 0.3}},
+            facts={"toy": {"step_size": 0.3}},
         ),
         "code": Preset(
             summary=(
@@ -58,7 +60,7 @@ _ALONE = (
                 "from @paper: the strongest of each filter, not of a layer; from the code: "
                 "networks see clipped 8-bit images"
             ),
-            facts={"toy": {"stride": 0.3}},
+            facts={"toy": {"step_size": 0.3}},
         ),
     },
 )
@@ -74,7 +76,7 @@ def maxplore(
     walks: int = 16,
     differ: float = 1.5,
     cover: float = 0.1,
-    stride: float = 0.03,
+    step_size: float = 0.03,
     steps: int = 25,
     scale: bool = True,
     clip: bool = True,
@@ -91,7 +93,7 @@ def maxplore(
     by their size (`scale`) and steps are in [0, 1] units, so the weight of the units (`cover`) is
     smaller; failing walks stop; `walks` limits how many filters, or units, get a walk, evenly
     spaced. Text and code disagree in `per`: the strongest of a layer, or of each of the sixteen
-    filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``stride=0.05, steps=10``.
+    filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``step_size=0.05, steps=10``.
     Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
 
     Args:
@@ -105,7 +107,7 @@ def maxplore(
         walks: Groups that are tried per seed.
         differ: Weight of the main objective.
         cover: Weight of the neurons that are pushed, beside the main objective.
-        stride: Size of one step.
+        step_size: Size of one step.
         steps: Gradient steps of one walk.
         scale: Scale gradients by their root mean square.
         clip: Keep every candidate in [0, 1] while it walks.
@@ -117,7 +119,7 @@ def maxplore(
         space=Pixels() if clip else Unclipped(),
         search=Fan(
             walks=guide.walks,
-            stride=stride,
+            step_size=step_size,
             steps=steps,
             direction=rms if scale else raw,
             stop=form == "multi",

@@ -10,18 +10,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure, build_criteria, profile_for, requirements, toward
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import (
-    Anatomy,
     Layer,
     Layered,
+    LayerGraph,
     Means,
     MeansAndRange,
     Scaling,
     Selection,
     select,
-    survey,
+    trace_layers,
 )
 from hardcase.criteria.profile import Needs, Profile
 from hardcase.criteria.surprise import Likelihood, Traces
@@ -30,6 +30,11 @@ from hardcase.guides.units import Facts, Strategies
 from hardcase.objectives import Pushed
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Answer, Guide, Images, Model, Objective, Offer, Probe, Tap
+
+__all__ = [
+    *("Neurons", "Profiles", "Push", "Reader", "adapt_neurons", "deepxplore_neurons", "facts"),
+    *("first_convolutions", "groups_of", "incoming", "kinds", "likelihood", "push", "trace"),
+]
 
 # What white-box recipes know about networks before a campaign: their units, and criteria over them.
 
@@ -47,28 +52,24 @@ class Profiles:
     image: Float[Tensor, "1 c h w"]
     training: Callable[[], Images]
 
-    def anatomy(self, model: Model, prefix: str = "") -> Anatomy:
+    def graph(self, model: Model, prefix: str = "") -> LayerGraph:
         if not isinstance(model, Layered):
             raise Problem(
                 f"the units of {model.name} cannot be seen; it offers {model.offers} only.",
                 fix="a torch model",
             )
-        return survey(model, self.image.to(model.device)).prefixed(prefix)
+        return trace_layers(model, self.image.to(model.device)).prefixed(prefix)
 
     def criterion(
         self, spec: str, model: Model, *, prefix: str = "", convention: str = "default"
     ) -> Measure:
         """The criterion over the layers of `model`, which a campaign shows under `prefix`."""
-        anatomy = self.anatomy(model, prefix)
+        graph = self.graph(model, prefix)
         known: Profile | None = None
-        if requirements([spec], anatomy, convention=convention) != Needs():
+        if requirements([spec], graph, convention=convention) != Needs():
             shown = _Shown(model, prefix)
-            known = profile_for(
-                shown, self.training(), [spec], convention=convention, anatomy=anatomy
-            )
-        return build_criteria(
-            spec, anatomy, known, convention=convention, name=_named(spec, prefix)
-        )
+            known = profile_for(shown, self.training(), [spec], convention=convention, graph=graph)
+        return build_criteria(spec, graph, known, convention=convention, name=_named(spec, prefix))
 
     def criteria(
         self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
@@ -92,16 +93,16 @@ class Reader:
         return torch.cat(self.selection.read(probe.activations), 1)
 
 
-def selection(anatomy: Anatomy, layers: str = "activated") -> Selection:
+def selection(graph: LayerGraph, layers: str = "activated") -> Selection:
     """Channel means of the named layers."""
-    return select(anatomy, layers, "channel")
+    return select(graph, layers, "channel")
 
 
 def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
     """The surprise of the layer before the last, fitted to what training images do there; and that
     layer.
     """
-    layer = profile.anatomy(subject).layers[-2].name
+    layer = profile.graph(subject).layers[-2].name
     images = profile.training()
     some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
     traces = _traces(subject, some, layer)
@@ -162,8 +163,8 @@ class _Shown:
         )
 
 
-# The units that white-box methods choose from: which a look covers, and what is known of each from
-# the start.
+# The units that white-box methods choose from: which a candidate covers, and what is known of each
+# from the start.
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,16 +210,20 @@ class Neurons:
         return torch.cat(self.selection.read(probe.activations), 1)
 
     def scaled(self, probe: Probe) -> Float[Tensor, "m u"]:
-        frame = Frame(probe.activations, probe.logits)
+        frame = ActivationBatch(probe.activations, probe.logits)
         return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
 
     def active(
         self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
     ) -> Bool[Tensor, "m u"]:
-        """Which units the look covers; `scaled` spares scaling them once more."""
+        """Which units the candidates cover; `scaled` spares scaling them once more."""
         if not self.top:
             return (self.scaled(probe) if scaled is None else scaled) > self.threshold
-        strongest = Frame(probe.activations, probe.logits).top(self.selection, self.top).flatten(1)
+        strongest = (
+            ActivationBatch(probe.activations, probe.logits)
+            .top(self.selection, self.top)
+            .flatten(1)
+        )
         found = torch.zeros(
             len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device
         )
@@ -230,7 +235,7 @@ class Neurons:
 def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
     """As DeepXplore and DLFuzz count them: softmax included, scaled before averaging."""
     return Neurons(
-        select(profile.anatomy(subject), "activated-softmax", "channel", "scale-mean"), threshold
+        select(profile.graph(subject), "activated-softmax", "channel", "scale-mean"), threshold
     )
 
 
@@ -238,14 +243,14 @@ def adapt_neurons(
     profile: Profiles, subject: Model, threshold: float = 0.5, top: int = 0
 ) -> Neurons:
     """As ADAPT counts them: all but the softmax, averaged before scaling."""
-    return Neurons(select(profile.anatomy(subject), "activated", "channel"), threshold, 1e-6, top)
+    return Neurons(select(profile.graph(subject), "activated", "channel"), threshold, 1e-6, top)
 
 
 def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
     """Units with the largest tenth of incoming weights, and units in layers that have a plane
     (DLFuzz's fourth strategy).
     """
-    weight = incoming(profile.anatomy(subject), subject, neurons.selection)
+    weight = incoming(profile.graph(subject), subject, neurons.selection)
     usable = torch.where(weight > 0, weight, -torch.inf)
     best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
     heavy = torch.zeros(neurons.count, dtype=torch.bool).index_fill_(0, best, True) & (
@@ -257,7 +262,7 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
     return Facts(heavy=heavy, crossing=planes > 0, threshold=neurons.threshold)
 
 
-def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
+def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
     """The mean weight into each unit; NaN where a layer has none. An activation has the weights of
     the layer it follows.
     """
@@ -265,7 +270,7 @@ def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Te
     modules = subject.layers()
     parts = list[Tensor]()
     for layer in selection.layers:
-        source = _source(anatomy, layer)
+        source = _source(graph, layer)
         weight = (
             None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
         )
@@ -275,19 +280,19 @@ def incoming(anatomy: Anatomy, subject: Model, selection: Selection) -> Float[Te
     return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
 
 
-def kinds(anatomy: Anatomy, selection: Selection) -> list[str]:
+def kinds(graph: LayerGraph, selection: Selection) -> list[str]:
     """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks
     with built-in activations.
     """
-    found = [(_source(anatomy, layer) or layer).kind for layer in selection.layers]
+    found = [(_source(graph, layer) or layer).kind for layer in selection.layers]
     return [*found, *["activation"] * (len(selection.widths) - len(found))]
 
 
-def _source(anatomy: Anatomy, layer: Layer) -> Layer | None:
+def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
     """The convolution or dense layer whose weights lead into this one, with at most activations and
     norms between.
     """
-    for other in reversed(anatomy.layers[: anatomy.layers.index(layer) + 1]):
+    for other in reversed(graph.layers[: graph.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
             return other
         if other.kind not in ("activation", "norm", "plumbing"):
@@ -310,9 +315,9 @@ def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selecti
     """Every unit of the first convolutions, after activation; of the first dense layers, if a
     network has none.
     """
-    anatomy = profile.anatomy(subject)
-    whole = select(anatomy, "activated", "unit")
-    kind = kinds(anatomy, whole)
+    graph = profile.graph(subject)
+    whole = select(graph, "activated", "unit")
+    kind = kinds(graph, whole)
     wanted = "conv" if "conv" in kind else "linear"
     layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
     return Selection(layers[: max(1, count)], "unit")
@@ -360,7 +365,7 @@ def _random(profile: Profiles, model: Model, prefix: str) -> Push:
     """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes,
     without its memory.
     """
-    units = Neurons(select(profile.anatomy(model, prefix), "conv-linear", "channel"))
+    units = Neurons(select(profile.graph(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
     name = f"random@{prefix.rstrip('/')}" if prefix else "random"
     guide = Strategies(name, units, Facts(heavy=nothing, crossing=nothing), ("anything",), 1)

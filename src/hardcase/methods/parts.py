@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.randomness import Rng
 from hardcase.registry import resolve
-from hardcase.types import Method, Objective, Search, Space
+from hardcase.spaces.pixel import Pixels
+from hardcase.types import Budget, Evaluator, Method, Objective, Search, Seeds, Space, State
 from hardcase.usercode import guarded
 
-__all__ = ["built", "with_parts"]
+__all__ = ["built", "no_search", "with_parts"]
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
     "search": (Search, "A search has init and step."),
@@ -64,3 +68,28 @@ def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
     if not isinstance(made, protocol):
         raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _NoSearch:
+    """Leaves every seed as it is."""
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        return {}
+
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        evaluate.retire(evaluate.live.nonzero().squeeze(1))
+        return state
+
+
+def no_search() -> Method:
+    """Return the method of a run that only measures how often the model fails."""
+    return Method(
+        name="none",
+        space=Pixels(),
+        search=_NoSearch(),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        needs="label",
+        budget=Budget(queries=1),
+    )

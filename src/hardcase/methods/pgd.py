@@ -14,6 +14,8 @@ from hardcase.searches.gradient import Direction, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
+__all__ = ["cw", "fgsm", "pgd"]
+
 
 @method(
     "pgd",
@@ -27,7 +29,7 @@ def pgd(
     *,
     norm: str = "linf",
     epsilon: float | None = None,
-    stride: float | None = None,
+    step_size: float | None = None,
     gradients: int = 40,
     space: str = "",
     search: str = "",
@@ -49,32 +51,29 @@ def pgd(
         norm: ``linf`` or ``l2``.
         epsilon: Radius of the ball, in units of [0, 1]; by default 0.3 for grey images, and for
             colour 8/255, in L2 0.5.
-        stride: Size of one step; by default 2.5 times the radius over the number of steps.
+        step_size: Size of one step; by default 2.5 times the radius over the number of steps.
         gradients: Gradient budget per seed.
         space: Another space: its name, or ``file.py:name``.
         search: Another search: its name, or ``file.py:name``.
         objective: Another objective: its name, or ``file.py:name``.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.methods.pgd(epsilon=0.1, gradients=20).budget.gradients
-        20
     """
     if norm not in RADIUS:
         raise Problem(f"norm is {norm!r}; it is one of {', '.join(RADIUS)}.")
     epsilon = _radius(epsilon, norm, shape)
     ball: Linf | L2 = Linf(epsilon) if norm == "linf" else L2(epsilon)
     direction: Direction = sign if norm == "linf" else unit
-    stride = 2.5 * epsilon / gradients if stride is None else stride
+    step_size = 2.5 * epsilon / gradients if step_size is None else step_size
     jitter = epsilon if norm == "linf" else epsilon / 100
     made = Method(
         space=Pixels(ball),
-        search=GradientAscent(stride=max(stride, 0.5 / 255), direction=direction, jitter=jitter),
+        search=GradientAscent(
+            step_size=max(step_size, 0.5 / 255), direction=direction, jitter=jitter
+        ),
         objective=CrossEntropy() if target is None else TargetMargin(target),
         oracle=LeavesLabel() if target is None else Reaches(target),
         needs="gradients",
         budget=Budget(gradients=gradients),
-        details={"options": {"epsilon": epsilon, "stride": stride}},
+        details={"options": {"epsilon": epsilon, "step_size": step_size}},
     )
     return with_parts(made, space=space, search=search, objective=objective, shape=shape)
 
@@ -101,16 +100,11 @@ def fgsm(
         shape: Channels, height and width of the images; a campaign fills it in.
         epsilon: Size of the step, in units of [0, 1]; by default 0.3 for grey images, 8/255 for
             colour.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.methods.fgsm(epsilon=0.2).budget.gradients
-        1
     """
     epsilon = _radius(epsilon, "linf", shape)
     return Method(
         space=Pixels(Linf(epsilon)),
-        search=GradientAscent(stride=epsilon, direction=sign),
+        search=GradientAscent(step_size=epsilon, direction=sign),
         objective=CrossEntropy() if target is None else TargetMargin(target),
         oracle=LeavesLabel() if target is None else Reaches(target),
         needs="gradients",
@@ -131,7 +125,7 @@ def cw(
     *,
     steps: int = 60,
     rounds: int = 6,
-    stride: float = 0.02,
+    step_size: float = 0.02,
     confidence: float = 0.0,
 ) -> Method:
     """Smallest L2 perturbation that fails, its trade-off weight found by bisection.
@@ -149,13 +143,15 @@ def cw(
         target: Targeted search: only this predicted class counts as a failure.
         steps: Adam steps per trade-off weight.
         rounds: Trade-off weights that are tried.
-        stride: Adam's step size.
+        step_size: Adam's step size.
         confidence: Logit margin by which the wrong class must lead.
     """
-    _positive(stride=stride)
+    _positive(step_size=step_size)
     return Method(
         space=Pixels(L2(math.inf)),
-        search=CarliniWagner(stride=stride, steps=steps, rounds=rounds, confidence=confidence),
+        search=CarliniWagner(
+            step_size=step_size, steps=steps, rounds=rounds, confidence=confidence
+        ),
         objective=Margin() if target is None else TargetMargin(target),
         oracle=LeavesLabel() if target is None else Reaches(target),
         until="budget",

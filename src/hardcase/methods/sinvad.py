@@ -17,6 +17,11 @@ from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
 
+__all__ = [
+    *("DRAWS", "sinvad", "sinvad_between", "sinvad_between_code", "sinvad_code", "sinvad_gradient"),
+    *("sinvad_surprise",),
+]
+
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
 CITE = ("kang2020sinvad", "kang2024sinvad")
 GENETIC = "mutation size per seed; failure against the verified label, on the 8-bit image"
@@ -246,10 +251,10 @@ def sinvad_gradient(
     target: int | None = None,
     *,
     residual: bool = True,
-    stride: float = 0.05,
-    aim: float = 12.0,
+    step_size: float = 0.05,
+    target_margin: float = 12.0,
     gradients: int = 300,
-    retreat: int = 8,
+    bisections: int = 8,
     search: str = "",
     objective: str = "",
 ) -> Method:
@@ -264,22 +269,22 @@ def sinvad_gradient(
         target: Targeted search: only this predicted class counts as a failure.
         residual: Add to every image what the generator's reconstruction of the seed lacks, so that
             the search begins at the seed itself.
-        stride: Step of Adam in the code.
-        aim: Logits by which witnesses should keep the label where the budget allows.
+        step_size: Step of Adam in the code.
+        target_margin: Logits by which witnesses should keep the label where the budget allows.
         gradients: Gradient budget per seed.
-        retreat: Halvings of the way back to the seed from the first (witnessed) failure.
+        bisections: Halvings of the way back to the seed from the first (witnessed) failure.
         search: Another search, such as ``evolution`` for a black box, or ``file.py:name``.
         objective: Another objective: its name, or ``file.py:name``.
     """
     made = Method(
         space=WithResidual(space) if residual else space,
-        aim=aim,
-        search=AdamAscent(stride=stride, retreat=retreat),
+        target_margin=target_margin,
+        search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=Margin() if target is None else TargetMargin(target),
         oracle=LeavesLabel() if target is None else Reaches(target),
         until="budget",
         needs="gradients",
-        budget=Budget(queries=1 + gradients + retreat, gradients=gradients),
+        budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
     )
     return with_parts(made, search=search, objective=objective)
 
@@ -294,7 +299,7 @@ def sinvad_gradient(
     presets={
         "paper": Preset(
             summary="the published text literally: hill climbing whose every step is N(0, 1)",
-            options={"goal": 111.0, "stride": 1.0, "adapt": "never"},
+            options={"goal": 111.0, "step_size": 1.0, "adapt": "never"},
             differences=(
                 "the goal and the number of passes, which the text does not state, are the "
                 "code's; a seed stops when it has arrived"
@@ -304,11 +309,11 @@ def sinvad_gradient(
         "code": Preset(
             summary=(
                 "hill climbing to surprise 111 by one density over all training traces, "
-                "first stride 5"
+                "first step size 5"
             ),
-            options={"goal": 111.0, "stride": 5.0, "per_class": False},
+            options={"goal": 111.0, "step_size": 5.0, "per_class": False},
             differences="the 100 most varying units; a seed stops when it has arrived",
-            facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "stride": 2.0}},
+            facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "step_size": 2.0}},
         ),
     },
 )
@@ -321,7 +326,7 @@ def sinvad_surprise(
     tolerance: float = 0.5,
     start: Literal["seed", "prior"] = "seed",
     passes: int = 3,
-    stride: float = 1.0,
+    step_size: float = 1.0,
     adapt: Literal["accepted", "halved", "never"] = "accepted",
     per_class: bool = True,
 ) -> Method:
@@ -333,9 +338,9 @@ def sinvad_surprise(
     training traces of the 100 most varying units. The source is that of `sinvad`.
 
     Differences from the reference: classes have densities of their own; a seed stops when it has
-    arrived. The stride adapts (`adapt`) as in the authors' code; the text's is always 1
-    (``@paper``). The preset ``@code`` has one density, as the code, whose first stride is 5 (2 in
-    pixels) and which takes the first 100 units of deviation 0.6 or more.
+    arrived. The step size adapts (`adapt`) as in the authors' code; the text's is always 1
+    (``@paper``). The preset ``@code`` has one density, as the code, whose first step size is 5 (2
+    in pixels) and which takes the first 100 units of deviation 0.6 or more.
 
     Args:
         space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
@@ -345,7 +350,7 @@ def sinvad_surprise(
         tolerance: How near to the goal counts as reached.
         start: Climb from the ``seed`` or from the ``prior``.
         passes: Passes over all coordinates.
-        stride: First standard deviation of a move.
+        step_size: First standard deviation of a move.
         adapt: How the move's size changes after a pass.
         per_class: One density per predicted class, or one for all.
     """
@@ -354,7 +359,7 @@ def sinvad_surprise(
     least = float(surprise.training().max()) if goal is None else -tolerance
     return Method(
         space=space,
-        search=HillClimbing(passes=passes, stride=stride, start=start, adapt=adapt),
+        search=HillClimbing(passes=passes, step_size=step_size, start=start, adapt=adapt),
         objective=objective,
         oracle=Surprising(objective, least),
         needs="activations",
@@ -406,7 +411,7 @@ def sinvad_between(
         objective=NearestSplit(),
         oracle=Splits(),
         until="budget",
-        needs="scores",
+        needs="label",
         budget=Budget(queries=1 + walks * (1 + halvings)),
     )
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.criterion import Measure, Tally
-from hardcase.criteria.frame import Frame
+from hardcase.criteria.batch import ActivationBatch
+from hardcase.criteria.criterion import CoverageResult, Measure
 from hardcase.criteria.network import Selection
 from hardcase.criteria.surprise import ReferencePoints
-from hardcase.criteria.trace import Kept
+from hardcase.criteria.trace import NovelVectors
 from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
@@ -23,7 +22,9 @@ from hardcase.registry import method
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.tensors import total
-from hardcase.types import Budget, Method, Model
+from hardcase.types import Budget, Method, Model, Targets
+
+__all__ = ["Outputs", "tensorfuzz"]
 
 _NUMBERS = (
     "tensorfuzz looks for answers that are not finite numbers, "
@@ -95,38 +96,40 @@ def tensorfuzz(
     )
 
 
+_NO_LAYER = Selection(())
+
+
 @dataclass(frozen=True)
 class Outputs:
     """The rule of TensorFuzz's coverage on the logits themselves, so that it needs no layer."""
 
     classes: int
     threshold: float = 1.0
+    selection: Selection = _NO_LAYER
 
-    @property
-    def selections(self) -> tuple[Selection, ...]:
-        return ()
+    def memory(self) -> NovelVectors:
+        return NovelVectors(self.classes, self.threshold)
 
-    def memory(self) -> Kept:
-        return Kept(self.classes, self.threshold)
+    def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
+        memory.add(batch.logits.cpu())
 
-    def observe(self, frame: Frame, memory: Kept) -> None:
-        memory.add(frame.logits.cpu())
+    def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
+        new = memory.distance(batch.logits.cpu()) > self.threshold
+        return (new & batch.logits.cpu().isfinite().all(1)).to(batch.device).float()
 
-    def gain(self, frame: Frame, memory: Kept) -> Float[Tensor, " m"]:
-        new = memory.distance(frame.logits.cpu()) > self.threshold
-        return (new & frame.logits.cpu().isfinite().all(1)).to(frame.device).float()
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Kept) -> dict[str, Tensor]:
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: NovelVectors) -> dict[str, Tensor]:
         return {}
 
-    def pull(self, frame: Frame, aim: Mapping[str, Tensor], memory: Kept) -> Float[Tensor, " m"]:
+    def pull(
+        self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
+    ) -> Float[Tensor, " m"]:
         """Away from the nearest outputs seen."""
-        seen = memory.all().to(frame.device)
+        seen = memory.all().to(batch.device)
         if not len(seen):
-            return frame.logits.sum(1) * 0
-        _, place = ReferencePoints.of(seen).nearest(frame.logits.detach())
-        return total((frame.logits - seen[place]).square())
+            return batch.logits.sum(1) * 0
+        _, place = ReferencePoints.of(seen).nearest(batch.logits.detach())
+        return total((batch.logits - seen[place]).square())
 
-    def tally(self, memory: Kept) -> Tally:
+    def result(self, memory: NovelVectors) -> CoverageResult:
         count = len(memory.base) + len(memory.own)
-        return Tally(float(count), count)
+        return CoverageResult(float(count), count)

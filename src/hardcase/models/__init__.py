@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hardcase.models.onnx import Onnx
     from hardcase.models.quantised import bfloat16, float16, fx_int8, int8
     from hardcase.models.subject import Subject
-    from hardcase.models.wrappers import Cached, LabelOnly, Patient
-    from hardcase.models.zoo import build_classifier, load_classifier, trained_classifier
+    from hardcase.models.wrappers import Cached, LabelOnly, Retrying
+    from hardcase.models.zoo import build_classifier, trained_classifier
 
 __getattr__, __dir__, __all__ = lazy(__name__)

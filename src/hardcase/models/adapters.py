@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.models.subject import Subject, in_evaluation_mode
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import ask_leave
+from hardcase.usercode import require_consent
 
 __all__ = [
     "Adapted",
@@ -63,8 +63,7 @@ def logits_of(returned: Any) -> Tensor:
         return tables[0]
     shapes = ", ".join(f"{name}: {_words(part)}" for name, part in parts.items())
     raise Problem(
-        f"the model returns {_article(type(returned).__name__)}; which part of it are the class"
-        " scores?",
+        f"the model returns {type(returned).__name__}; which part of it are the class scores?",
         *filter(None, [shapes and f"It holds {shapes}."]),
         fix='a forward that returns the logits, or a dictionary with "logits"',
     )
@@ -79,11 +78,9 @@ def _parts(returned: Any) -> dict[str, Any]:
 
 
 def _words(part: Any) -> str:
-    return " x ".join(map(str, part.shape)) if isinstance(part, Tensor) else type(part).__name__
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    if isinstance(part, Tensor):
+        return " x ".join(map(str, part.shape))
+    return type(part).__name__
 
 
 class Adapted(nn.Module):
@@ -145,8 +142,8 @@ class _Function(nn.Module):
         self.arrays = arrays
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
-        given = x.detach().cpu().numpy() if self.arrays else x
-        return logits_of(self.function(given)).to(x.device).float()
+        batch = x.detach().cpu().numpy() if self.arrays else x
+        return logits_of(self.function(batch)).to(x.device).float()
 
     def extra_repr(self) -> str:
         return _source(self.function)
@@ -192,7 +189,7 @@ def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
     if callable(thing) and not isinstance(thing, type):
         return _Function(thing, arrays=arrays)
     raise Problem(
-        f"{_article(type(thing).__name__)} is no model that is known.",
+        f"{type(thing).__name__} is no kind of model that is known.",
         "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
         " functions of images.",
         fix="an object, not its class, or a function that takes images and returns scores",
@@ -243,11 +240,6 @@ def adapted(
 def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
     """`net` itself where it takes float32 images and returns a tensor, so that its layers keep
     their names; else `Adapted`.
-
-    Args:
-        net: A network of the user's.
-        x: An image or two to ask it about; a network that fails on them is returned as it is, and
-            told of later.
     """
     if isinstance(net, Adapted):
         return net
@@ -260,7 +252,9 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
             returned = net(x.to(device))
     except Exception:  # told in full by the check of the model's health
         return net
-    return net if isinstance(returned, Tensor) else wrapped
+    if isinstance(returned, Tensor):
+        return net
+    return wrapped
 
 
 def from_model_file(path: Path) -> nn.Module:
@@ -269,21 +263,16 @@ def from_model_file(path: Path) -> nn.Module:
     """
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
-    ask_leave(path)
-    try:
+    require_consent(path)
+    with reading(
+        f"{path} holds no network that can be run",
+        "A file of weights needs the code of its network.",
+        fix=f"{path}@file.py:factory, {path}@timm:NAME or {path}@torchvision:NAME",
+    ):
         if path.suffix == ".pt2":
             return module_of(torch.export.load(path))
         # torch leaves `jit.load` without types
         return module_of(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
-    except Problem:
-        raise
-    except Exception as error:  # damaged files, and files of other kinds, raise many
-        raise Problem(
-            f"{path} holds no network that can be run:"
-            f" {(str(error).splitlines() or [''])[0][:200]}",
-            "A file of weights needs the code of its network.",
-            fix=f"{path}@file.py:factory, {path}@timm:NAME or {path}@torchvision:NAME",
-        ) from error
 
 
 def own_names(thing: Any) -> tuple[str, ...]:
@@ -305,7 +294,9 @@ def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in wanted:
             size = node.meta["val"].shape[0]
-            return size if isinstance(size, int) else None
+            if isinstance(size, int):
+                return size
+            return None
     return None
 
 

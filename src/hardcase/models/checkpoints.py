@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
-from hardcase.usercode import ask_leave
+from hardcase.errors import Problem, reading
+from hardcase.usercode import require_consent
+
+__all__ = ["fit_state", "read_state", "state_of"]
 
 INSIDE = (
     "state_dict",
@@ -51,27 +53,21 @@ def read_state(path: Path, *, trust: bool = False) -> State:
     if not path.is_file():
         raise Problem(f"there is no weights file {path}.")
     if trust:
-        ask_leave(path)
+        require_consent(path)
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        try:
+        with reading(f"{path} is not a safetensors file"):
             return dict(load_file(path))
-        except Exception as error:  # damaged files raise many kinds
-            raise Problem(f"{path} is not a safetensors file: {error}") from error
-    try:
-        return state_of(torch.load(path, map_location="cpu", weights_only=not trust), str(path))
-    except UnpicklingError as error:
-        raise Problem(
-            f"{path} needs unpickling, which can run code. Not loaded.",
-            fix="save a state_dict or safetensors, or pass --trust-pickle",
-        ) from error
-    except Problem:
-        raise
-    except Exception as error:  # damaged files raise many kinds
-        raise Problem(
-            f"{path} cannot be read: {(str(error).splitlines() or [''])[0][:200]}"
-        ) from error
+    with reading(f"{path} cannot be read"):
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=not trust)
+        except UnpicklingError as error:
+            raise Problem(
+                f"{path} needs unpickling, which can run code. Not loaded.",
+                fix="save a state_dict or safetensors, or pass --trust-pickle",
+            ) from error
+        return state_of(content, str(path))
 
 
 def state_of(content: Any, where: str = "the checkpoint") -> State:
@@ -133,10 +129,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
             why,
         )
     taken = {name: value for name, value in renamed.items() if name in own}
-    try:
+    with reading(f"{where} does not fit the network"):  # weights of strange types
         net.load_state_dict(taken, strict=False)
-    except Exception as error:  # weights of strange types raise many kinds
-        raise Problem(f"{where} does not fit the network: {str(error)[:200]}") from error
     return Fitted(len(own), _note(prefix, len(state) - sum(name in own for name in renamed)))
 
 

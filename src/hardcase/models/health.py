@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, process_time
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.data.streams import ImageSet
+from hardcase.data.streams import check as check_labels
 from hardcase.errors import Problem
 from hardcase.models.mistakes import (
     FINE,
+    SEVERAL,
     diagnosis_of,
     in_unit_interval,
     is_softmax,
+    labels_at_once,
     most_said,
 )
+from hardcase.models.subject import Subject
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
-from hardcase.types import Images, Model
+from hardcase.types import Images, Model, is_photographic
 from hardcase.usercode import Raised
 
-__all__ = ["Health", "answers", "check", "probabilities", "usable"]
+__all__ = ["Health", "affordable", "answers", "check", "probabilities", "usable"]
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
@@ -31,6 +36,8 @@ SOME = 16
 """Images that say how long that takes, and ..."""
 ROUNDS = 60
 """... about how often they have to be asked."""
+ASKINGS = 2.5
+"""How often `check` asks about an image, those that it asks about alone included."""
 PATIENCE = 20.0
 """Seconds that this may take."""
 
@@ -99,6 +106,16 @@ def _usual(subject: Model, images: Images) -> int:
     return max(tile_rows(subject.device), fit)
 
 
+def affordable(subject: Model, images: ImageSet, seconds: float) -> int:
+    """How many images `check` can ask about in so many seconds of processor time, by timing a few;
+    at least those.
+    """
+    began = process_time()
+    answers(subject, images.take(torch.arange(min(len(images), SOME))).images())
+    each = (process_time() - began) / SOME
+    return max(SOME, min(512, int(seconds / max(each, 1e-6) / ASKINGS)))
+
+
 def usable(subject: Model, images: Images) -> Images:
     """The images that `subject` classifies correctly."""
     return images.take((answers(subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1))
@@ -165,10 +182,13 @@ def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
 
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     shape = " x ".join(map(str, images.x.shape[1:]))
-    said = f"{type(error).__name__}: {error}"
+    if re.search(r"alloc|memory|create a primitive", str(error)):
+        short = "more memory (ulimit -v), or a smaller model"
+        return Problem(f"memory ran out while the model was asked: {error}", fix=short)
     cause, fix = _cause(subject, images)
     return Problem(
-        f"the model fails on an image of {shape} from {images.name}: {said}",
+        f"the model fails on an image of {shape} from {images.name}:"
+        f" {type(error).__name__}: {error}",
         cause
         or "Most often the image size or the number of channels differs from what the model was"
         " built for.",
@@ -180,8 +200,6 @@ def _cause(subject: Model, images: Images, *, known: str = "") -> tuple[str, str
     """The mistake that explains why a model fails, as a sentence, and what to do; else nothing.
 
     Args:
-        subject: The model.
-        images: Some of its images.
         known: What is known already; a mistake must then explain nearly all that is wrong.
     """
     found = diagnosis_of(subject, images)
@@ -194,11 +212,7 @@ def _cause(subject: Model, images: Images, *, known: str = "") -> tuple[str, str
 
 
 def _widths(subject: Model, logits: Tensor, images: Images) -> None:
-    if int(images.y.min()) < 0 or int(images.y.max()) >= len(images.classes):
-        raise Problem(
-            f"labels run from {int(images.y.min())} to {int(images.y.max())}, but {images.name}"
-            f" names {len(images.classes)} classes."
-        )
+    check_labels(images, images.name)
     if logits.shape[1] < len(images.classes):
         cause, fix = _cause(subject, images)
         raise Problem(
@@ -254,9 +268,19 @@ def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy
         seen += f" It answers class {mode} for {100 * share:.0f} % of them."
     order = _permuted(logits, images)
     cause, fix = _cause(subject, images, known=order)
-    fix = fix or "--set subject.mean=... subject.std=..."
-    if order and not cause:
+    if present == 1:
+        chance = 1 / logits.shape[1]
+        label = int(images.y[0])
+        cause = (
+            f"All images are of one class, {images.classes[label]!r}, which is taken for output"
+            f" {label} of {logits.shape[1]}."
+        )
+        fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
+    elif order and not cause:
         cause = f"Here {order}."
+    elif isinstance(subject, Subject) and not cause:
+        cause = "None of the usual mistakes explains it: it may be weak on these images."
+    fix = fix or "--set subject.mean=... subject.std=..."
     raise Problem(
         f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
         f" {100 * chance:.0f} %.",
@@ -270,11 +294,10 @@ def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
     """Whether rows asked alone, or in an odd batch, answer with the same bits as in the full
     batch.
     """
-    alone = [
-        answers(subject, images.take(torch.tensor([i])))
-        for i in range(0, len(images), max(1, len(images) // 4))
-    ]
-    expected = logits[:: max(1, len(images) // 4)]
+    # a row alone is padded to a tile, which takes its time where images are large
+    every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
+    alone = [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
+    expected = logits[::every]
     odd = answers(subject, images, batch=37)
     return torch.equal(torch.cat(alone), expected) and torch.equal(odd, logits)
 
@@ -283,6 +306,11 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
     if getattr(subject, "outputs", "") == "probabilities" or is_softmax(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
+    elif labels_at_once(logits) >= SEVERAL:
+        notes.append(
+            f"{labels_at_once(logits):.1f} outputs per image exceed one half: a model of several"
+            " labels at once; only the strongest is tested"
+        )
     elif in_unit_interval(logits):
         notes.append("the outputs lie in 0..1: for a sigmoid, --set subject.outputs=sigmoid")
     if logits.shape[1] > len(images.classes):

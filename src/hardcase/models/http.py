@@ -17,14 +17,15 @@ import re
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http import HTTPStatus
+from random import SystemRandom
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -83,6 +84,12 @@ class ClientConfig:
         return self.timeout or 30.0
 
 
+Request = tuple[str, str, Mapping[str, str], bytes]
+"""Method, path, headers and body."""
+Response = tuple[int, Mapping[str, str], bytes]
+"""Status, headers and body."""
+
+
 class Refused(Exception):  # noqa: N818 - what happened
     """The server answered with an error that trying again does not cure."""
 
@@ -129,16 +136,10 @@ class Client:
     ) -> tuple[Mapping[str, str], bytes]:
         """Headers and body of a good answer.
 
-        All tries and the pauses between them are over by `until`; an answer that does not come in
-        time is waited for twice only. A client that is `hurried` tries once.
-
-        Args:
-            method: Of HTTP.
-            path: Of the address.
-            headers: More of them.
-            body: What is sent.
-            rows: Images that are asked about; the answer may have so many times `A_ROW` bytes.
-            until: When to give up (monotonic seconds); by default after twice the timeout.
+        All tries and the pauses between them are over by `until` (monotonic seconds; by default
+        twice the timeout); an answer that does not come in time is waited for twice only. A client
+        that is `hurried` tries once. The answer to `rows` images may have so many times `A_ROW`
+        bytes.
 
         Raises:
             Refused: For an error of ours.
@@ -154,8 +155,9 @@ class Client:
             wait = ""
             try:
                 allowed = min(self.config.seconds, until - monotonic())
-                request = (method, path, headers, body)
-                status, answered, content = self._exchange(request, allowed, largest)
+                status, answered, content = self._exchange(
+                    (method, path, headers, body), allowed, largest
+                )
             except TimeoutError:
                 self._count("timeouts")
                 why = f"no answer within {self.config.seconds:g} s"
@@ -178,19 +180,16 @@ class Client:
             sleep(pause)
         raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
 
-    def _exchange(
-        self, request: tuple[str, str, Mapping[str, str], bytes], seconds: float, largest: int
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of one request, from connecting to the last byte.
+    def _exchange(self, request: Request, seconds: float, largest: int) -> Response:
+        """One request, from connecting to the last byte.
 
         Raises:
             TimeoutError: If that takes longer than `seconds`.
             OSError: If the connection fails, or the answer has more than `largest` bytes.
         """
         httpx = self.httpx
-        future = asyncio.run_coroutine_threadsafe(
-            self._stream(self.session, *request, seconds, largest), _loop()
-        )
+        answer = self._stream(self.session, request, seconds, largest)
+        future = asyncio.run_coroutine_threadsafe(answer, _loop())
         try:
             return future.result()
         except TimeoutError:
@@ -207,15 +206,9 @@ class Client:
             raise
 
     async def _stream(
-        self,
-        session: Any,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        largest: int,
-    ) -> tuple[int, Mapping[str, str], bytes]:
+        self, session: Any, request: Request, seconds: float, largest: int
+    ) -> Response:
+        method, path, headers, body = request
         sent = {"User-Agent": "hardcase", "Accept-Encoding": "identity", **headers}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
@@ -371,38 +364,21 @@ LARGEST_BATCH = 1024
 LARGEST_REQUEST = 2**25
 """Numbers in a request that is filled up."""
 LENGTH = "inference-header-content-length"
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-)
-"""What reading JSON that anybody may have written can raise."""
 
 
 class MalformedAnswer(ValueError):  # noqa: N818 - what happened
     """An answer that is not one of this protocol."""
 
 
-class _Unusable(ValueError):  # noqa: N818 - what happened
-    """Something is wrong that can be told in words of our own."""
-
-
-def _reason(error: Exception) -> str:
-    """What is wrong with an answer, without a word of it.
-
-    A server may put anything there, also our token.
-    """
-    if isinstance(error, _Unusable):
-        return str(error)
-    if isinstance(error, json.JSONDecodeError):
-        return f"no JSON at byte {error.pos}"
-    names = {"KeyError": "something is missing", "RecursionError": "nested too deeply"}
-    return names.get(type(error).__name__, type(error).__name__)
+@contextmanager
+def _parsing(what: str) -> Iterator[None]:
+    """Whatever reading JSON of anybody's raises, without a word of it: it may hold our token."""
+    try:
+        yield
+    except MalformedAnswer as error:
+        raise MalformedAnswer(f"{what} ({error})") from None
+    except Exception as error:
+        raise MalformedAnswer(f"{what} ({type(error).__name__})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,23 +391,20 @@ class TensorSpec:
 
 
 def encode(
-    array: Array, given: TensorSpec, wanted: TensorSpec, *, binary: bool
+    array: Array, input_spec: TensorSpec, output_spec: TensorSpec, *, binary: bool
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body of the request for `array`, which a digest of it names."""
-    tensor: dict[str, Any] = {
-        "name": given.name,
-        "shape": list(array.shape),
-        "datatype": given.kind,
-    }
-    request = {"id": name_of(array), "inputs": [tensor], "outputs": [{"name": wanted.name}]}
+    tensor: dict[str, Any] = {"name": input_spec.name, "datatype": input_spec.kind}
+    tensor["shape"] = list(array.shape)
+    request = {"id": name_of(array), "inputs": [tensor], "outputs": [{"name": output_spec.name}]}
     if not binary:
         tensor["data"] = []
         head, tail = json.dumps(request).encode().split(b'"data": []', 1)
         body = head + b'"data": [' + _numbers(array) + b"]" + tail
         return {"Content-Type": "application/json"}, body
-    data = array.astype(KINDS[given.kind], copy=False).tobytes()
+    data = array.astype(KINDS[input_spec.kind], copy=False).tobytes()
     tensor["parameters"] = {"binary_data_size": len(data)}
-    request["outputs"] = [{"name": wanted.name, "parameters": {"binary_data": True}}]
+    request["outputs"] = [{"name": output_spec.name, "parameters": {"binary_data": True}}]
     header = json.dumps(request).encode()
     return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
 
@@ -441,49 +414,47 @@ def name_of(array: Array) -> str:
     return f"{crc32(array.tobytes()):08x}"
 
 
-def decode(headers: Mapping[str, str], body: bytes, wanted: TensorSpec, *, name: str = "") -> Array:
+def decode(
+    headers: Mapping[str, str], body: bytes, output_spec: TensorSpec, *, name: str = ""
+) -> Array:
     """The tensor that an answer holds.
 
     Raises:
         MalformedAnswer: If it is not whole and well-formed, or answers another request than that
             called `name`.
     """
-    try:
+    with _parsing("an answer that cannot be read"):
         cut = int(headers.get(LENGTH, len(body)))
         answer = json.loads(body[:cut])
         if name and answer.get("id", name) not in (name, ""):
-            raise _Unusable("it answers another request")
+            raise MalformedAnswer("it answers another request")
         outputs = answer["outputs"]
-        tensor = next((out for out in outputs if out["name"] == wanted.name), outputs[0])
+        tensor = next((out for out in outputs if out["name"] == output_spec.name), outputs[0])
         shape = tuple(int(length) for length in tensor["shape"])
         kind = np.dtype(KINDS[tensor["datatype"]])
         before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(tensor)])
         return _values(tensor, body[cut + before :], kind).reshape(shape)
-    except UNREADABLE as error:
-        raise MalformedAnswer(f"an answer that cannot be read ({_reason(error)})") from None
 
 
 def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
     """Input, output and identity (name, versions, platform) from a model's metadata."""
-    try:
+    with _parsing("metadata that cannot be used"):
         metadata = json.loads(body)
-        (given,) = metadata["inputs"]
+        (input_spec,) = metadata["inputs"]
         identity = [metadata["name"], metadata.get("versions"), metadata.get("platform")]
-        if not given["shape"]:
-            raise _Unusable("an input without axes")
-        return _spec(given), _spec(metadata["outputs"][0]), json.dumps(identity)
-    except UNREADABLE as error:
-        raise MalformedAnswer(f"metadata that cannot be used ({_reason(error)})") from None
+        if not input_spec["shape"]:
+            raise MalformedAnswer("an input without axes")
+        return _spec(input_spec), _spec(metadata["outputs"][0]), json.dumps(identity)
 
 
 def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
     kind = str(tensor["datatype"])
     if kind not in KINDS:
-        raise _Unusable("tensors of an unknown type")
+        raise MalformedAnswer("tensors of an unknown type")
     sizes = [int(size) for size in tensor["shape"]]
     shape = tuple(size if size > 0 else None for size in sizes)
     if shape and (shape[0] or 1) > LARGEST_BATCH:
-        raise _Unusable(f"more than {LARGEST_BATCH:,} images at once")
+        raise MalformedAnswer(f"more than {LARGEST_BATCH:,} images at once")
     return TensorSpec(str(tensor["name"]), kind, shape)
 
 
@@ -493,13 +464,15 @@ def _values(tensor: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Ar
         exact = np.float64 if kind.kind == "f" else np.int64
         return np.asarray(tensor["data"], dtype=exact).ravel().astype(kind)
     if not 0 <= size <= len(binary):
-        raise _Unusable(f"{len(binary):,} bytes follow instead of those it promises")
+        raise MalformedAnswer(f"{len(binary):,} bytes follow instead of those it promises")
     return np.frombuffer(binary[:size], kind)
 
 
 def _binary_size(tensor: Mapping[str, Any]) -> int | None:
     size = (tensor.get("parameters") or {}).get("binary_data_size")
-    return None if size is None else int(size)
+    if size is None:
+        return None
+    return int(size)
 
 
 def _numbers(array: Array) -> bytes:
@@ -513,7 +486,7 @@ def _numbers(array: Array) -> bytes:
 
 
 SAME = 0.02
-"""How far logits of the same image may differ between two answers."""
+"""How far logits of the same image may differ between two answers (a fraction of large ones)."""
 MALFORMED = 2
 """How often an answer that cannot be read is asked for again."""
 HINTS = {
@@ -552,9 +525,10 @@ class Http:
 
     def __post_init__(self) -> None:
         self._connect()
+        self.luck = SystemRandom().getrandbits(32)  # no server knows the canary before
         until = self.client.deadline()
-        self.given, self.wanted, identity = self._metadata(until)
-        if (self.given.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
+        self.input_spec, self.output_spec, identity = self._metadata(until)
+        if (self.input_spec.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
             raise Problem(f"{self.url} demands more than {LARGEST_REQUEST:,} numbers at once.")
         self.binary = self._understands_binary(until)
         self.hash = digest([identity, repr(self.pixels), self.outputs])
@@ -563,21 +537,14 @@ class Http:
         self.tally.clear()
 
     @property
-    def hurried(self) -> bool:
-        """Whether a request that fails is not tried again."""
-        return self.client.hurried
-
-    @hurried.setter
-    def hurried(self, value: bool) -> None:
-        self.client.hurried = value
-
-    @property
     def device(self) -> torch.device:
         return torch.device("cpu")
 
     @property
     def offers(self) -> Offer:
-        return "scores" if self.wanted.kind.startswith("FP") else "label"
+        if self.output_spec.kind.startswith("FP"):
+            return "scores"
+        return "label"
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -585,7 +552,7 @@ class Http:
         if taps:
             raise Problem(f"{self.name} shows no layers; a server offers {self.offers} only.")
         self.tally["rows"] += len(x)
-        size = min(self.config.batch, self.given.shape[0] or self.config.batch)
+        size = min(self.config.batch, self.input_spec.shape[0] or self.config.batch)
         if self.canary is not None and len(x) > 1:
             size = max(size - 1, 1)  # one row is the canary's
         parts = [x[part] for part in chunks(len(x), size)]
@@ -603,14 +570,10 @@ class Http:
         if place is not None:
             rows = torch.cat([x[:place], self._canary_image().to(x), x[place:]])
         array = self._array(rows)
-        headers, body = encode(array, self.given, self.wanted, binary=self.binary)
         until = until or self.client.deadline()
         for _ in range(MALFORMED + 1):
             try:
-                answered, content = self.client.ask(
-                    "POST", self.client.place.path, headers, body, rows=len(array), until=until
-                )
-                answer = decode(answered, content, self.wanted, name=name_of(array))
+                answer = self._answer(array, until, binary=self.binary)
                 logits = to_logits(answer, len(array), classes=self.classes, outputs=self.outputs)
                 if logits.shape[1] < self.classes:
                     raise ValueError(f"{logits.shape[1]} scores for {self.classes} classes")
@@ -624,17 +587,25 @@ class Http:
                 if error.status == 413:
                     raise Unanswered(str(error)) from error
                 raise self._refused(error) from error
-        promised = self.wanted.kind
+        promised = self.output_spec.kind
         if self.client.token:  # numbers, too, can spell a secret
             why = "an answer of another shape"
         else:
-            promised += f" of shape {self.wanted.shape}"
+            promised += f" of shape {self.output_spec.shape}"
         raise Problem(f"{self.name} gives {why}.", f"Its metadata promise {promised}.")
+
+    def _answer(self, array: Array, until: float, *, binary: bool) -> Array:
+        headers, body = encode(array, self.input_spec, self.output_spec, binary=binary)
+        path = self.client.place.path
+        answered, content = self.client.ask(
+            "POST", path, headers, body, rows=len(array), until=until
+        )
+        return decode(answered, content, self.output_spec, name=name_of(array))
 
     def _array(self, x: Tensor) -> Array:
         """The images as the server wants them, as many rows as it demands at once."""
-        array = self.pixels.array(x, self.given.shape, np.dtype(KINDS[self.given.kind]))
-        return filled(array, self.given.shape[0])
+        array = self.pixels.array(x, self.input_spec.shape, np.dtype(KINDS[self.input_spec.kind]))
+        return filled(array, self.input_spec.shape[0])
 
     def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
         path = self.client.place.path.removesuffix("/infer")
@@ -653,20 +624,22 @@ class Http:
     def _understands_binary(self, until: float) -> bool:
         """Try one image in the binary form; a server that errs is asked in JSON from then on."""
         array = self._array(self._canary_image())
-        headers, body = encode(array, self.given, self.wanted, binary=True)
-        path = self.client.place.path
-        self.client.hurried = True
         try:
-            answered, content = self.client.ask(
-                "POST", path, headers, body, rows=len(array), until=until
-            )
-            decode(answered, content, self.wanted)
+            with self.hurry():
+                self._answer(array, until, binary=True)
         except (Refused, Unanswered, ValueError):
             self.client.hang_up()
             return False
+        return True
+
+    @contextmanager
+    def hurry(self) -> Iterator[None]:
+        """Try nothing again in here."""
+        self.client.hurried = True
+        try:
+            yield
         finally:
             self.client.hurried = False
-        return True
 
     def _known_answer(self, until: float) -> Tensor | None:
         """What the model says of the canary when it is asked about it alone."""
@@ -674,24 +647,29 @@ class Http:
             logits = self._ask(self._canary_image(), until)
         except Unanswered as error:
             raise Problem(f"{self.url} does not answer: {error}") from error
-        return logits if bool(logits.isfinite().all()) else None
+        if bool(logits.isfinite().all()):
+            return logits
+        return None
 
     def _canary_place(self, x: Tensor) -> int | None:
         """Where among the rows the canary goes; nowhere beside one row, or where there is no room.
 
         Never the middle, where it would stay if the rows were turned round.
         """
-        room = self.given.shape[0] or len(x) + 1
+        room = self.input_spec.shape[0] or len(x) + 1
         if self.canary is None or not 1 < len(x) < room:
             return None
         place = crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
-        return 0 if 2 * place == len(x) else place
+        if 2 * place == len(x):
+            return 0
+        return place
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
         """The answers to the other rows.
 
         Raises:
             ValueError: If the canary's answer came back in another row's place.
+            Problem: If it did not come back: another model has answered.
         """
         if self.canary is None:
             return logits
@@ -699,14 +677,20 @@ class Http:
             raise ValueError("another number of scores than before")
         if place is None:
             return logits
-        far = (logits - self.canary).abs().amax(1)
-        if not far[place] <= SAME and bool((far <= SAME).any()):
-            raise ValueError("answers in another order than the images were sent")
+        far = (logits - self.canary).abs().amax(1) / max(1.0, float(self.canary.abs().max()) / 10)
+        if not far[place] <= SAME:
+            if bool((far <= SAME).any()):
+                raise ValueError("answers in another order than the images were sent")
+            raise Problem(
+                f"{self.name} has changed: it answers an image differently from before.",
+                "Answers of two models would be mixed. Shards that were finished are stored.",
+                fix="see to the server, then go on",
+            )
         return torch.cat([logits[:place], logits[place + 1 :]])
 
     def _canary_image(self) -> Float[Tensor, "1 c h w"]:
-        noise = torch.rand(4, *self.image, generator=stream(0, "fingerprint"))
-        return (noise * 255).round()[:1] / 255
+        noise = torch.rand(1, *self.image, generator=stream(self.luck, "canary"))
+        return (noise * 255).round() / 255
 
     def _refused(self, error: Refused) -> Problem:
         return Problem(f"{self.url} refuses the request: {error}", fix=HINTS.get(error.status, ""))

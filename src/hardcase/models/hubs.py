@@ -8,9 +8,12 @@ with ``weights_only``; code of a model's repository is never run.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,10 @@ import torch
 from torch import nn
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, reading
 from hardcase.models.adapters import own_names
 from hardcase.models.checkpoints import fit_state, read_state
+from hardcase.usercode import require_consent
 
 __all__ = ["LOADERS", "Hub", "from_hub"]
 
@@ -75,6 +79,7 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
     kind, _, name = spec.partition(":")
     if kind not in LOADERS or not name:
         raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
+    require_consent(spec)
     if not weights:
         hub = LOADERS[kind](name, None, True, offline)
         return replace(hub, net=hub.net.eval(), name=spec)
@@ -91,7 +96,9 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
 def _outputs_of(state: Mapping[str, torch.Tensor]) -> int | None:
     """The number of outputs of a table of weights: rows of its last matrix."""
     matrices = [value for value in state.values() if value.ndim == 2]
-    return int(matrices[-1].shape[0]) if matrices else None
+    if matrices:
+        return int(matrices[-1].shape[0])
+    return None
 
 
 def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
@@ -105,11 +112,9 @@ def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hu
         raise Problem(f"timm has no model {name!r}.", fix="timm.list_models() names them")
     if pretrained and offline:
         _offline("timm", name)
-    try:
-        extra = {} if classes is None else {"num_classes": classes}
+    extra = {} if classes is None else {"num_classes": classes}
+    with _loading("timm", name):
         net = timm.create_model(name, pretrained=pretrained, **extra)
-    except Exception as error:  # unknown names, missing files and absent networks raise many kinds
-        raise _unloadable("timm", name, error) from error
     return timm_hub(net, name)
 
 
@@ -142,7 +147,7 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
         hide()
     place = named_path(name)
     where = str(place) if place.is_dir() else name
-    try:
+    with _loading("hf", name):
         if pretrained:
             net = transformers.AutoModelForImageClassification.from_pretrained(
                 where, local_files_only=offline
@@ -151,12 +156,7 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
             config = transformers.AutoConfig.from_pretrained(where, local_files_only=offline)
             config.num_labels = classes or config.num_labels
             net = transformers.AutoModelForImageClassification.from_config(config)
-        text = _preprocessor(where, offline=offline)
-    except Problem:
-        raise
-    except Exception as error:  # unknown names, missing files and absent networks raise many kinds
-        raise _unloadable("hf", name, error) from error
-    return hf_hub(net, text, name)
+        return hf_hub(net, _preprocessor(where, offline=offline), name)
 
 
 def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> Hub:
@@ -195,15 +195,15 @@ def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> H
     )
 
 
-def _side(given: Any, otherwise: Any) -> int:
+def _side(value: Any, otherwise: Any) -> int:
     """One number from the many ways in which a size is written."""
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         keys = ("shortest_edge", "height", "width", "longest_edge")
-        given = [given[key] for key in keys if key in given][:1]
-    if isinstance(given, Sequence) and given and not isinstance(given, str):
-        given = given[-1]
-    if isinstance(given, int | float):
-        return int(given)
+        value = [value[key] for key in keys if key in value][:1]
+    if isinstance(value, Sequence) and value and not isinstance(value, str):
+        value = value[-1]
+    if isinstance(value, int | float):
+        return int(value)
     if otherwise is None:
         return 224
     return _side(otherwise, None)
@@ -221,10 +221,8 @@ def _preprocessor(where: str, *, offline: bool) -> dict[str, Any]:
             return {}
     if not path.is_file():
         return {}
-    try:
+    with reading(f"{path} cannot be read"):
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise Problem(f"{path} cannot be read: {error}.") from error
 
 
 def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
@@ -232,20 +230,17 @@ def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool
     if name not in models.list_models():
         raise choice("torchvision model", name, models.list_models())
     weights = models.get_model_weights(name).DEFAULT
-    kept = Path(torch.hub.get_dir()) / "checkpoints" / str(weights.url).rpartition("/")[2]
-    if pretrained and offline and not kept.is_file():
+    stored = Path(torch.hub.get_dir()) / "checkpoints" / str(weights.url).rpartition("/")[2]
+    if pretrained and offline and not stored.is_file():
         raise Problem(
             f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
-            f"Looked for {kept}.",
+            f"Looked for {stored}.",
         )
     extra: dict[str, Any] = {"weights": None} if classes is None else {"num_classes": classes}
     if pretrained:
         extra["weights"] = weights
-    try:
-        net = models.get_model(name, **extra)
-    except Exception as error:  # a broken download raises many kinds
-        raise _unloadable("torchvision", name, error) from error
-    return torchvision_hub(net, weights, name)
+    with _loading("torchvision", name):
+        return torchvision_hub(models.get_model(name, **extra), weights, name)
 
 
 def torchvision_hub(net: nn.Module, weights: Any, name: str = "") -> Hub:
@@ -290,8 +285,6 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def _imported(module: str, package: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(module)
     except Exception as error:  # a build that does not fit torch raises RuntimeError at import
@@ -303,8 +296,6 @@ def _imported(module: str, package: str) -> Any:
 
 def _offline(kind: str, name: str) -> None:
     """Refuse what may have to be fetched; the hub's own switch says whether it would."""
-    import os
-
     if os.environ.get("HF_HUB_OFFLINE") != "1":
         raise Problem(
             f"--offline, and {kind}:{name} may have to fetch its weights.",
@@ -312,9 +303,7 @@ def _offline(kind: str, name: str) -> None:
         )
 
 
-def _unloadable(kind: str, name: str, error: Exception) -> Problem:
-    why = (str(error).splitlines() or [type(error).__name__])[0][:300]
-    return Problem(
-        f"{kind}:{name} cannot be loaded: {why}",
-        fix=f"WEIGHTS@{kind}:{name} loads weights of your own",
-    )
+def _loading(kind: str, name: str) -> AbstractContextManager[None]:
+    """Unknown names, missing files, absent networks and broken downloads raise many kinds."""
+    spec = f"{kind}:{name}"
+    return reading(f"{spec} cannot be loaded", fix=f"WEIGHTS@{spec} loads weights of your own")

@@ -42,12 +42,12 @@ from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.pretrained.fetching import subject as fetched
 from hardcase.models.subject import Subject
-from hardcase.models.wrappers import Cached, LabelOnly, Patient
-from hardcase.models.zoo import trained_classifier
+from hardcase.models.wrappers import Cached, LabelOnly, Retrying
+from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
-from hardcase.usercode import Unanswered, ask_leave, file_member, guarded
+from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
 __all__ = [
     "NOTHING",
@@ -64,7 +64,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 FORMS = (
-    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, timm:NAME, hf:NAME-OR-PATH,"
+    "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, weights.safetensors@zoo:NAME,"
+    " timm:NAME, hf:NAME-OR-PATH,"
     " torchvision:NAME, weights@timm:NAME, FILE.pt2, FILE.pt (TorchScript), onnx:FILE.onnx,"
     " http://HOST/v2/models/NAME/infer"
 )
@@ -159,8 +160,10 @@ def load_model(spec: str, how: Loading) -> Model:
     else:
         model = _local(spec, how)
     if how.asking.timeout is not None and form not in ("http", "https"):
-        model = Patient(model, how.asking.timeout)
-    return LabelOnly(model) if how.asking.label_only else model
+        model = Retrying(model, how.asking.timeout)
+    if how.asking.label_only:
+        return LabelOnly(model)
+    return model
 
 
 def _stated(spec: str, how: Loading) -> Subject:
@@ -183,8 +186,9 @@ def _stated(spec: str, how: Loading) -> Subject:
 
 def _local(spec: str, how: Loading) -> Subject:
     """A network that is trained here, or lies in a file; what it states nothing of is tried."""
-    form, _, name = spec.partition(":")
-    if form == "zoo":
+    weights, _, code = spec.rpartition("@")
+    form, _, name = code.partition(":")
+    if form == "zoo" and not weights:
         name, _, seed = name.partition("?seed=")  # another training of the same network
         net, _ = trained_classifier(
             name,
@@ -198,11 +202,13 @@ def _local(spec: str, how: Loading) -> Subject:
     if "@" not in spec and named_path(spec).suffix in WHOLE:
         net = from_model_file(named_path(spec))
         return _subject(net, spec, _with_normalisation(net, how))
-    weights, _, code = spec.rpartition("@")
-    path, _, factory = code.rpartition(":")
-    if not path or not factory.isidentifier():
-        raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
-    net = from_file(named_path(path), factory)
+    if form == "zoo":
+        net = _untrained(name, how.test)
+    else:
+        path, _, factory = code.rpartition(":")
+        if not path or not factory.isidentifier():
+            raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
+        net = from_file(named_path(path), factory)
     if weights:
         fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if fitted.note:
@@ -211,6 +217,12 @@ def _local(spec: str, how: Loading) -> Subject:
         return net
     net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
     return _subject(net, spec, _with_normalisation(net, how))
+
+
+def _untrained(name: str, images: Images) -> nn.Module:
+    """A network of the zoo whose weights come from elsewhere, such as a repair."""
+    channels, height, _ = images.shape
+    return build_classifier(name, channels=channels, size=height, classes=len(images.classes))
 
 
 def model_of(thing: Any, images: Images) -> Model:
@@ -285,7 +297,7 @@ def _server(spec: str, how: Loading) -> Model:
             f"{spec} is on another machine, and --offline forbids to ask it.",
             fix="leave out --offline",
         )
-    ask_leave(spec)
+    require_consent(spec)
     channels, height, width = how.test.x.shape[1:]
 
     def make(outputs: str) -> Model:
@@ -293,8 +305,10 @@ def _server(spec: str, how: Loading) -> Model:
         classes = len(how.test.classes)
         return Http(spec, classes, image, spec, how.pixels, outputs, how.asking)
 
-    patient = Patient(_with_outputs(make, how), piece=how.asking.batch)
-    return Cached(patient, how.asking.cache) if how.asking.cache else patient
+    model = Retrying(_with_outputs(make, how), piece=how.asking.batch)
+    if not how.asking.cache:
+        return model
+    return Cached(model, how.asking.cache)
 
 
 def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
@@ -321,7 +335,9 @@ def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
         return make(outputs)
     if how.outputs == "sigmoid":
         return make("sigmoid")
-    return make("probabilities") if is_softmax(scores) else plain
+    if is_softmax(scores):
+        return make("probabilities")
+    return plain
 
 
 def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
@@ -339,9 +355,9 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
             channels=how.channels,
         )
 
-    made = _with_outputs(make, how)
-    assert isinstance(made, Subject)
-    return made
+    model = _with_outputs(make, how)
+    assert isinstance(model, Subject)
+    return model
 
 
 def from_file(path: Path, factory: str) -> nn.Module:
@@ -389,7 +405,9 @@ def lineage_of(spec: str) -> str:
         return ""
     base = _architecture(name) or name.rpartition("/")[2].partition(".")[0]
     base = base.lower().replace("_", "-")
-    return "efficientnet-lite" if "efficientnet-lite" in base else base
+    if "efficientnet-lite" in base:
+        return "efficientnet-lite"
+    return base
 
 
 def _architecture(folder: str) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from time import process_time
 
 import torch
 from jaxtyping import Float, Int
@@ -28,7 +31,7 @@ from hardcase.models.subject import (
     prepared,
 )
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Images, Model
+from hardcase.types import Images, Model, is_photographic
 
 __all__ = [
     "FINE",
@@ -44,6 +47,7 @@ __all__ = [
     "name_of",
     "settled",
     "stated_by",
+    "trying",
     "with_options",
 ]
 
@@ -82,6 +86,26 @@ SCALED = ("images in 0..255", "Caffe (0..255 minus the mean)")
 """Those whose inputs are a hundred times larger than others'."""
 
 
+Tell = Callable[[str], None]
+_ALWAYS: tuple[float, Tell] = (math.inf, lambda text: None)
+_TRYING: ContextVar[tuple[float, Tell]] = ContextVar("trying", default=_ALWAYS)
+
+
+@contextmanager
+def trying(seconds: float, tell: Tell) -> Iterator[None]:
+    """Let mistakes be tried for so many seconds of processor time only, and say which is.
+
+    Args:
+        seconds: After these the best explanation so far is taken.
+        tell: Told what was tried.
+    """
+    before = _TRYING.set((process_time() + seconds, tell))
+    try:
+        yield
+    finally:
+        _TRYING.reset(before)
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """A network and one way of asking it; the network is in evaluation mode while it is asked."""
@@ -104,11 +128,16 @@ class Trial:
                 for rows in chunks(len(x), self.batch)
             ]
         scores = torch.cat(parts).float().cpu()
-        return scores[:, None] if scores.ndim == 1 else scores
+        if scores.ndim == 1:
+            return scores[:, None]
+        return scores
 
     def logits(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]) -> Tensor:
         """The same as logits; one output for two classes is read as it fits the labels best."""
         scores = self.scores(x)
+        if len(scores) != len(x):
+            shape = " x ".join(map(str, scores.shape))
+            raise Problem(f"the network returns {shape} numbers, no class scores per image")
         if scores.shape[1] != 1:
             return scores
         outputs = self.outputs if self.outputs in BINARY else binary_reading(scores, y)[0]
@@ -225,15 +254,10 @@ def stated_by(thing: object) -> tuple[Values, Values] | None:
 def settled(net: nn.Module, images: Images, channels: str = "rgb") -> Normalisation | None:
     """The usual normalisation that a network clearly wants of images in [0, 1].
 
-    Args:
-        net: A network.
-        images: Labelled images, in the order of its outputs.
-        channels: How they are given to it; see `Subject`.
-
     Returns:
         None where it does well without any, fails, or where no other helps clearly.
     """
-    if not len(images):
+    if len(set(images.y.tolist())) < 2:  # of one class, a network that always says it seems best
         return None
     some = images.sample(count=min(ENOUGH, len(images)))
     x = from_bytes(some.x)
@@ -335,13 +359,9 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
     )
     settled = {"probabilities": ("softmax", "double softmax"), "sigmoid": ("sigmoid",)}
     known = settled.get(subject.outputs, ())
-    beside = _weights_beside(subject.name)
-    mistakes = []
-    for mistake in found.mistakes:
-        if mistake.name == "no weights" and beside:
-            mistake = replace(mistake, fix=beside)
-        if mistake.name not in known:
-            mistakes.append(mistake)
+    mistakes = [mistake for mistake in found.mistakes if mistake.name not in known]
+    if mistakes and mistakes[-1].name == "no weights":
+        mistakes[-1] = replace(mistakes[-1], fix=_weights_beside(subject.name) or mistakes[-1].fix)
     return replace(found, mistakes=tuple(mistakes))
 
 
@@ -352,7 +372,9 @@ def _weights_beside(model: str) -> str:
         return ""
     kinds = (".safetensors", ".pt", ".pth")
     found = sorted(file for file in path.parent.glob("*") if file.suffix in kinds)
-    return f"--model {found[0]}@{model}" if found else ""
+    if found:
+        return f"--model {found[0]}@{model}"
+    return ""
 
 
 def diagnose(
@@ -370,9 +392,6 @@ def diagnose(
         net: A network as the user gave it; it is not changed.
         images: Labelled images; the classes take turns.
         mean: The normalisation in use now, per channel.
-        std: See `mean`.
-        channels: How they are given to it now; see `Subject`.
-        outputs: How its answers are read now; see `Subject`.
 
     Example:
         >>> from torch import nn
@@ -382,7 +401,8 @@ def diagnose(
         >>> diagnose(net, grey).mistakes[0].name
         'channels'
     """
-    some = images.sample(count=min(ENOUGH, len(images)))
+    hurried = math.isfinite(_TRYING.get()[0]) and is_photographic(images.shape)
+    some = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
     x = from_bytes(some.x)
     found = list(_mode(net))
     trial = Trial(net, mean, std, channels, outputs)
@@ -460,7 +480,7 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Iterator[
         )
         return
     for size in SIZES:
-        if trial.attempt(_resized(x, size), images.y)[0] is not None:
+        if trial.attempt(_resized(x[:1], size), images.y[:1])[0] is not None:
             yield _size(size, "the network takes images of", x, images.name)
             return
     if re.search(r"same device|cuda|mps", failure, re.IGNORECASE):
@@ -503,9 +523,22 @@ def _outputs(scores: Tensor, images: Images, outputs: str) -> Iterator[Mistake]:
             what = "the outputs are as flat as a softmax of a softmax"
             yield Mistake("double softmax", what, f"one softmax fewer, then {fix}")
         yield Mistake("softmax", "the outputs are probabilities", fix)
+    elif labels_at_once(scores) >= SEVERAL:
+        several = f"{labels_at_once(scores):.1f} outputs per image exceed one half"
+        what = f"{several}: a model of several labels at once, which are not tested yet"
+        yield Mistake("several labels", what, "the outputs of classes that exclude each other")
     elif in_unit_interval(scores):
         what = "the outputs lie in 0..1: a sigmoid"
         yield Mistake("sigmoid", what, "--set subject.outputs=sigmoid")
+
+
+SEVERAL = 1.5
+"""Outputs per image that exceed one half from which on a model says several labels at once."""
+
+
+def labels_at_once(scores: Float[Tensor, "n k"]) -> float:
+    """How many outputs per image exceed one half, if all lie in 0..1; 0 for logits."""
+    return float((scores > 0.5).sum(1).double().mean()) if in_unit_interval(scores) else 0.0
 
 
 Explanation = tuple[Mistake, Float[Tensor, " m"]]
@@ -514,9 +547,14 @@ Explanation = tuple[Mistake, Float[Tensor, " m"]]
 
 def _explained(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Mistake]:
     """The one explanation that makes most images right, if it does so clearly."""
-    tried = [*_labels(logits, images), *_other_inputs(trial, x, images.y)]
-    if max(float(right.mean()) for _, right in tried) < FINE:
-        tried += _other_sizes(trial, x, images)
+    now = float(_right(logits, images.y).mean())
+    if now >= 1 - CLEARLY or len(set(images.y.tolist())) < 2:  # none can be clearly better
+        return []
+    tried = _timely(_labels(logits, images), _other_inputs(trial, x, images.y))
+    if max((float(right.mean()) for _, right in tried), default=0.0) < FINE:
+        tried += _timely(_other_sizes(trial, x, images))
+    if not tried:
+        return []
     best, right = max(
         tried, key=lambda pair: float(pair[1].mean()) - HANDICAP.get(pair[0].name, 0.0)
     )
@@ -525,6 +563,20 @@ def _explained(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[
     if float(gap.mean()) <= max(CLEARLY, 2 * error):
         return []
     return [replace(best, accuracy=float(right.mean()))]
+
+
+def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
+    """Explanations, each tried when it is asked for, until the time is over."""
+    until, tell = _TRYING.get()
+    tried: list[Explanation] = []
+    for way in ways:
+        while process_time() < until:
+            following = next(way, None)
+            if following is None:
+                break
+            tried.append(following)
+            tell(f"tried ({len(tried)}): {following[0].what}")
+    return tried
 
 
 def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
@@ -593,7 +645,7 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
 
 def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanation]:
     """Images of other sizes."""
-    for size in SIZES:
+    for size in sorted(SIZES, key=lambda size: abs(math.log(size / x.shape[2]))):
         if abs(size - x.shape[2]) > 2 and x.shape[2] / 8 <= size <= 8 * x.shape[2]:
             logits, _ = trial.attempt(_resized(x, size), images.y)
             if logits is not None and logits.ndim == 2:

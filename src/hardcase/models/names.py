@@ -5,6 +5,7 @@ a network's outputs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -13,6 +14,9 @@ import torch
 
 from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem
+from hardcase.models.synonyms import folded
+
+__all__ = ["ClassMap", "aligned", "class_map", "map_between"]
 
 SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
@@ -36,17 +40,14 @@ class ClassMap:
             f"{name:<{width}} -> {at:4d} {self.model[at]} ({how})" for name, at, how in rows
         )
 
-    @property
-    def is_identity(self) -> bool:
-        return self.outputs == tuple(range(len(self.outputs))) and len(self.data) == len(self.model)
-
     def apply(self, images: LabelledSet) -> LabelledSet:
         """The images under the model's classes."""
         if images.classes != self.data:
             raise Problem(
                 f"this mapping was made for {len(self.data)} other classes than {images.name} has."
             )
-        return replace(images, y=torch.tensor(self.outputs)[images.y], classes=self.model)
+        mapped = replace(images, y=torch.tensor(self.outputs)[images.y], classes=self.model)
+        return folded(mapped)
 
 
 def class_map(
@@ -55,25 +56,20 @@ def class_map(
     *,
     synsets: Sequence[str] = (),
     lemmas: Mapping[int, Sequence[str]] | None = None,
-    outputs: int | None = None,
 ) -> ClassMap:
     """Map the classes of a data set to the outputs of a model.
 
     Args:
         data: Names of the data's classes: folders, words, numbers, or ``n01440764_tench``.
-        model: Names of the model's outputs; may be empty if only `outputs` is known.
         synsets: The WordNet synset of every output, where it has one.
         lemmas: Further names of outputs.
-        outputs: How many outputs there are, if they have no names.
 
     Example:
         >>> print(class_map(["n02_dog", "cat"], ["cat", "dog"]))
         n02_dog ->    1 dog (name)
         cat     ->    0 cat (name)
     """
-    known = tuple(model) or tuple(str(number) for number in range(outputs or 0))
-    if not known:
-        raise Problem("the model names no classes and the number of its outputs is not known.")
+    known = tuple(model)
     tables = {
         "synset": {synset: at for at, synset in enumerate(synsets)},
         "name": _by_name(known, lemmas or {}),
@@ -85,11 +81,13 @@ def class_map(
     if missing:
         raise _unmatched(missing, data, known)
     pairs = [pair for pair in found if pair is not None]
-    result = ClassMap(
-        tuple(data), known, tuple(at for at, _ in pairs), tuple(how for _, how in pairs)
-    )
-    _distinct(result)
-    return result
+    outputs = tuple(at for at, _ in pairs)
+    twice = next((at for at, count in Counter(outputs).items() if count > 1), None)
+    if twice is not None:
+        first, second = [repr(name) for name, at in zip(data, outputs) if at == twice][:2]
+        what = f"{first} and {second} both mean the model's output {twice}, {known[twice]!r}."
+        raise Problem(what)
+    return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
 
 
 def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:
@@ -148,22 +146,10 @@ def _first(names: Sequence[str], count: int = 5) -> str:
     return "".join([", ".join(names[:count]), *more])
 
 
-def _distinct(found: ClassMap) -> None:
-    first: dict[int, str] = {}
-    for name, at in zip(found.data, found.outputs):
-        if at in first:
-            raise Problem(
-                f"{first[at]!r} and {name!r} both mean the model's output {at},"
-                f" {found.model[at]!r}."
-            )
-        first[at] = name
-
-
 def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
     """The mapping from a data set's classes to a model's, by all names that are known of either.
 
     Args:
-        data: Names of the data's classes.
         model: Names of the model's outputs; where they are ImageNet's, synsets and further names
             of its classes are understood too, if they are on this machine.
 
@@ -186,14 +172,11 @@ def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
 
 
 def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
-    """The images under the classes of a model, or as they are where nothing has to be mapped.
-
-    Args:
-        images: Labelled images under the classes of their own.
-        model: Names of the model's outputs.
-    """
+    """The images under the classes of a model, or as they are where nothing has to be mapped."""
     found = map_between(images.classes, model)
-    return images if found is None else found.apply(images)
+    if found is None:
+        return folded(images)
+    return found.apply(images)
 
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -208,17 +191,6 @@ def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         return {}
     own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
     same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
-    return {row.synset: row.lemmas for row in rows} if same > len(model) / 2 else {}
-
-
-def imagenet_map(data: Sequence[str]) -> ClassMap:
-    """Map class names of any of the usual kinds to the 1,000 outputs of an ImageNet network."""
-    from hardcase.models.pretrained.synsets import imagenet
-
-    rows = imagenet()
-    return class_map(
-        data,
-        [row.name for row in rows],
-        synsets=[row.synset for row in rows],
-        lemmas={at: row.lemmas for at, row in enumerate(rows)},
-    )
+    if same > len(model) / 2:
+        return {row.synset: row.lemmas for row in rows}
+    return {}

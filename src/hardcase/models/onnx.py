@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.models.subject import as_logits
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
@@ -143,7 +144,9 @@ class Onnx:
 
     @property
     def offers(self) -> Offer:
-        return "label" if "int" in self._session.get_outputs()[0].type else "scores"
+        if "int" in self._session.get_outputs()[0].type:
+            return "label"
+        return "scores"
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -166,10 +169,8 @@ class Onnx:
 
     def _run(self, array: Array, name: str) -> Array:
         wanted = self._session.get_outputs()[0].name
-        try:
+        with reading(f"{self.name} fails"):
             return np.asarray(self._session.run([wanted], {name: array})[0])
-        except Exception as error:  # onnxruntime raises classes of its own
-            raise Problem(f"{self.name} fails: {(str(error).splitlines() or [''])[0]}") from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_session"}
@@ -187,10 +188,8 @@ def _read(path: Path) -> bytes:
         raise _not_installed("onnx") from error
     if not path.is_file():
         raise Problem(f"there is no file {path}.", fix="onnx:PATH with the path of an .onnx file")
-    try:
+    with _loading(path):
         return bytes(onnx.load_model(str(path)).SerializeToString())
-    except Exception as error:  # onnx and protobuf raise classes of their own
-        raise _unloadable(path, error) from error
 
 
 def _open(data: bytes, path: Path, name: str) -> Any:
@@ -201,10 +200,8 @@ def _open(data: bytes, path: Path, name: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4
-    try:
+    with _loading(path):
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises classes of its own
-        raise _unloadable(path, error) from error
     given = session.get_inputs()
     if len(given) != 1 or given[0].type not in KINDS:
         types = ", ".join(f"{tensor.name}: {tensor.type}" for tensor in given)
@@ -220,8 +217,8 @@ def _not_installed(package: str) -> Problem:
     )
 
 
-def _unloadable(path: Path, error: Exception) -> Problem:
-    return Problem(
-        f"{path} cannot be loaded as ONNX: {(str(error).splitlines() or [''])[0]}",
+def _loading(path: Path) -> AbstractContextManager[None]:
+    return reading(
+        f"{path} cannot be loaded as ONNX",
         "Weights that were exported to a file of their own (model.onnx.data) must lie beside it.",
     )

@@ -104,8 +104,6 @@ def copy_for(
     """The copy of the subject in lower precision that a method compares with.
 
     Args:
-        method: Its name, for the message.
-        subject: The network under test.
         options: The method's: ``int8="fx"`` for the copy that torch makes, ``copy`` for another
             arithmetic than our 8 bits.
         images: Training images that calibrate the copy, loaded when they are needed.
@@ -169,8 +167,8 @@ class _Span:
     low: float = float("inf")
     high: float = -float("inf")
 
-    def __call__(self, module: nn.Module, given: Any) -> None:
-        _tensors(given, self.note)
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        _tensors(inputs, self.note)
 
     def note(self, x: Tensor) -> Tensor:
         numbers = x[x.isfinite()]
@@ -210,7 +208,7 @@ def _ranges(
 
 
 def _weights(weight: Tensor, bits: int) -> Tensor:
-    most = 2 ** (bits - 1) - 1
+    most = 2 ** (bits - 1) - 1  # symmetric: -128 is not used, so that 0 stays 0
     largest = weight.abs().flatten(1).amax(1).clamp_min(1e-12)
     scale = largest.reshape(-1, *[1] * (weight.ndim - 1)) / most
     rounded: Tensor = (weight / scale).round().clamp(-most, most) * scale
@@ -224,7 +222,9 @@ def _weighted(module: nn.Module) -> bool:
 def _tensors(value: Any, change: Any) -> Any:
     """`value` with every floating-point tensor in it changed."""
     if isinstance(value, Tensor):
-        return change(value) if value.is_floating_point() else value
+        if value.is_floating_point():
+            return change(value)
+        return value
     if isinstance(value, tuple):
         return tuple(_tensors(part, change) for part in value)
     return value

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
+from hardcase.models.synonyms import merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
@@ -97,6 +98,7 @@ class Subject(nn.Module):
             raise choice("value of channels", channels, CHANNELS)
         _computable(net, name)
         self.uncopied = ""  # why the network is the original, not a copy
+        self.frozen = frozenset(n for n, each in net.named_parameters() if not each.requires_grad)
         try:
             self.net = copy.deepcopy(net).requires_grad_(False)
         except Problem:
@@ -113,6 +115,7 @@ class Subject(nn.Module):
         self.outputs = outputs
         self.channels = channels
         self.class_names = tuple(classes)
+        self._same = same_outputs(self.class_names)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device or _device_of(net))
@@ -196,11 +199,13 @@ class Subject(nn.Module):
                 ) from late
             except BaseException as error:  # the user's code may raise anything, sys.exit included
                 reraise(error, f"model {self.name}", before=before)
-        if any(kept.changed for kept in seen.values()):
+        if any(kept.changed for kept in seen.values()):  # from now on copies are kept
             self._writes_over = True
             return self._tile(x, taps)
         logits = _checked(logits, len(batch), self.name)
         logits = as_logits(logits[: len(x)], self.outputs)
+        if self._same:
+            logits = merged(logits, self._same)
         return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
 
     def layers(self) -> dict[str, nn.Module]:
@@ -265,7 +270,9 @@ def prepared(
 ) -> Tensor:
     """Images in [0, 1] as a network wants them: its channels, normalised, in its order of axes."""
     images = (arranged(x, channels) - mean) / std
-    return images.permute(0, 2, 3, 1) if channels == "last" else images
+    if channels == "last":
+        return images.permute(0, 2, 3, 1)
+    return images
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from hardcase.randomness import stream
 from hardcase.tensors import any_rows, steady, tile_rows, use_tile
 from hardcase.types import Model, is_photographic
 
+__all__ = ["campaign_tile", "candidates", "holds", "largest_tile"]
+
 LADDER = (1024, 256, 64, 16)
 """Rows of a tile, the largest first."""
 NUMBERS = 2**24
@@ -48,9 +50,6 @@ def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
     """The largest tile at which every network's answers and input gradients depend on the row
     alone.
 
-    Args:
-        networks: Each network with a few example inputs on its device.
-
     Returns:
         The rows of a tile, or None if no tile of the ladder passes.
 
@@ -67,6 +66,7 @@ def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
 def holds(network: Network, example: Tensor, rows: int) -> bool:
     """Whether permuting rows and replacing neighbours changes no bit of answers and gradients."""
     batch = _filled(example, rows)
+    # three ways in which a kernel could mix rows: by chance, by place, by neighbours
     order = torch.randperm(rows, generator=stream(0, "tile")).to(batch.device)
     half = torch.arange(rows, device=batch.device) < rows // 2
     others = torch.where(half.reshape(-1, *[1] * (batch.ndim - 1)), batch, batch.flip(0))
@@ -92,7 +92,9 @@ def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
     """
     use_tile("cpu", SMALL)
     try:
-        return SMALL if all(holds(network, x[:SMALL], SMALL) for network, x in networks) else None
+        if all(holds(network, x[:SMALL], SMALL) for network, x in networks):
+            return SMALL
+        return None
     finally:
         use_tile("cpu", None)
 
@@ -126,8 +128,6 @@ def campaign_tile(
     Args:
         models: Subject, peers and witnesses; those that are no networks of ours have no tile.
         decoder: The decoder of the space with examples of its codes, if the space has one.
-        images: A few images on the device.
-        precision: ``strict``, ``tf32`` or ``bf16``.
         recorded: The tile that was chosen before, or by the user.
 
     Raises:
@@ -142,7 +142,9 @@ def campaign_tile(
         return recorded
     networks = [(_logits(model), images) for model in models if isinstance(model, Subject)]
     if steady(device):
-        return small_tile(networks) if networks else None
+        if networks:
+            return small_tile(networks)
+        return None
     coder = decoder(images)
     with arithmetic(precision, device.type):
         try:

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
+from hardcase.models.load import lineage_of
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
-from hardcase.models.pretrained.roles import roles
 from hardcase.models.pretrained.synsets import COUNT as OUTPUTS
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
@@ -27,18 +28,36 @@ from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)
 
+__all__ = [
+    "Roles",
+    "WitnessSelection",
+    "catalogued",
+    "default_witnesses",
+    "even_half",
+    "lineage",
+    "pretrained_witnesses",
+    "roles",
+    "surrogates_for",
+    "trained_witnesses",
+    "witness_record",
+]
+
 NETWORK = "lenet5"
 SEEDS = (1, 2, 3)
-LESSONS_OF_WITNESSES = {
+TRAINED_ON = {
     "handwriting": "turned, stretched, sheared, moved, bent; thicker, thinner, fainter strokes",
     "bend-flip": "turned, stretched, sheared, moved, bent, mirrored; darker and brighter",
 }
-"""What the default witnesses are taught to keep the label of, by the name of the augmentation."""
+"""What the default witnesses are trained to keep the label under, by the augmentation's name."""
 PART = "even content hash"
 """Which training images default witnesses learn from."""
 OWN = "trained here, from scratch, and used nowhere else"
-STANDINS = ("lenet1", "lenet4", "lenet1?seed=1", "lenet4?seed=1")
-"""Networks of the zoo whose gradients stand for those of a black box on small grey images: none has
+ENOUGH = 500
+"""Training images from which on surrogates are trained, and ..."""
+SURROGATE_PATIENCE = 300.0
+"""... seconds that each may take; a search without any begins at once."""
+SURROGATES = ("lenet1", "lenet4", "lenet1?seed=1", "lenet4?seed=1")
+"""Networks of the zoo whose gradients replace those of a black box on small grey images: none has
 the architecture of the usual subject.
 """
 LARGEST = 64
@@ -52,36 +71,21 @@ def even_half(images: Images) -> Images:
 
 def augmentation_for(images: Images) -> str:
     """How default witnesses are taught: as another hand would write, or as another camera sees."""
-    return "handwriting" if images.x.shape[1] == 1 else "bend-flip"
+    if images.x.shape[1] == 1:
+        return "handwriting"
+    return "bend-flip"
 
 
 def default_witnesses(
-    train: Images,
-    test: Images,
-    *,
-    seeds: Sequence[int] = SEEDS,
-    epochs: int | None = None,
-    device: torch.device | str = "cpu",
-    progress: Callable[[TrainingProgress], None] | None = None,
+    train: Images, test: Images, *, device: torch.device | str = "cpu", **how: Any
 ) -> tuple[Subject, ...]:
     """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached.
 
-    Args:
-        train: Training images; those of even content hash are learned from.
-        test: Images on which the accuracy in their cards is measured.
-        seeds: Of their weights and of the order in which they learn.
-        epochs: Passes over the images; by default the recipe's.
-        device: Where they compute.
-        progress: Told how their training goes.
-
-    Raises:
-        Problem: If the images are too large for a LeNet.
+    `how` are further arguments of `trained_witnesses`.
     """
     return tuple(
         Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
-        for net, card in trained_witnesses(
-            train, test, seeds=seeds, epochs=epochs, device=device, progress=progress
-        )
+        for net, card in trained_witnesses(train, test, device=device, **how)
     )
 
 
@@ -90,11 +94,6 @@ def pretrained_witnesses(
 ) -> tuple[Model, ...]:
     """The fetched networks of photographs, except the one that is reserved to judge the run, and
     the network under test itself, whatever its name.
-
-    Args:
-        subject: The network under test.
-        classes: How many there are.
-        load: Makes a model of a name.
     """
     name = catalogued(subject)
     if name != subject.name:
@@ -110,14 +109,60 @@ def pretrained_witnesses(
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
 
 
+# Which of the fetched networks judges a run on photographs, and which are witnesses in its search:
+# the most accurate one of another lineage than the subject's is the judge; the others that do not
+# share the judge's lineage are witnesses. With one network only it is the judge.
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Names of the judge (empty if there is none) and of the witnesses,
+    and in `note` what to tell the user.
+    """
+
+    judge: str
+    witnesses: tuple[str, ...]
+    note: str
+
+
+def roles(subject: str, present: Sequence[str]) -> Roles:
+    """Divide the networks that are `present` between judge and witnesses of a run on `subject`.
+
+    Example:
+        >>> roles("zoo:efficientnet-lite0", ["resnet50-imagenet", "efficientnet-lite1"]).judge
+        'resnet50-imagenet'
+    """
+    own = lineage_of(subject)
+    rows = [PRETRAINED[name] for name in present if PRETRAINED[name].accuracy is not None]
+    others = [row for row in rows if row.name != subject.removeprefix("zoo:")]
+    ranked = sorted(others, key=lambda row: (row.lineage != own, row.accuracy or 0.0), reverse=True)
+    strange = [row for row in ranked if row.lineage != own]
+    if not strange:
+        return Roles("", (), _missing(own))
+    judge = strange[0]
+    witnesses = tuple(row.name for row in ranked if row.lineage != judge.lineage)
+    siblings = [name for name in witnesses if PRETRAINED[name].lineage == own]
+    notes = [] if witnesses else [f"no witness: {judge.name} is reserved for the judge"]
+    if siblings:
+        notes.append(f"of the subject's own lineage: {', '.join(siblings)}")
+    return Roles(judge.name, witnesses, "; ".join(notes))
+
+
+def _missing(own: str) -> str:
+    others = [row for row in PRETRAINED.values() if row.lineage != own and row.licensed]
+    best = max(others, key=lambda row: row.accuracy or 0.0)
+    return (
+        "no network of another lineage is on this machine to judge photographs: hardcase fetch"
+        f" model {best.name}"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class WitnessSelection:
     """How the witnesses of a campaign are found or trained.
 
     Args:
-        subject: The network under test.
         shape: Channels, height and width of the images.
-        classes: How many classes there are.
         images: Images of a split by its name, loaded when they are needed.
         load: Loads the network of a name.
         progress: Told how a training goes.
@@ -151,25 +196,35 @@ class WitnessSelection:
         except Problem as problem:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
-        return affordable(found) if is_photographic(self.shape) else found
+        if is_photographic(self.shape) and len(found) > 1:
+            _log.warning(
+                "one witness of %d, %s: each costs as much as the model; --witness default asks"
+                " all",
+                *(len(found), found[0].name),
+            )
+            return found[:1]
+        return found
 
     def default(self, epochs: str = "") -> tuple[Model, ...]:
         """Networks trained on the data, for other `epochs` than usual if they are named; for
         photographs those that others have trained.
         """
-        count = named_epochs(epochs)
+        if epochs and not (epochs.isdecimal() and int(epochs)):
+            raise Problem(
+                f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
+            )
         if is_photographic(self.shape):
             return pretrained_witnesses(self.subject, self.classes, self.load)
         with patient_for(PATIENCE):
             return default_witnesses(
                 self.images("train"),
                 self.images("test"),
-                epochs=count,
+                epochs=int(epochs) if epochs else None,
                 device=self.subject.device,
                 progress=self.progress,
             )
 
-    def readers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
+    def verifiers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
         """Networks other than the subject that check generated seeds: the witnesses, or the
         default ones where nobody was `named` and they can be had.
         """
@@ -180,28 +235,33 @@ class WitnessSelection:
             except Problem as problem:
                 why = problem.what
         if not witnesses:
-            _log.warning("nobody but the subject checks the seeds that a generator paints; %s", why)
+            _log.warning("nobody but the subject checks generated seeds; %s", why)
         return witnesses
 
 
-def standins_for(
-    subject: Model, shape: Sequence[int], load: Callable[[str], Model]
+def surrogates_for(
+    subject: Model,
+    shape: Sequence[int],
+    train: Callable[[], ImageSet],
+    load: Callable[[str], Model],
 ) -> tuple[Model, ...]:
     """Surrogates trained on the data as a subject would be, for a method that asks a black box;
     none where there are none for images of this shape.
-
-    Args:
-        subject: The network under test, which never stands in for itself.
-        shape: Channels, height and width of the images.
-        load: Loads, and trains where it is missing, the network of a name.
     """
     if shape[0] != 1 or is_photographic(shape):
         return ()
     try:
-        with patient_for(PATIENCE):
-            found = [load(f"zoo:{name}") for name in STANDINS]
+        count = len(train())
+        if count < ENOUGH:
+            _log.warning(
+                "%d training images are too few for surrogates (%d): the search is an evolution",
+                *(count, ENOUGH),
+            )
+            return ()
+        with patient_for(SURROGATE_PATIENCE):
+            found = [load(f"zoo:{name}") for name in SURROGATES]
     except Problem as problem:
-        _log.warning("nobody stands in for the model: %s", problem.what)
+        _log.warning("the model has no surrogates: %s", problem.what)
         return ()
     weights = getattr(subject, "weights", "")
     return tuple(model for model in found if getattr(model, "weights", None) != weights)
@@ -214,27 +274,6 @@ def catalogued(model: Model) -> str:
     return known_as(model.name, getattr(model, "weights", ""))
 
 
-def named_epochs(text: str) -> int | None:
-    """The number in ``default:24``; None if there is none."""
-    if not text:
-        return None
-    if not (text.isdecimal() and int(text)):
-        raise Problem(
-            f"--witness default:{text} names no number of epochs.", fix="--witness default:24"
-        )
-    return int(text)
-
-
-def affordable(found: tuple[Model, ...]) -> tuple[Model, ...]:
-    """Of networks for photographs the first: each costs as much as the model."""
-    if len(found) > 1:
-        _log.warning(
-            "one witness of %d, %s: each costs as much as the model; --witness default asks all",
-            *(len(found), found[0].name),
-        )
-    return found[:1]
-
-
 def trained_witnesses(
     train: Images,
     test: Images,
@@ -244,7 +283,11 @@ def trained_witnesses(
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> list[tuple[torch.nn.Module, Mapping[str, Any]]]:
-    """The networks of `default_witnesses` with their cards."""
+    """The networks of `default_witnesses` with their cards.
+
+    Raises:
+        Problem: If the images are too large for a LeNet.
+    """
     side = max(train.x.shape[2:])
     if side > LARGEST:
         raise Problem(
@@ -304,22 +347,17 @@ def witness_record(
     """What run.json says of witnesses; None without any.
 
     Args:
-        subject: The network under test.
-        witnesses: The networks that must keep the label.
         margin: By how many logits.
         train: The training images of the data, if default witnesses learned from them.
     """
     if not witnesses:
         return None
-    own = [one.name.startswith("witness:") for one in witnesses]
-    learned = None
-    if train is not None and all(own):
-        learned = {
-            "data": train.hash,
-            "part": PART,
-            "images": int((fingerprints(train.x) % 2 == 0).sum()),
-            "of": len(train),
-        }
+    learned: dict[str, Any] | str = "not known"
+    trained_on = "not known"
+    if train is not None and all(one.name.startswith("witness:") for one in witnesses):
+        even = int((fingerprints(train.x) % 2 == 0).sum())
+        learned = {"data": train.hash, "part": PART, "images": even, "of": len(train)}
+        trained_on = TRAINED_ON[augmentation_for(train)]
     return {
         "models": [one.name for one in witnesses],
         "margin": margin,
@@ -329,9 +367,7 @@ def witness_record(
                 "subject": lineage(catalogued(subject)),
                 "witnesses": [lineage(catalogued(one)) for one in witnesses],
             },
-            "training images": learned or "not known",
-            "lessons": LESSONS_OF_WITNESSES[augmentation_for(train)]
-            if train is not None and all(own)
-            else "not known",
+            "training images": learned,
+            "trained on": trained_on,
         },
     }

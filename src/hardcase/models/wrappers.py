@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
 
@@ -18,7 +18,7 @@ from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered, within
 
-__all__ = ["Cached", "LabelOnly", "Patient"]
+__all__ = ["Cached", "LabelOnly", "Retrying", "without_memory"]
 
 
 class _Around:
@@ -95,6 +95,13 @@ class Cached(_Around):
         return {**self.__dict__, "known": {}}
 
 
+def without_memory(model: Model) -> Model:
+    """`model` without the answers that it remembers: it is asked itself."""
+    if isinstance(model, Cached):
+        return model.model
+    return LabelOnly(without_memory(model.model)) if isinstance(model, LabelOnly) else model
+
+
 class LabelOnly(_Around):
     """Forgets all but the label, as if the model said no more.
 
@@ -114,7 +121,7 @@ class LabelOnly(_Around):
         return Answer(torch.where(logits.isfinite().all(1, keepdim=True), one, torch.nan))
 
 
-class Patient(_Around):
+class Retrying(_Around):
     """Finds out which inputs of a call are not answered, and answers NaN for them, so that the
     others go on.
 
@@ -144,7 +151,8 @@ class Patient(_Around):
         except Unanswered as reason:
             if taps or x.requires_grad:
                 raise _silent(self.name, str(reason)) from reason
-            with self._hurry():
+            # a model that tries again by itself does not while the culprits are sought
+            with getattr(self.model, "hurry", nullcontext)():
                 if self.good is not None:
                     self._alive(reason)
                 return Answer(self._apart(x, reason))
@@ -183,18 +191,6 @@ class Patient(_Around):
             return self._ask(x).logits
         except Unanswered as reason:
             return self._apart(x, reason)
-
-    @contextmanager
-    def _hurry(self) -> Iterator[None]:
-        """A model that tries again by itself does so less while the culprits are sought."""
-        if not hasattr(self.model, "hurried"):
-            yield
-            return
-        self.model.hurried = True
-        try:
-            yield
-        finally:
-            self.model.hurried = False
 
 
 def _silent(name: str, why: str) -> Problem:

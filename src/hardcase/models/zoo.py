@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,24 +14,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, reading
 from hardcase.tensors import per_row
 from hardcase.training import cards
 from hardcase.training.loop import (
     Perturb,
     TrainingProgress,
     TrainingRecipe,
-    beside,
     classify,
     fit,
-    forget,
     geometry,
     own_randomness,
     pick,
     predict,
+    remove_unfinished,
     stated,
+    unfinished_folder,
 )
 from hardcase.types import Images
+
+__all__ = ["build_classifier", "trained_classifier"]
 
 # Projected gradient ascent inside the training loop, for networks that are to withstand small
 # perturbations.
@@ -42,8 +43,7 @@ from hardcase.types import Images
 # CIFAR-10), a stride of 2.5 radii over all steps.
 
 
-@dataclass(frozen=True, slots=True)
-class Ball:
+class Ball(NamedTuple):
     """A norm's steepest direction of length one, and the nearest point inside a radius."""
 
     direction: Callable[[Tensor], Tensor]
@@ -64,20 +64,14 @@ BALLS = {
 
 
 def attack(text: str, *, steps: int = 5) -> Perturb:
-    """The attack that ``"linf:0.1"`` or ``"l2:1.5"`` names: a norm and a radius in units of [0,
-    1].
-    """
+    """The attack that ``linf:0.1`` or ``l2:1.5`` names: norm, and radius in units of [0, 1]."""
     name, _, number = text.partition(":")
     ball = pick("norm", name, BALLS)
-    try:
+    fix = "adversarial='linf:0.1' or 'l2:1.5'"
+    with reading(f"adversarial={text!r} names no radius above 0", fix=fix):
         radius = float(number)
-    except ValueError:
-        radius = -1.0
-    if not 0 < radius < float("inf"):
-        raise Problem(
-            f"adversarial={text!r} names no radius above 0.",
-            fix="adversarial='linf:0.1' or 'l2:1.5'",
-        )
+        if not 0 < radius < float("inf"):
+            raise ValueError(number)
 
     def perturb(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         start = torch.rand(x.shape, generator=noise, device=x.device) * 2 - 1
@@ -137,8 +131,6 @@ def trained_classifier(
     """The network trained on these images by its recipe, on `device` in eval mode, and its card;
     kept in the cache.
 
-    `adversarial` (``"linf:0.1"``, ``"l2:1.5"``) trains it on images attacked within that radius.
-
     Args:
         name: A network of ``hardcase list models``.
         images_train: What it learns from.
@@ -155,12 +147,10 @@ def trained_classifier(
         recipe = replace(recipe, epochs=epochs, steps=0)
     if augment is not None:
         recipe = replace(recipe, augment=augment)
-    channels, size, classes = geometry(images_train, images_test)
-    shape = {"name": name, "channels": channels, "size": size, "classes": classes}
-    config = {**shape, "seed": seed, "recipe": stated(recipe), "adversarial": adversarial}
+    config = _configuration(name, images_train, images_test, seed, recipe, adversarial)
     perturb = None if adversarial is None else attack(adversarial)
-    goal = classify(classes, perturb=perturb, smoothing=recipe.smoothing)
-    kept = beside(cards.folder_of(KIND, name, config, images_train.hash))
+    goal = classify(config["classes"], perturb=perturb, smoothing=recipe.smoothing)
+    kept = unfinished_folder(cards.folder_of(KIND, name, config, images_train.hash))
 
     def train(net: nn.Module) -> Mapping[str, Any]:
         history = fit(
@@ -188,21 +178,41 @@ def trained_classifier(
             measured_on=images_test.hash,
         )
     except Problem:  # nothing worth going on from
-        forget(kept)
+        remove_unfinished(kept)
         raise
-    forget(kept)
+    remove_unfinished(kept)
     return net.to(device), card
 
 
-def load_classifier(folder: Path, *, data: str | None = None) -> tuple[nn.Module, cards.Card]:
-    """A trained network read from its folder; with `data`, refused unless it was trained on images
-    of that hash.
+def _configuration(
+    name: str,
+    images_train: Images,
+    images_test: Images,
+    seed: int,
+    recipe: TrainingRecipe,
+    adversarial: str | None,
+) -> dict[str, Any]:
+    channels, size, classes = geometry(images_train, images_test)
+    shape = {"name": name, "channels": channels, "size": size, "classes": classes}
+    return {**shape, "seed": seed, "recipe": stated(recipe), "adversarial": adversarial}
+
+
+def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
+    """The networks of the zoo whose plain training on all of these images is in the cache.
 
     Args:
-        folder: Where it was kept, with its card.
-        data: Hash of the images that it must have been trained on.
+        images_train: What they learned from.
+        images_test: What they were measured on.
     """
-    return cards.load_card(folder, _from_config, kind=KIND, data=data)
+    found = list[str]()
+    for name, row in registry.parts("model").items():
+        if "recipe" not in row.facts:
+            continue
+        recipe = row.facts["recipe"]
+        config = _configuration(name, images_train, images_test, 0, recipe, None)
+        if (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file():
+            found.append(name)
+    return found
 
 
 def _row(name: str) -> registry.Part:
@@ -263,35 +273,6 @@ _RESIDUAL = TrainingRecipe(
     half=True,
     smoothing=0.1,
 )
-_LECUN = """@article{lecun1998gradient,
-  author  = {Yann LeCun and Léon Bottou and Yoshua Bengio and Patrick Haffner},
-  title   = {Gradient-Based Learning Applied to Document Recognition},
-  journal = {Proceedings of the IEEE},
-  volume  = {86},
-  number  = {11},
-  year    = {1998},
-  doi     = {10.1109/5.726791}
-}"""
-_KRIZHEVSKY = """@inproceedings{krizhevsky2012alexnet,
-  author    = {Alex Krizhevsky and Ilya Sutskever and Geoffrey E. Hinton},
-  title     = {{ImageNet} Classification with Deep Convolutional Neural Networks},
-  booktitle = {Advances in Neural Information Processing Systems (NeurIPS)},
-  year      = {2012}
-}"""
-_SIMONYAN = """@inproceedings{simonyan2015vgg,
-  author    = {Karen Simonyan and Andrew Zisserman},
-  title     = {Very Deep Convolutional Networks for Large-Scale Image Recognition},
-  booktitle = {International Conference on Learning Representations (ICLR)},
-  year      = {2015},
-  url       = {https://arxiv.org/abs/1409.1556}
-}"""
-_HE = """@inproceedings{he2016resnet,
-  author    = {Kaiming He and Xiangyu Zhang and Shaoqing Ren and Jian Sun},
-  title     = {Deep Residual Learning for Image Recognition},
-  booktitle = {IEEE Conference on Computer Vision and Pattern Recognition (CVPR)},
-  year      = {2016},
-  url       = {https://arxiv.org/abs/1512.03385}
-}"""
 _lenet_row = partial(
     _network,
     needs="images of 4x4 or more",
@@ -303,17 +284,19 @@ _lecun_row = partial(
     _network,
     needs="images of 12x12 or more",
     paper="LeCun et al., Proc. IEEE 1998",
-    cite=_LECUN,
+    cite="lecun1998gradient",
     recipe=_TANH,
 )
 _vgg_row = partial(
     _network,
     needs="images of 2x2 or more",
     paper="Simonyan and Zisserman, ICLR 2015",
-    cite=_SIMONYAN,
+    cite="simonyan2015vgg",
     recipe=_COLOUR,
 )
-_resnet_row = partial(_network, needs="any image size", paper="He et al., CVPR 2016", cite=_HE)
+_resnet_row = partial(
+    _network, needs="any image size", paper="He et al., CVPR 2016", cite="he2016resnet"
+)
 
 
 # LeNet-1, -4 and -5 as the testing literature uses them.
@@ -352,61 +335,46 @@ def lenet5(channels: int, size: int, classes: int) -> nn.Sequential:
 @_lecun_row("lenet4-lecun")
 def lenet4_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
     """LeNet-4 nearer to LeCun's article: tanh, means in place of maxima."""
-    return _lecun(channels, size, classes, convolutions=(4, 16), dense=(120,))
+    return _lenet(channels, size, classes, convolutions=(4, 16), dense=(120,), lecun=True)
 
 
 @_lecun_row("lenet5-lecun")
 def lenet5_lecun(channels: int, size: int, classes: int) -> nn.Sequential:
     """LeNet-5 nearer to LeCun's article: tanh, means in place of maxima."""
-    return _lecun(channels, size, classes, convolutions=(6, 16), dense=(120, 84))
-
-
-def _lecun(
-    channels: int, size: int, classes: int, *, convolutions: tuple[int, int], dense: Sequence[int]
-) -> nn.Sequential:
-    if size < 12:
-        raise Problem(
-            f"LeCun's LeNets need images of 12x12 pixels or more; these have {size}x{size}."
-        )
-    first, second = convolutions
-    net = nn.Sequential()
-    net.add_module("conv1", nn.Conv2d(channels, first, 5, padding=2))
-    net.add_module("tanh1", nn.Tanh())
-    net.add_module("pool1", nn.AvgPool2d(2))
-    net.add_module("conv2", nn.Conv2d(first, second, 5))
-    net.add_module("tanh2", nn.Tanh())
-    net.add_module("pool2", nn.AvgPool2d(2))
-    net.add_module("flatten", nn.Flatten())
-    before = second * ((size // 2 - 4) // 2) ** 2
-    for number, width in enumerate(dense, 1):
-        net.add_module(f"dense{number}", nn.Linear(before, width))
-        net.add_module(f"tanh{number + 2}", nn.Tanh())
-        before = width
-    net.add_module("logits", nn.Linear(before, classes))
-    return net
+    return _lenet(channels, size, classes, convolutions=(6, 16), dense=(120, 84), lecun=True)
 
 
 def _lenet(
-    channels: int, size: int, classes: int, *, convolutions: Sequence[int], dense: Sequence[int]
+    channels: int,
+    size: int,
+    classes: int,
+    *,
+    convolutions: Sequence[int],
+    dense: Sequence[int],
+    lecun: bool = False,
 ) -> nn.Sequential:
-    if size < 4:
-        raise Problem(
-            f"a LeNet halves its images twice; {size}x{size} pixels are too few (4x4 or more)."
-        )
-    net = nn.Sequential()
-    for number, (before, width) in enumerate(
-        zip((channels, *convolutions), convolutions, strict=False), 1
-    ):
-        net.add_module(f"conv{number}", nn.Conv2d(before, width, 5, padding=2))
-        net.add_module(f"relu{number}", nn.ReLU())
-        net.add_module(f"pool{number}", nn.MaxPool2d(2))
-    net.add_module("flatten", nn.Flatten())
-    inputs = convolutions[-1] * (size // 4) ** 2
-    for number, (before, width) in enumerate(zip((inputs, *dense), dense, strict=False), 1):
-        net.add_module(f"dense{number}", nn.Linear(before, width))
-        net.add_module(f"relu{number + len(convolutions)}", nn.ReLU())
-    net.add_module("logits", nn.Linear(dense[-1] if dense else inputs, classes))
-    return net
+    _at_least("a LeNet", size, 12 if lecun else 4)
+    kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+    unit = "tanh" if lecun else "relu"
+    pool: type[nn.Module] = nn.AvgPool2d if lecun else nn.MaxPool2d
+    layers = OrderedDict[str, nn.Module]()
+    before = channels
+    side = size
+    for number, width in enumerate(convolutions, 1):
+        margin = 0 if lecun and number > 1 else 2
+        layers[f"conv{number}"] = nn.Conv2d(before, width, 5, padding=margin)
+        layers[f"{unit}{number}"] = kinds[unit]()
+        layers[f"pool{number}"] = pool(2)
+        side = (side - 4 + 2 * margin) // 2
+        before = width
+    layers["flatten"] = nn.Flatten()
+    before *= side**2
+    for number, width in enumerate(dense, 1):
+        layers[f"dense{number}"] = nn.Linear(before, width)
+        layers[f"{unit}{number + len(convolutions)}"] = kinds[unit]()
+        before = width
+    layers["logits"] = nn.Linear(before, classes)
+    return nn.Sequential(layers)
 
 
 # Convolutional classifiers without shortcuts: SINVAD's, an AlexNet and a VGG-16 for small images.
@@ -450,7 +418,7 @@ def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
     "alexnet",
     needs="images of 8x8 or more",
     paper="Krizhevsky et al., NeurIPS 2012",
-    cite=_KRIZHEVSKY,
+    cite="krizhevsky2012alexnet",
     recipe=_COLOUR,
 )
 def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:

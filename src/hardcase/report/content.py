@@ -34,6 +34,8 @@ from hardcase.suite.gate import GateLimits
 
 LONGEST = 1_000_000
 """Bytes of a configuration that is shown."""
+FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+"""What run.json says of the declared conditions, and report.json too."""
 POINTS = 160
 """A curve is drawn through at most so many points."""
 
@@ -211,8 +213,8 @@ GALLERY = 200
 """Findings of a run that are shown large, and thumbnails of a page, shared by its runs."""
 
 _MEANINGS = {
-    "painted": "samples of the generator",
-    "recognised": "the model and most independent networks see the class that was asked for",
+    "generated": "samples of the generator",
+    "verified": "the model and most independent networks see the class that was asked for",
     "seeds": "images given",
     "usable": "correctly classified",
     "attempted": "searched from",
@@ -223,7 +225,7 @@ _MEANINGS = {
     "confirmed": "one finding is failing, valid and keeps its label",
     "distinct": "groups of confirmed findings",
 }
-_WHOLE = {"recognised": "painted", "usable": "seeds", "attempted": "usable"}
+_WHOLE = {"verified": "generated", "usable": "seeds", "attempted": "usable"}
 """What a step is a share of; every later one is a share of the attempted seeds."""
 
 
@@ -267,6 +269,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "regression": regressions.stored(run) if record.get("baseline") else None,
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
         "accuracy": rate(round(value * images), images) if images and value is not None else None,
+        **{name: record.get(name) for name in FIGURES},
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
         "funnel": _funnel(steps),
         "findings": counts["findings"],
@@ -389,7 +392,9 @@ def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
     for step, meaning in _MEANINGS.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = None if step in ("painted", "seeds", "distinct") else _WHOLE.get(step, "attempted")
+        whole = (
+            None if step in ("generated", "seeds", "distinct") else _WHOLE.get(step, "attempted")
+        )
         share = rate(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}

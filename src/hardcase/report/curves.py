@@ -93,7 +93,7 @@ def severities(run: Run) -> dict[str, Any] | None:
     if said is None:
         return None
     try:
-        rows = [_row(row) for row in (*said["corruptions"], *said["coordinates"])]
+        rows = [_row(row) for row in (*said["corruptions"], *said["conditions"])]
         usable = int(said["usable"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
@@ -121,8 +121,8 @@ def _row(said: Mapping[str, Any]) -> dict[str, Any]:
     middle = said["crossing"]["quartiles"][1]
     corruption = said.get("corruption")
     return {
-        "name": str(corruption or said["coordinate"]).replace("_", " "),
-        "kind": "corruption" if corruption else "appearance",
+        "name": str(corruption or said["condition"]).replace("_", " "),
+        "kind": "corruption" if corruption else "condition",
         "most": float(said["most"]),
         "points": points,
         "mean": sum(point["share"] for point in points) / len(points),

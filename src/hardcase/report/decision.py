@@ -7,21 +7,32 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from hardcase.analysis.conditions import (
+    cost_in_words,
+    dear,
+    in_words,
+    needed_in_words,
+    shown_draws,
+)
 from hardcase.errors import Problem
 from hardcase.report.words import number, percent, plural, rate
 from hardcase.runs.results import Run
+from hardcase.statistics import Rate
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 from hardcase.types import ClassNames
 
 PICTURES = 3
-"""Findings on the first screen."""
+"""Findings on the first screen of a run without risk."""
 VERDICTS = {
     "pass": "Within its limits",
     "fail": "Not within its limits",
     "cannot tell": "Cannot tell yet",
     "no limits": "No limits were declared",
 }
-WORST = ("fail", "cannot tell", "no limits", "pass")
+BESIDE = {**VERDICTS, "pass": "Not worse than its reference", "fail": "Worse than its reference"}
+"""The same where no limit was declared, but there is a model to compare with."""
+WORST = ("fail", "cannot tell", "pass", "no limits")
+"""Which verdict stands for several runs."""
 _NAMES = {
     "usable seeds": "seeds to decide on",
     "confirmed": "confirmed failures",
@@ -30,6 +41,23 @@ _NAMES = {
     "witnessed": "failures on which all witnesses keep the label",
     "risk": "risk under the declared conditions",
 }
+
+
+def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str | None]:
+    """Return what the limits of a run come to: in one word, one by one, and whose limits they are.
+
+    Args:
+        run: A stored run.
+        limits: What the model may at most show; None: those that the run was started with.
+    """
+    declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
+    if not declared.any and not run.record.get("risk"):
+        return "no limits", [], None
+    found = checks(run, declared)
+    said = outcome(found)
+    if said == "pass" and not run.record.get("complete"):
+        said = "cannot tell"
+    return said, found, source if declared.any else None
 
 
 def decision(
@@ -45,36 +73,90 @@ def decision(
     Args:
         run: A stored run, judged or not.
         limits: What the model may at most show; None: those that the run was started with.
-        triples: The findings that are shown large; the first of them are shown here.
+        triples: The findings that are shown large; the first of them are shown in a run without
+            risk.
         held: Conditions under which the model fails more often, the clearest first.
         pairs: Which class is taken for which, the commonest first.
     """
-    declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
-    tally = GateTally(run, declared.accepted)
-    found = checks(run, declared) if declared.any else []
-    said = outcome(found) if found else "no limits"
-    if said == "pass" and not run.record.get("complete"):
-        said = "cannot tell"
-    least = len(tally.confirmed)
-    most = least + len(tally.undecided)
+    said, found, source = verdict(run, limits)
+    tally = GateTally(run, (limits or _recorded(run)).accepted)
     judged = run.verdicts is not None
+    risk = run.record.get("risk")
+    least = len(tally.confirmed)
     return {
         "question": f"Can {run.record.get('model')} ship?",
         "verdict": said,
-        "word": VERDICTS[said],
-        "sentence": _sentence(run, tally, judged),
+        "word": (VERDICTS if source else BESIDE)[said],
+        "sentence": risk_sentence(run.record) if risk else _sentence(tally, judged),
+        "figures": figures(run),
+        "conditions": dearest(run),
+        "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
         "confirmed": rate(least, tally.attempted()),
         "undecided": len(tally.undecided),
-        "with_undecided": rate(most, tally.attempted()),
+        "with_undecided": rate(least + len(tally.undecided), tally.attempted()),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
-        "limits_from": source if declared.any else None,
+        "limits_from": source,
         "limits": [_limit(check) for check in found],
         "accepted": [row["id"] for row in tally.accepted],
-        "pictures": [fact["id"] for fact in triples[:PICTURES]],
+        "pictures": [] if risk else [fact["id"] for fact in triples[:PICTURES]],
         "next": _next(run, said, found, tally, judged),
     }
+
+
+def figures(run: Run) -> dict[str, str]:
+    """Return the figures that decide, in lines under short headings.
+
+    Args:
+        run: A stored run.
+    """
+    record = run.record
+    lines = dict[str, str]()
+    known = record.get("accuracy") or {}
+    images = known.get("images")
+    if images and known.get("value") is not None:
+        seen = Rate(round(known["value"] * images), images)
+        lines["accuracy"] = f"{seen} of the unchanged images"
+    if not record.get("risk"):
+        return {**lines, "risk": "not measured: no conditions were declared"}
+    return lines | in_words(record)
+
+
+def risk_sentence(record: Mapping[str, Any]) -> str:
+    """Return the figure that decides, with its interval, as one sentence."""
+    risk = record["risk"]
+    declared = record.get("conditions") or {}
+    low, high = (percent(side) for side in risk["images_like_these"])
+    return (
+        f"It fails under {percent(risk['value'])} of random {declared.get('name', '')} conditions;"
+        f" of images like these {low} to {high}. Unchanged, it misreads"
+        f" {percent(risk['clean_error'])}."
+    )
+
+
+def dearest(run: Run) -> list[dict[str, Any]]:
+    """Return the conditions that cost most, each with a failing draw that it decides.
+
+    Args:
+        run: A stored run.
+    """
+    risk = run.record.get("risk")
+    if not risk:
+        return []
+    kept = shown_draws(run)
+    rows = list[dict[str, Any]]()
+    for row in dear(risk["costs"]):
+        place = kept["examples"].get(row["condition"])
+        example = None
+        if place is not None:
+            drawn = kept["shown"][place]
+            names = ("seed", "label", "predicted", "words")
+            example = {name: drawn[name] for name in names}
+            example |= {"place": place, "seed_row": run.seed_rows[drawn["seed"]]}
+        text = cost_in_words(row, run.record.get("conditions") or {})
+        rows.append({**row, "text": text, "example": example})
+    return rows
 
 
 def where_in_one_sentence(
@@ -104,20 +186,21 @@ def where_in_one_sentence(
 
 
 def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the first screen says of several runs: the limits hold if they hold in every run."""
+    """What the first screen says of several runs: the limits hold if they hold in every run that
+    has some."""
     said = {section["name"]: section["decision"]["verdict"] for section in sections}
     worst = next(word for word in WORST if word in said.values())
     which = [name for name, verdict in said.items() if verdict == worst]
     place = next(i for i, one in enumerate(sections) if one["decision"]["verdict"] == worst)
     first = sections[place]["decision"]
-    others = f" The verdict of {_listed(which[1:])} is the same." if which[1:] else ""
+    others = f"The verdict of {_listed(which[1:])} is the same." if which[1:] else None
     models = list(dict.fromkeys(str(section["model"]) for section in sections))
     return {
         "question": f"Can {_listed(models)} ship?",
         "verdict": worst,
-        "word": VERDICTS[worst],
+        "word": first["word"],
         "sentence": f"Run {which[0]}: {first['sentence']}",
-        "where": " ".join(filter(None, [first["where"], others.strip()])) or None,
+        "note": others,
         "run": place,
     }
 
@@ -144,14 +227,19 @@ def _limit(check: Check) -> dict[str, Any]:
         "limit": check.limit,
         "least": least if check.of is not None else check.least,
         "most": most if check.of is not None else check.most,
-        "share": check.of is not None,
+        "kind": "share" if check.of is not None else _kind(check.name),
         "quiet": ", class " in check.name and check.outcome == "pass",
         "text": check.text,
         "decide": check.decide or None,
     }  # fmt: skip
 
 
-def _sentence(run: Run, tally: GateTally, judged: bool) -> str:
+def _kind(name: str) -> str:
+    """How a limit without a denominator is shown: as a count, or in words."""
+    return "count" if name in ("usable seeds", "distinct") else "words"
+
+
+def _sentence(tally: GateTally, judged: bool) -> str:
     """The number that decides, with what is open."""
     of = tally.attempted()
     failing = len({row["seed"] for row in tally.rows})
@@ -193,6 +281,7 @@ def _next(
 ) -> list[dict[str, str | None]]:
     """What to do, each with a command where there is one."""
     name = _typed(run.folder)
+    risk = run.record.get("risk")
     steps: list[tuple[str, str | None]] = []
     if not run.record.get("complete"):
         steps.append(("Finish the run; it is incomplete.", f"hardcase resume {name}"))
@@ -200,20 +289,26 @@ def _next(
         steps.append(("Have the findings judged.", f"hardcase judge {name}"))
     again = f"hardcase replay {name} --model NEXT"
     if said == "no limits":
-        text = "Say what the model may at most show: [limits] in hardcase.toml, or flags."
-        steps.append((text, f"hardcase gate {name} --max-confirmed-rate 0.05"))
+        text = "Measure how often it fails under declared conditions, and say how often it may."
+        steps.append((text, "hardcase run ... --conditions NAME --set limits.risk=0.05"))
     if said == "fail":
         steps += [
-            ("Look at the findings below; each group may be a fault of its own.", None),
-            ("Retrain on them and see whether it helped.", f"hardcase retrain {name}"),
-            ("Show the stored findings to the next version.", again),
+            ("Look at the failing images below: under which conditions, and which classes.", None),
+            ("Repair the network and see whether it helped.", f"hardcase repair {name}"),
         ]
     if said == "pass":
         steps += [
-            ("Keep the findings as a suite for the next version.", again),
-            ("Try another method; it may find what this one does not.", "hardcase list methods"),
+            ("Keep this run: the next version is held against it.", None),
+            ("Show the stored findings to the next version.", again),
         ]
-    if judged and said == "cannot tell":
+    if said == "cannot tell":
         wanted = dict.fromkeys(check.decide for check in found if check.decide)
         steps += [(f"To decide: {text.replace('RUN', name)}.", None) for text in wanted]
+    if risk:
+        held = f"hardcase gate NEXT --baseline {name}"
+        if said != "cannot tell":
+            steps.append(("Hold the next version against this one.", held))
+        more = needed_in_words(risk)
+        if more and not any("--seeds" in text for text, _ in steps):
+            steps.append((f"{more[0].upper()}{more[1:]}.", None))
     return [{"text": text, "command": command} for text, command in steps]

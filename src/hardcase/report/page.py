@@ -33,21 +33,17 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     large = pictures.triples(runs, report["runs"])
     small = pictures.thumbnails(runs, report["runs"])
     mapped = pictures.map_cells(runs, report["runs"])
+    drawn = pictures.condition_draws(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
     report = for_people(report)
-    page = _render(plain(report), large, small, mapped)
+    page = _render(plain(report), large=large, small=small, mapped=mapped, drawn=drawn)
     write_atomically(
         folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()
     )
     return write_atomically(folder / "index.html", page.encode())
 
 
-def _render(
-    report: dict[str, Any],
-    large: pictures.Pictures,
-    small: pictures.Pictures,
-    mapped: pictures.Pictures,
-) -> str:
+def _render(report: dict[str, Any], **images: pictures.Pictures) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -77,9 +73,7 @@ def _render(
     runs = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
     return environment.get_template("page.html").render(
         report={**report, "runs": runs},
-        large=large.uris,
-        small=small.uris,
-        mapped=mapped.uris,
+        **{name: found.uris for name, found in images.items()},
         charts=charts,
         style=own["style.css"],
         script=own["page.js"],

@@ -52,7 +52,7 @@ def paint_paths(run: Run, campaign: Campaign, images: ImageSet) -> None:
     seeds = enter(campaign, images.take(own).images())
     start, change = _line(campaign.method, seeds, stored)
 
-    def painted(share: float) -> UInt8[Tensor, "t c h w"]:
+    def generated(share: float) -> UInt8[Tensor, "t c h w"]:
         with torch.no_grad():
             parts = [
                 space.decode(
@@ -64,7 +64,7 @@ def paint_paths(run: Run, campaign: Campaign, images: ImageSet) -> None:
         return torch.cat([to_bytes(part).cpu() for part in parts])
 
     ids = chosen["id"].to_pylist()
-    images_between = [image for share in shares for image in encode_all(painted(share))]
+    images_between = [image for share in shares for image in encode_all(generated(share))]
     columns = {
         "id": ids * len(shares),
         "share": [share for share in shares for _ in ids],

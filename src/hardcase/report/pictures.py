@@ -13,6 +13,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from PIL import Image
 
+from hardcase.analysis.conditions import shown_draws
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, read
@@ -46,8 +47,9 @@ def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
 LARGE = 1_500_000
 SMALL = 2_000_000
 MAPPED = 400_000
-"""Characters that the triples, the thumbnails and the cells of maps on a page may take:
-the page then stays under 5 MB.
+DRAWN = 300_000
+"""Characters that the triples, the thumbnails, the cells of maps and the draws of conditions on a
+page may take: the page then stays under 5 MB.
 """
 
 SIDES = (224, 160, 112, 80, 56, 40, 28)
@@ -109,6 +111,22 @@ def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     ]
     files = _files(runs, shown, ("test",))
     return _fitted(files, list(files), MAPPED)
+
+
+def condition_draws(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
+    """The failing draws of the conditions that cost most, beside their seeds."""
+    shown = [
+        (number, row["example"])
+        for number, section in enumerate(sections)
+        for row in section["decision"]["conditions"]
+        if row["example"]
+    ]
+    files = _files(runs, shown, ("seed",))
+    for number, run in enumerate(runs):
+        places = [fact["place"] for own, fact in shown if own == number]
+        images = shown_draws(run)["shown"] if places else []
+        files |= {("drawn", number, place): images[place]["image"] for place in places}
+    return _fitted(files, list(files), DRAWN)
 
 
 def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:

@@ -20,9 +20,24 @@ from hardcase.environment import redacted
 from hardcase.errors import Problem
 
 __all__ = [
-    *("FOLDERS", "LARGE", "LOCK", "SMALL", "append_plain", "checksum", "file_seal", "in_pieces"),
-    *("locked", "opened", "read_json", "read_plain", "refuse_links", "require_plain", "seal_of"),
-    *("sealed", "storable", "unsealed"),
+    "FOLDERS",
+    "LARGE",
+    "LOCK",
+    "SMALL",
+    "append_plain",
+    "checked_json",
+    "checksum",
+    "file_size_and_crc",
+    "in_pieces",
+    "locked",
+    "opened",
+    "read_checked_json",
+    "read_json",
+    "read_plain",
+    "refuse_links",
+    "require_plain",
+    "size_and_crc",
+    "storable",
 ]
 
 LOCK = ".lock"
@@ -134,12 +149,12 @@ def in_pieces(file: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def seal_of(data: bytes) -> list[int]:
+def size_and_crc(data: bytes) -> list[int]:
     """Size and checksum of a file's content."""
     return [len(data), crc32(data)]
 
 
-def file_seal(path: Path, size: int = LARGE) -> list[int] | None:
+def file_size_and_crc(path: Path, size: int = LARGE) -> list[int] | None:
     """Size and checksum of a file of at most `size` bytes; None of any other."""
     try:
         with opened(path, most=size) as file:
@@ -148,13 +163,13 @@ def file_seal(path: Path, size: int = LARGE) -> list[int] | None:
         return None
 
 
-def sealed(content: Mapping[str, Any]) -> bytes:
+def checked_json(content: Mapping[str, Any]) -> bytes:
     """`content` as readable JSON that carries its own checksum."""
     body = storable({name: value for name, value in content.items() if name != CHECK})
     return json.dumps({**body, CHECK: _sum(body)}, indent=2).encode()
 
 
-def unsealed(data: bytes) -> tuple[Any, bool | None]:
+def read_checked_json(data: bytes) -> tuple[Any, bool | None]:
     """What a file says, and whether its checksum is right; None if it has none."""
     said = read_json(data)
     if not isinstance(said, dict) or CHECK not in said:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +27,10 @@ from hardcase.runs.files import (
     FOLDERS,
     LARGE,
     LOCK,
-    checksum,
+    checked_json,
+    read_checked_json,
     read_plain,
-    sealed,
     storable,
-    unsealed,
 )
 from hardcase.runs.identity import run_digest
 from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_record
@@ -107,13 +107,13 @@ class Store:
     """One run folder.
 
     Attributes:
-        seal: Whether run.json had the checksum of its content when it was read; None: it had none.
+        intact: Whether run.json had the checksum of its content when read; None: it had none.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = Ledger(folder, lambda: self.run)
-        self.seal: bool | None = None
+        self.intact: bool | None = None
         self._parts: list[tuple[int, int]] = []
         self._groups: tuple[tuple[int, ...], list[int]] = ((), [])
         self._held: dict[str, tuple[int, pa.ChunkedArray]] = {}
@@ -141,7 +141,7 @@ class Store:
         sweep(folder, *(folder / name for name in FOLDERS))
         store.write("config.toml", config.encode())
         store.write_seeds(seeds)
-        store.write(BEGUN, sealed({"record": record, "config": config}))
+        store.write(BEGUN, checked_json({"record": record, "config": config}))
         store.write_record(record)
         return store
 
@@ -192,32 +192,29 @@ class Store:
         path = self.folder / "run.json"
         if path.exists():
             self.record()
-            if self.seal is not True:
+            if self.intact is not True:
                 raise self._damaged(path, "it does not have the checksum of its content")
-        self.write("run.json", sealed(record))
+        self.write("run.json", checked_json(record))
 
     def write_seeds(self, groups: Iterable[pa.Table]) -> None:
         """Write the table of all seeds, and its line of the ledger."""
-        seal = (0, 0)
-
-        def pieces(file: Any) -> Iterator[bytes]:
-            for piece in tables.parquet(groups):
-                file.write(piece)
-                yield piece
+        size = check = 0
 
         def fill(temporary: Path) -> None:
-            nonlocal seal
+            nonlocal size, check
             with temporary.open("wb") as file:
-                seal = checksum(pieces(file))
+                for piece in tables.parquet(groups):
+                    size += file.write(piece)
+                    check = crc32(piece, check)
 
         write_atomically(self.path(TABLE), fill)
-        self.ledger.add(SEEDS, Entry({TABLE: seal}))
+        self.ledger.add(SEEDS, Entry({TABLE: (size, check)}))
 
     def record(self) -> dict[str, Any]:
         """What run.json says."""
         path = self.folder / "run.json"
         try:
-            record, self.seal = unsealed(read_plain(path))
+            record, self.intact = read_checked_json(read_plain(path))
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(path, str(error)) from error
         wrong = wrong_record(record)
@@ -247,10 +244,13 @@ class Store:
         more.
         """
         try:
-            said, sound = unsealed(read_plain(self.folder / BEGUN))
+            said, sound = read_checked_json(read_plain(self.folder / BEGUN))
+            if not (sound and sound_beginning(said)):
+                return None
+            loads(said["config"])
         except (OSError, ValueError, RecursionError):
             return None
-        return said if sound and sound_beginning(said) else None
+        return dict(said)
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
         """Store a finished shard: its files, then the line of the ledger that means "done"."""

@@ -41,9 +41,9 @@ from hardcase.types import Budget, Model
 
 __all__ = [
     *("ANOTHER", "FREE", "MACHINE", "Identity", "Right", "allowed", "class_sources"),
-    *("code_digests", "consent_of", "identity_of", "judge_identity", "machine_parts", "remember"),
-    *("require", "require_same", "right_to", "rights", "run_digest", "same_source", "seeds_parts"),
-    *("settings_of", "source_digest", "source_files"),
+    *("code_digests", "consent_of", "identity_of", "judge_identity", "machine_parts"),
+    *("model_parts", "remember", "require", "require_same", "right_to", "rights", "run_digest"),
+    *("same_source", "seeds_parts", "settings_of", "source_digest", "source_files"),
 ]
 
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
@@ -87,6 +87,10 @@ class Identity:
                         return identity
         return None
 
+    def only(self, names: Iterable[str]) -> Identity:
+        """Some of the ingredients, as far as they were stored."""
+        return Identity({name: self.parts[name] for name in names if name in self.parts})
+
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
         """The names of ingredients that are not the same `now`; of settings, which."""
         words = []
@@ -121,11 +125,10 @@ def identity_of(
     card = campaign.method.details.get("generator") or {}
     return Identity(
         {
-            "model": campaign.subject.hash,
+            **model_parts(campaign.subject),
             **_numbered("peer", campaign.peers),
             **_numbered("witness", campaign.witnesses),
             "generator": str(card.get("weights", NONE)),
-            "classes of the model": class_sources(campaign.subject),
             **seeds_parts(images),
             **(ingredients or {}),
             "settings": json.dumps(dict(sorted(_flat(settings)))),
@@ -134,6 +137,11 @@ def identity_of(
             "precision": str(settings.get("precision", "strict")),
         }
     )
+
+
+def model_parts(model: Model) -> dict[str, str]:
+    """The subject as ingredients: its weights, and the source of its own classes."""
+    return {"model": model.hash, "classes of the model": class_sources(model)}
 
 
 def seeds_parts(images: ImageSet) -> dict[str, str]:
@@ -400,8 +408,8 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
         whole = not weights and Path(rest).suffix in WHOLE
         if whole or (weights and values.get("trust_pickle")):
             named.append((key, _place(weights or rest)))
-        if _ADDRESS.match(text) or _HUB.match(text):
-            named.append((key, text))
+        if _ADDRESS.match(text) or _HUB.match(rest):
+            named.append((key, text if _ADDRESS.match(text) else rest))
     found = [replace(right_to(thing), role=key) for key, thing in named]
     elsewhere = {"metrics": "write metrics to", "cluster": "send code to the cluster"}
     for key, words in elsewhere.items():
@@ -411,10 +419,12 @@ def rights(values: Mapping[str, Any]) -> list[Right]:
 
 
 def right_to(thing: str | Path) -> Right:
-    """The right to run a file that can hold code, or to talk to an address or a hub."""
+    """The right to run a file that can hold code, to talk to an address or a hub, or to fetch what
+    is known by its name (``fetch:NAME``).
+    """
     if isinstance(thing, str):
         verb = "ask the hub for" if _HUB.match(thing) else "send images to"
-        return Right(f"{verb} {thing}")
+        return Right(f"fetch {thing[6:]}" if thing.startswith("fetch:") else f"{verb} {thing}")
     path = thing.expanduser().absolute()
     if path.suffix == ".py":
         return Right(f"run the Python file {path}", _content(path))
@@ -456,7 +466,7 @@ def remember(values: Mapping[str, Any]) -> None:
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with suppress(Problem, OSError):  # without a cache, going on asks again
-        for right in rights(values):
+        for right in (*rights(values), *_fetching([str(values.get("data"))])):
             path = _record(right)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.parent.chmod(0o700)
@@ -482,10 +492,11 @@ def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
     has allowed it before with the same content.
 
     While somebody else's run folder is open, everything that can run code or talk to a server asks
-    here (`usercode.ask_leave`), however its name came about.
+    here (`usercode.require_consent`), however its name came about.
     """
     said = [*words, *(word.partition("=")[2] for word in words)]
-    named = {right.what for right in rights({"words": said, "trust_pickle": True})}
+    stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))
+    named = {right.what for right in stated}
 
     def leave(thing: str | Path) -> None:
         right = right_to(thing)
@@ -493,6 +504,11 @@ def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
             raise _not_allowed("a run folder names what this account has not allowed", [right])
 
     return leave
+
+
+def _fetching(words: Iterable[str]) -> list[Right]:
+    """The right to fetch data sets that are named by single words."""
+    return [right_to(f"fetch:{word}") for word in words if re.fullmatch(r"[\w.-]+", word)]
 
 
 def allowed(right: Right) -> bool:

@@ -27,6 +27,7 @@ Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Side = Annotated[int, Field(gt=0, lt=2**31)]
 Number = Annotated[float, Field(gt=-(2.0**63), lt=2.0**63)]
 Counts = dict[str, Whole | None]
+Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class _Entries(BaseModel):
@@ -127,20 +128,78 @@ class _Cost(_Entries):
     high: Number
 
 
+class _Reference(_Entries):
+    name: str
+    training: str
+    accuracy: Number
+    risk: Number
+    difference: Number
+    low: Number
+    high: Number
+    seeds: Whole
+
+
+class _LostLabels(_Entries):
+    lost: Whole
+    decided: Whole
+    shown: Whole
+    low: Number
+    high: Number
+
+
+class _Needed(_Entries):
+    effect: Number
+    seeds: Whole
+
+
 class _Risk(_Entries):
     value: Number
     failing: Whole
     draws: Whole
     seeds: Whole
-    these_images: list[Number]
-    images_like_these: list[Number]
+    these_images: Pair
+    images_like_these: Pair
     clean_error: Number
     costs: list[_Cost] = []
+    references: list[_Reference] = []
+    lost_labels: _LostLabels | None = None
+    needed: _Needed | None = None
 
 
 class _RiskExcess(_Entries):
     value: Number
-    images_like_these: list[Number]
+    images_like_these: Pair
+
+
+class _LeastScale(_Entries):
+    quantiles: dict[str, Number | None]
+    seeds: Whole
+
+
+class _ScalePoint(_Entries):
+    scale: Number
+    share: Number
+    low: Number
+    high: Number
+
+
+class _Doubling(_Entries):
+    queries: Whole
+    share: Number
+
+
+class _Rare(_Entries):
+    volume: Number
+    seeds: Whole
+
+
+class _WorstCase(_Entries):
+    value: Number
+    images_like_these: Pair
+    seeds: Whole
+    curve: list[_ScalePoint]
+    doubling: list[_Doubling]
+    comparable: bool
 
 
 class _Identity(_Entries):
@@ -180,10 +239,15 @@ class _Generator(_Entries):
 
 
 class _GeneratedSeeds(_Entries):
-    painted: Whole
-    read: Whole = Field(alias="read by the subject")
-    recognised: Whole | None
+    generated: Whole
+    correct: Whole = Field(alias="correctly classified")
+    verified: Whole | None
     by: dict[str, Any] | list[Any]
+
+
+class _Fingerprint(_Entries):
+    values: str
+    within: Number
 
 
 class _Witnesses(_Entries):
@@ -196,6 +260,7 @@ class _Space(_Entries):
     text: str = ""
     name: str = ""
     shape: list[Whole] = []
+    columns: list[Whole] = []
 
 
 class _Record(_Entries):
@@ -229,7 +294,7 @@ class _Record(_Entries):
     deterministic: bool = False
     identity: _Identity = _Identity()
     hashes: _Hashes = _Hashes()
-    answers: dict[str, list[Number | None]] = {}
+    behaviour: dict[str, _Fingerprint] = {}
     accuracy: _Accuracy | None = None
     notes: list[str] = []
     citations: list[str] = []
@@ -251,6 +316,9 @@ class _Record(_Entries):
     conditions: dict[str, str] | None = None
     risk: _Risk | None = None
     risk_excess: _RiskExcess | None = None
+    least_scale: _LeastScale | None = None
+    worst_case: _WorstCase | None = None
+    rare: _Rare | None = None
     people: _People | None = None
     shrink: _ShrinkRecord | None = None
 

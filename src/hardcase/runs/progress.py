@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
 from hardcase.environment import Redacting
-from hardcase.runs.files import read_plain, require_plain, seal_of, sealed
+from hardcase.runs.files import checked_json, read_plain, require_plain, size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
 from hardcase.runs.verify import set_aside
 
-__all__ = ["Logbook", "Progress", "diary", "logged"]
+__all__ = ["Progress", "ProgressLog", "logged", "run_log"]
 
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
@@ -144,11 +144,11 @@ def to_csv(rows: list[Row]) -> bytes:
 
 # --- the log
 
-diary = logging.getLogger("hardcase.diary")
+run_log = logging.getLogger("hardcase.run_log")
 """What belongs into the log but not on the screen."""
-diary.propagate = False
-diary.setLevel(logging.INFO)
-diary.addHandler(logging.NullHandler())
+run_log.propagate = False
+run_log.setLevel(logging.INFO)
+run_log.addHandler(logging.NullHandler())
 
 
 class _Quiet(RotatingFileHandler):
@@ -166,12 +166,12 @@ class _Quiet(RotatingFileHandler):
 
 @contextmanager
 def logged(folder: Path) -> Iterator[None]:
-    """The diary, and whatever else hardcase logs, also goes to ``log.txt`` in `folder`."""
+    """The log of the run, and whatever else hardcase logs, also goes to ``log.txt`` in `folder`."""
     handler = _Quiet(
         folder / "log.txt", maxBytes=LARGEST, backupCount=1, delay=True, encoding="utf-8"
     )
     handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    loggers = (diary, logging.getLogger("hardcase"))
+    loggers = (run_log, logging.getLogger("hardcase"))
     for logger in loggers:
         logger.addHandler(handler)
     try:
@@ -231,7 +231,7 @@ class Listener(Protocol):
     def shard(self, progress: Progress) -> None: ...
 
 
-class Logbook:
+class ProgressLog:
     """Told of every shard; `listener` hears where the whole run stands, earlier processes included.
 
     Args:
@@ -265,19 +265,21 @@ class Logbook:
 
     def open(self) -> None:
         """The search begins."""
-        diary.info("%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards)
+        run_log.info(
+            "%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards
+        )
         self.write("searching")
         self.listener.shard(self.base + self.latest)
 
-    def shard(self, progress: Progress) -> None:
-        """A shard is stored; `progress` sums those of this process."""
-        self.latest = progress
-        total = self.base + progress
+    def shard(self, summary: Mapping[str, Any]) -> None:
+        """A shard with these counts is stored."""
+        self.latest += Progress.sum([summary])
+        total = self.base + self.latest
         elapsed = self._elapsed()
         self.rows.append([elapsed, *(getattr(total, name) for name in _HISTORY)])
-        slow = self.pace.tell(elapsed, progress.queries)
+        slow = self.pace.tell(elapsed, self.latest.queries)
         if slow:
-            diary.warning(slow)
+            run_log.warning(slow)
             self.listener.say(slow)
         if monotonic() - self.written >= OFTEN:
             self.write("searching")
@@ -292,8 +294,8 @@ class Logbook:
         if self.rows:
             history = to_csv(self.rows)
             self.store.write("history.csv", history, flush=False)
-            status["history"] = seal_of(history)
-        self.store.write("status.json", sealed(status), flush=False)
+            status["history"] = size_and_crc(history)
+        self.store.write("status.json", checked_json(status), flush=False)
         if self.metrics is not None:
             write_metrics(self.metrics, str(self.store.folder), status)
 
@@ -321,7 +323,7 @@ class Logbook:
         self.store.write_record(record)
         phase = "done" if complete else "stopped"
         self.write(phase)
-        diary.info("%s: %s", self.store.folder, phase)
+        run_log.info("%s: %s", self.store.folder, phase)
 
     def _status(self, phase: str) -> dict[str, Any]:
         total = self.base + self.latest

@@ -96,7 +96,7 @@ class Cluster:
         self.latest.pop(outcome.number, None)
         return outcome
 
-    def pulses(self) -> Mapping[int, Counts]:
+    def live_counts(self) -> Mapping[int, Counts]:
         """Ask the board without waiting for it; what it says comes with the next call."""
         if self.asked is None:
             self.asked = self.board.read.remote()
@@ -149,14 +149,14 @@ def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, st
     campaign, guides = (_unpacked(place, reference) for place, reference in enumerate(sent))
     told = monotonic()
 
-    def pulse(counts: Counts) -> None:
+    def on_step(counts: Counts) -> None:
         nonlocal told
         if monotonic() - told >= 2 * OFTEN:
             told = monotonic()
             board.tell.remote(task.number, counts)
 
     deadline = None if task.deadline is None else monotonic() + task.deadline
-    return run_task(campaign, replace(task, deadline=deadline), guides, pulse)
+    return run_task(campaign, replace(task, deadline=deadline), guides, on_step)
 
 
 _kept: dict[int, tuple[str, Any]] = {}

@@ -19,7 +19,7 @@ from torch import Tensor
 from hardcase import statistics, tensors
 from hardcase.environment import one_line
 from hardcase.errors import Problem
-from hardcase.runs.files import file_seal
+from hardcase.runs.files import file_size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
 from hardcase.runs.tables import VERDICTS, read
@@ -29,6 +29,8 @@ from hardcase.types import KINDS, ClassNames
 
 if TYPE_CHECKING:
     import pandas as pd
+
+__all__ = ["Finding", "Run", "people_said"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,6 @@ class Run:
 
     Args:
         folder: The run folder.
-
-    Example:
-        >>> import tempfile
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> folder = tempfile.mkdtemp()
-        >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
-        >>> len(hc.Run(folder)) == len(run.findings)
-        True
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -196,8 +189,8 @@ class Run:
         parts = sorted((self.folder / "verdicts").glob("part-*.parquet"))
         if not parts:
             return None
-        seals = self.record.get("verdicts") or {}
-        if any(file_seal(part) != seals.get(part.name) for part in parts):
+        checksums = self.record.get("verdicts") or {}
+        if any(file_size_and_crc(part) != checksums.get(part.name) for part in parts):
             return None
         tables = [read(part, VERDICTS).to_pylist() for part in parts]
         return {row["id"]: row for rows in tables for row in rows}
@@ -238,9 +231,17 @@ class Run:
         from hardcase.spaces.appearance import Appearance
 
         space = Appearance.from_record(record)
-        if any(code and len(code) != space.size for code in codes):
+        columns = record.get("columns", range(space.size))  # those of declared conditions
+        strange = max(columns, default=0) >= space.size
+        if strange or any(code and len(code) != len(columns) for code in codes):
             raise self._damaged(f"its findings have codes of another space than {record['text']}")
-        return [space.words(torch.tensor([code]))[0] if code else None for code in codes]
+        whole = torch.zeros(len(codes), space.size)
+        for row, code in enumerate(codes):
+            whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
+        return [
+            words if code else None
+            for code, words in zip(codes, space.words(whole) if len(codes) else [])
+        ]
 
     def undecided(self) -> int | None:
         """Failing seeds of which the judge can neither confirm nor refuse a failure;

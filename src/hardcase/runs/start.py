@@ -4,14 +4,14 @@ and go on after a stop.
 
 from __future__ import annotations
 
-import math
-import os
+import copy
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.campaign.loop import in_rounds
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION
@@ -31,21 +32,36 @@ from hardcase.models.health import Health, answers, check
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
+from hardcase.runs.behaviour import (
+    Canaries,
+    behaviour_of,
+    networks_of,
+    require_behaviour,
+    strict_arithmetic,
+)
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same, settings_of
-from hardcase.runs.progress import Logbook, Progress, diary, logged
-from hardcase.runs.ray import check_place
+from hardcase.runs.progress import Progress, ProgressLog, logged, run_log
+from hardcase.runs.ray import Cluster, check_place
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
-from hardcase.runs.verify import Mended, mend_papers, mend_shards, set_aside
-from hardcase.runs.workers import Source, Tasks, execute
+from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
+from hardcase.runs.workers import (
+    Executor,
+    Processes,
+    Round,
+    Source,
+    Tasks,
+    run_shards,
+    search_here,
+)
 from hardcase.tensors import steady
-from hardcase.types import Budget, Images, Model, is_photographic
+from hardcase.types import Budget, Images, is_photographic
 
 __all__ = [
-    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "seed_rows", "server_answers", "start"),
-    *("stored_rows", "strict_arithmetic", "usable"),
+    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "seed_rows", "start"),
+    *("stored_rows", "usable"),
 ]
 
 # --- run.json before the search
@@ -58,17 +74,24 @@ def _first_record(
     method = campaign.method
     subject = campaign.subject
     card = method.details.get("generator")
+    # of parameters alone: a network is the same under another name
+    weights = {
+        role: getattr(one, "weights", "") for role, one in networks_of(campaign, "subject").items()
+    }
+    repeatable = campaign.tile is not None  # tested on a device, told to on a CPU
+    if steady(subject.device):
+        repeatable = strict_arithmetic()
     hashes = {
         "subject": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
         "witnesses": [witness.hash for witness in campaign.witnesses],
         "generator": (card or {}).get("weights"),
-        "parameters": _parameters(campaign),
+        "parameters": {role: one for role, one in weights.items() if one},
         "guides": {},
         "data": images.hash,
     }
-    if method.details.get("standins"):
-        hashes["standins"] = list(method.details["standins"])
+    if method.details.get("surrogates"):
+        hashes["surrogates"] = list(method.details["surrogates"])
     witnesses = None
     if campaign.witnesses:
         witnesses = witness_record(subject, campaign.witnesses, campaign.margin, None)
@@ -94,7 +117,7 @@ def _first_record(
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
         "device": str(subject.device),
         "threads": torch.get_num_threads(),
-        "bitwise": health.bitwise and _repeatable(campaign),
+        "bitwise": health.bitwise and repeatable,
         "tile": campaign.tile,
         "precision": campaign.precision,
         "deterministic": budget.time is None,
@@ -124,35 +147,6 @@ def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     }
     named = known["subject"] or any([*known["peers"], *known["witnesses"]])
     return {"lineages": known} if named else {}
-
-
-def _parameters(campaign: Campaign) -> dict[str, str]:
-    """Digests of parameters alone, by role: a network is the same under another name."""
-    found = {role: getattr(one, "weights", "") for role, one in _roles(campaign, "subject").items()}
-    return {role: weights for role, weights in found.items() if weights}
-
-
-def _roles(campaign: Campaign, subject: str = "model") -> dict[str, Model]:
-    """Every network of a search by its role; that of the subject is called `subject`."""
-    roles: dict[str, Model] = {subject: campaign.subject}
-    roles |= {f"peer {i}": peer for i, peer in enumerate(campaign.peers, 1)}
-    return roles | {f"witness {i}": one for i, one in enumerate(campaign.witnesses, 1)}
-
-
-def _repeatable(campaign: Campaign) -> bool:
-    """Whether this arithmetic gives the same bits in every batch: told to on a CPU,
-    tested on a device.
-    """
-    if steady(campaign.subject.device):
-        return strict_arithmetic()
-    return campaign.tile is not None
-
-
-def strict_arithmetic() -> bool:
-    """Whether the CPU library was told, before it computed anything,
-    to give the same bits in every batch.
-    """
-    return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
 # --- which seeds a run starts from: asked of the subject once, then read from the run folder
@@ -289,16 +283,6 @@ class Plan:
         return identity_of(campaign, self.images, settings=settings, ingredients=self.ingredients)
 
 
-ASKED = 512
-"""Seeds, at most, that the subject is asked about again before a run goes on."""
-SERVED = 64
-"""Seeds whose answers tell one server from another."""
-LEAD = 0.02
-"""Logits by which a server's lead may differ between two answers (a fraction of large ones)."""
-MOVED = 1e-3
-"""How far the confidence of the same model on the same image may move."""
-
-
 class Watcher:
     """What a front end may do during a run; this one does nothing."""
 
@@ -311,7 +295,7 @@ class Watcher:
     def begin(self, record: dict[str, Any], usable: int) -> None:
         """The folder exists and the search begins from so many seeds."""
 
-    def pulse(self, counts: Counts) -> None:
+    def on_step(self, counts: Counts) -> None:
         """Steps were made; the counts are those of the shards being searched."""
 
     def shard(self, progress: Progress) -> None:
@@ -328,73 +312,100 @@ Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
 """A campaign with its run folder, the table of its seeds and its record."""
 
 
-def start(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
+def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
     """Check the subject, select the seeds, run the campaign into a new folder `out`.
 
     Args:
         plan: What to search, and how.
         out: A folder that does not exist yet or is empty.
         watcher: Told how the run goes.
+        again: Go on with the shards that `out` does not have yet. The model and the data must be
+            the ones it began with; what is damaged is said, set aside, and made again.
     """
     watcher = watcher or Watcher()
-    return _searched(plan, _created(plan, out, watcher), watcher)
-
-
-def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
-    """Go on with the shards that `out` does not have yet. The model and the data must be the ones
-    it began with.
-
-    What is damaged is said, set aside, and made again.
-
-    Args:
-        plan: As for `start`.
-        out: The run folder.
-        watcher: Told how the run goes.
-    """
-    watcher = watcher or Watcher()
-    return _searched(plan, _reopened(plan, out, watcher), watcher)
-
-
-def _searched(plan: Plan, folder: AbstractContextManager[Opened], watcher: Watcher) -> Run:
-    """Search what is missing in a folder that is open, and count what is in it."""
-    with folder as (campaign, store, rows, record), logged(store.folder):
+    opened = _reopened if again else _created
+    with opened(plan, out, watcher) as (campaign, store, rows, record), logged(store.folder):
         todo, budget = _tasks(plan, campaign, rows)
+        with campaign.arithmetic():
+            todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
         watcher.expect(shard=plan.shard, workers=plan.workers)
         watcher.begin(record, len(todo.rows))
-        book = Logbook(store, record, len(todo), watcher, plan.metrics)
+        book = ProgressLog(store, record, len(todo), watcher, plan.metrics)
         book.open()
-        limit = seconds(budget.time)
         try:
-            execute(
-                plan.source,
-                todo,
-                store,
-                campaign=campaign,
-                rounds=plan.rounds,
-                workers=plan.workers,
-                devices=plan.devices,
-                cluster=plan.cluster,
-                findings=budget.findings,
-                deadline=None if limit is None else monotonic() + limit - book.before,
-                watch=book.shard,
-                pulse=watcher.pulse,
-                stopped=watcher.stopped,
-            )
+            _search(plan, campaign, todo, budget, book, watcher)
         except Exception:
-            diary.exception("the search ended early")
+            run_log.exception("the search ended early")
             raise
         finally:
             book.close()
     return Run(store.folder)
 
 
-def reopen(out: Path) -> Mended:
+def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
+    """Go on with a run that was stopped; see `start`."""
+    return start(plan, out, watcher, again=True)
+
+
+def _search(
+    plan: Plan,
+    campaign: Campaign,
+    todo: Tasks,
+    budget: Budget,
+    book: ProgressLog,
+    watcher: Watcher,
+) -> None:
+    """Search the shards that the store does not have yet, and store each when it is finished.
+
+    Where nothing passes from one round to the next (no guides, no findings limit), all shards are
+    one round, and nobody waits for the slowest of eight.
+    """
+    store = book.store
+    guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
+    limit = seconds(budget.time)
+    deadline = None if limit is None else monotonic() + limit - book.before
+    size = plan.rounds
+    if not guides and budget.findings is None:
+        size = max(len(todo), 1)
+    done = store.done()
+    kept = sum(int(store.ledger.read()[number].summary.get("findings", 0)) for number in done)
+    with _executing(plan, campaign, watcher) as run:
+        for numbers in in_rounds(len(todo), size, guides, store.deltas):
+            if budget.findings is not None and kept >= budget.findings and numbers.start:
+                return  # the round before reached the limit
+            missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
+            for outcome in run(missing, guides):
+                store.put(outcome.number, outcome.packed, outcome.summary)
+                done.add(outcome.number)
+                kept += int(outcome.summary["findings"])
+                book.shard(outcome.summary)
+            if not done.issuperset(numbers):
+                return
+
+
+@contextmanager
+def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Round]:
+    """What searches the shards of a round: this process, several of this machine, or a cluster."""
+    told = (watcher.on_step, watcher.stopped)
+    if plan.cluster is None and plan.workers <= 1:
+        yield partial(search_here, campaign, *told)
+        return
+    made: AbstractContextManager[Executor]
+    if plan.cluster is not None:
+        made = Cluster(plan.cluster, campaign)
+    else:
+        made = Processes(plan.source, plan.workers, plan.devices)
+    with made as executor:
+        yield partial(run_shards, executor, *told)
+
+
+def reopen(out: Path) -> Repaired:
     """Put the papers of a run folder right before they are read: its record,
     and in words what was damaged.
     """
     Store.open(out)
     with locked(out):
-        return mend_papers(out)
+        return repair_record(out)
 
 
 @contextmanager
@@ -407,14 +418,20 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
         rows = _asked(campaign, plan.images)
+        known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
-    for note in health.notes:
+    inexact = [
+        f"bits of the {role} are not promised: on resume its answers may differ by {one.within:.1g}"
+        for role, one in known.items()
+        if one.within
+    ]
+    for note in (*health.notes, *inexact):
         watcher.say(note)
     todo, budget = _tasks(plan, campaign, rows)
     record = _first_record(campaign, plan.images, budget, health, plan.about)
     record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
-    record |= {"answers": server_answers(campaign, plan.images)}
+    record |= {"behaviour": {role: one.to_json() for role, one in known.items()}}
     with locked(out):
         store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
         yield campaign, store, rows, record
@@ -425,7 +442,7 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     """A run folder as it was left, put right where it is damaged."""
     store = Store.open(out)
     with locked(out):
-        record, notes = mend_papers(out)
+        record, notes = repair_record(out)
         campaign = plan.campaign or plan.source()
         then = Identity.from_json(record.get("identity"))
         if then is None:
@@ -433,80 +450,12 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
             rows, more = stored_rows(store, campaign, plan.images)
-            _same_servers(record, campaign, plan.images)
-            if not more:
-                said = pa.concat_tables(store.seed_groups(["predicted", "confidence"]))
-                _same_answers(said, campaign, plan.images)
-        damaged = mend_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
+            require_behaviour(record, networks_of(campaign), plan.images, campaign)
+        damaged = repair_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
         for note in (*notes, *more, *again):
             watcher.say(note)
         yield campaign, store, rows, record
-
-
-def server_answers(campaign: Campaign, images: ImageSet) -> dict[str, list[float]]:
-    """How far the first class leads on some seeds, for every model that is asked over a network.
-
-    Nothing else tells such a model from another one behind the same address.
-    """
-    some = images.take(torch.arange(min(len(images), SERVED))).images()
-    said = {}
-    for role, model in _roles(campaign).items():
-        if _is_server(model):
-            top = answers(model, some, campaign.batch).topk(2, dim=1).values
-            said[role] = [round(lead, 4) for lead in (top[:, 0] - top[:, 1]).tolist()]
-    return said
-
-
-def _is_server(model: Any) -> bool:
-    while hasattr(model, "model"):
-        model = model.model
-    return hasattr(model, "url")
-
-
-def _same_servers(record: Mapping[str, Any], campaign: Campaign, images: ImageSet) -> None:
-    """Refuse a server that leads by other margins than when the run began."""
-    then = record.get("answers") or {}
-    now = server_answers(campaign, images) if then else {}
-    for role, leads in then.items():
-        pairs = zip(leads, now.get(role, ()))
-        far = sum(_apart(a, b) for a, b in pairs)
-        if far or role not in now:
-            raise Problem(
-                f"the server of the {role} answers {far} of {len(leads)} seeds differently"
-                " from when this run began.",
-                "Findings of two different campaigns would be mixed.",
-                fix=ANOTHER,
-            )
-
-
-def _apart(then: float | None, now: float) -> bool:
-    """Whether two leads are of two models; None: the answer was no number."""
-    if then is None:
-        return math.isfinite(now)
-    return not abs(then - now) <= LEAD * max(1.0, abs(then) / 10)
-
-
-def _same_answers(rows: pa.Table, campaign: Campaign, images: ImageSet) -> None:
-    """Ask the subject again about seeds whose answers are stored; these queries are counted
-    nowhere.
-
-    Whatever was changed without a trace in any digest shows here.
-    """
-    count = min(len(images), ASKED)
-    chosen = torch.linspace(0, len(images) - 1, count).round().long()
-    kept = rows.take(pa.array(chosen.tolist()))
-    now = answers(campaign.subject, images.take(chosen).images(), campaign.batch).softmax(1)
-    then = torch.tensor(kept["confidence"].to_pylist())
-    moved = ((now.amax(1) - then).abs() > MOVED) & then.isfinite()
-    other = (now.argmax(1) != torch.tensor(kept["predicted"].to_pylist())) & then.isfinite()
-    different = int((moved | other).sum())
-    if different:
-        raise Problem(
-            f"the model answers {different} of {count} seeds differently from when this run began.",
-            "Findings of two different campaigns would be mixed.",
-            fix=ANOTHER,
-        )
 
 
 def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -23,6 +22,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from hardcase import tensors
+from hardcase.cache import unpacked
+from hardcase.data.formats import parquet_groups
 from hardcase.errors import Problem
 from hardcase.runs.files import LARGE, checksum, in_pieces, opened
 from hardcase.tensors import from_bytes, length
@@ -89,10 +90,6 @@ PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "imag
 """Images on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
-BATCH = 1024
-"""Rows that are unfolded at a time."""
-SPREAD = 100
-"""Times its size to which a file may unfold, beyond `SMALL` bytes."""
 SMALL = 2**26
 """Bytes of a file that is read in one go."""
 GROUP = 2**25
@@ -117,6 +114,7 @@ def findings_table(
     images = tensors.encode_all(findings.x.cpu())
     change = (from_bytes(findings.x.cpu()) - from_bytes(seeds)).flatten(1)
     kinds = [KINDS[kind] for kind in findings.kind.tolist()]
+    gaps = [None] * len(findings)
     columns: dict[str, Any] = {
         "id": [_content_hash(name, kind, image) for name, kind, image in zip(ids, kinds, images)],
         "seed": list(ids),
@@ -132,17 +130,10 @@ def findings_table(
             name: getattr(findings, name)
             for name in ("expected", "predicted", "confidence", "score", "queries", "distance")
         },
-        **_testimony(findings, witnesses),
+        "witnessed": findings.witnessed if witnesses else gaps,
+        "witness_margin": findings.witness_margin if witnesses else gaps,
     }
     return table(columns, FINDINGS)
-
-
-def _testimony(findings: Findings, witnesses: int) -> dict[str, Any]:
-    """What the witnesses said; nothing where there were none."""
-    if not witnesses:
-        gaps = [None] * len(findings)
-        return {"witnessed": gaps, "witness_margin": gaps}
-    return {name: getattr(findings, name) for name in ("witnessed", "witness_margin")}
 
 
 def group_rows(shape: Sequence[int]) -> int:
@@ -265,13 +256,12 @@ def read_groups(
     """
     try:
         with opened(path, most=most) as file:
-            size = os.fstat(file.fileno()).st_size
             if stored is not None and not stored(*checksum(in_pieces(file))):
                 raise ValueError("its content is not the one that was stored")
         with pq.ParquetFile(path, page_checksum_verification=True) as whole:
             wanted = {name: types[name] for name in columns or types}
             groups = only or range(whole.num_row_groups)
-            for rows in _bounded(whole, groups, columns, SPREAD * size + SMALL):
+            for rows in parquet_groups(whole, groups, columns, unpacked(path, SMALL)):
                 yield _named(_checked(rows, wanted), types)
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         folder = path.parent if path.name == "seeds.parquet" else path.parent.parent
@@ -279,32 +269,6 @@ def read_groups(
             f"{path} is damaged: {(str(error).splitlines() or [''])[0]}",
             fix=f"hardcase resume {folder} sets it aside and redoes it",
         ) from error
-
-
-def _bounded(
-    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
-) -> Iterator[pa.Table]:
-    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
-    can stand for more rows than any memory takes, by compression or by repetition.
-    """
-    about = file.schema_arrow.metadata
-    left = most
-    for group in groups:
-        said = file.metadata.row_group(group)
-        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
-        if pages > left:
-            raise ValueError(f"it unfolds to more than {most:,} bytes")
-        parts = []
-        for part in file.iter_batches(
-            BATCH, row_groups=[group], columns=columns, use_threads=False
-        ):
-            parts.append(part)
-            left -= part.nbytes
-            if left < 0:
-                raise ValueError(f"it unfolds to more than {most:,} bytes")
-        yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
-    if not file.num_row_groups:
-        yield file.read(columns, use_threads=False)
 
 
 def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:

@@ -14,28 +14,38 @@ from typing import Any, Literal, NamedTuple
 from hardcase.cache import free, sweep
 from hardcase.config import loads
 from hardcase.errors import Problem
-from hardcase.runs.files import FOLDERS, file_seal, read_plain, sealed, unsealed
+from hardcase.runs.files import (
+    FOLDERS,
+    checked_json,
+    file_size_and_crc,
+    read_checked_json,
+    read_plain,
+)
 from hardcase.runs.folder import BEGUN, Store
 from hardcase.runs.identity import FREE, Identity, run_digest
 from hardcase.runs.ledger import files_of
 
 __all__ = [
-    *(
-        "BESIDE",
-        "CONDITIONS",
-        "CURVES",
-        "JUDGE",
-        "REGRESSION",
-        "Mended",
-        "Verification",
-        "keep_beside",
-    ),
-    *("mend_papers", "mend_shards", "read_beside", "read_judge", "set_aside", "verify"),
+    "BESIDE",
+    "CONDITIONS",
+    "CURVES",
+    "JUDGE",
+    "REGRESSION",
+    "Repaired",
+    "Verification",
+    "keep_beside",
+    "read_beside",
+    "read_judge",
+    "repair_record",
+    "repair_shards",
+    "set_aside",
+    "verify",
 ]
 
 CHANGING = (
     *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
     *("kinds", "judge", "verdicts", "coverage", "conditions", "risk", "risk_excess"),
+    *("least_scale", "worst_case", "rare"),
 )
 """What a record says anew each time a run stops or is judged."""
 JUDGE = "judge.json"
@@ -52,7 +62,7 @@ BESIDE = (CURVES, REGRESSION, CONDITIONS)
 
 def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
     """Add one of `BESIDE` to a run folder."""
-    store.write(name, sealed({**content, "run": store.run}))
+    store.write(name, checked_json({**content, "run": store.run}))
 
 
 def read_beside(store: Store, name: str) -> dict[str, Any] | None:
@@ -69,7 +79,7 @@ def read_judge(folder: Path) -> dict[str, Any]:
 def _checked(path: Path) -> dict[str, Any]:
     """What a file says that has the checksum of its content; nothing of any other."""
     try:
-        said, sound = unsealed(read_plain(path))
+        said, sound = read_checked_json(read_plain(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return said if sound else {}
@@ -91,7 +101,7 @@ class Verification:
 def verify(store: Store) -> Verification:
     """Compare everything in a run folder with what was written about it; reads each file once."""
     record = store.record()
-    if "identity" not in record and store.seal is not False:
+    if "identity" not in record and store.intact is not False:
         why = "no identity of its ingredients was stored when it began"
         return Verification("unverified", (f"this run is unverified: {why}",))
     notes = tuple(dict.fromkeys(_notes(store, record)))
@@ -99,7 +109,7 @@ def verify(store: Store) -> Verification:
 
 
 def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    if store.seal is not True:
+    if store.intact is not True:
         yield "run.json does not have the checksum of its content"
     if Identity.from_json(record.get("identity")) is None:
         yield "run.json has no valid identity of its ingredients"
@@ -126,7 +136,7 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         status = _checked(store.folder / "status.json")
         if not status:
             yield "status.json is damaged"
-        elif status.get("history") != file_seal(store.folder / "history.csv"):
+        elif status.get("history") != file_size_and_crc(store.folder / "history.csv"):
             yield "history.csv is not what was stored"
 
 
@@ -140,9 +150,9 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         if number >= 0 and number not in parts:
             yield f"shard {number} is missing"
             continue
-        for name, seal in entry.files.items():
-            found = file_seal(store.folder / name, size=seal[0])
-            if found != [*seal]:
+        for name, stored in entry.files.items():
+            found = file_size_and_crc(store.folder / name, size=stored[0])
+            if found != [*stored]:
                 yield f"{name} is missing or not what was stored"
     shards = record.get("shards")
     if not isinstance(shards, int):
@@ -158,14 +168,14 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    seals = record.get("verdicts") or {}
-    for name, seal in seals.items():
-        if file_seal(store.folder / "verdicts" / Path(str(name)).name) != seal:
+    checksums = record.get("verdicts") or {}
+    for name, stored in checksums.items():
+        if file_size_and_crc(store.folder / "verdicts" / Path(str(name)).name) != stored:
             yield f"verdicts/{name} is not what was stored"
     there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
-    if there != {*seals} - {JUDGE}:
+    if there != {*checksums} - {JUDGE}:
         yield "verdicts are there that run.json does not name, or the other way round"
-    if JUDGE in seals and read_judge(store.folder).get("run") != run_digest(record):
+    if JUDGE in checksums and read_judge(store.folder).get("run") != run_digest(record):
         yield "the verdicts are of another run"
 
 
@@ -177,10 +187,9 @@ def _other_entries(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 
 def _other_settings(store: Store, begun: str) -> list[str]:
     """The settings of config.toml that findings depend on, and are not those of the beginning."""
-    then = loads(begun)
     try:
-        now = store.settings()
-    except Problem:
+        then, now = loads(begun), store.settings()
+    except (Problem, ValueError):
         return ["all of it"]
     names = sorted((then.keys() | now.keys()) - {*FREE})
     return [name for name in names if then.get(name) != now.get(name)]
@@ -189,14 +198,14 @@ def _other_settings(store: Store, begun: str) -> list[str]:
 # --- repair
 
 
-class Mended(NamedTuple):
+class Repaired(NamedTuple):
     """`record`: what the run is; `notes`: what was put right, in words."""
 
     record: dict[str, Any]
     notes: list[str]
 
 
-def mend_papers(folder: Path) -> Mended:
+def repair_record(folder: Path) -> Repaired:
     """Restore run.json and config.toml from what was kept when the run began, that from run.json,
     and sweep up half-written files.
     """
@@ -205,25 +214,25 @@ def mend_papers(folder: Path) -> Mended:
     begun = store.begun()
     if begun is None:
         record = store.record()
-        if store.seal is not True:
+        if store.intact is not True:
             raise Problem(
                 f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
                 "The findings beside them are still readable as Parquet.",
                 fix="a new --out",
             )
         set_aside(folder / BEGUN)
-        store.write(BEGUN, sealed({"record": record, "config": store.config()}))
-        return Mended(record, [f"{BEGUN} was damaged or missing; it is written anew"])
-    record, notes = _mended_record(store, begun["record"])
+        store.write(BEGUN, checked_json({"record": record, "config": store.config()}))
+        return Repaired(record, [f"{BEGUN} was damaged or missing; it is written anew"])
+    record, notes = _repaired_record(store, begun["record"])
     changed = _other_settings(store, begun["config"])
     if changed:
         why = _why(set_aside(folder / "config.toml"), f"changed or damaged ({', '.join(changed)})")
         store.write("config.toml", begun["config"].encode())
         notes = [*notes, f"config.toml {why}; the run goes on as it began"]
-    return Mended(record, notes)
+    return Repaired(record, notes)
 
 
-def _mended_record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _repaired_record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The record with everything that never changes as it was at the beginning; judges and others
     may have added to it.
     """
@@ -231,7 +240,7 @@ def _mended_record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any],
     try:
         now = store.record()
         spoilt = _other_entries(begun, now)
-        if store.seal is not True:  # what does not show in the beginning is not believed either
+        if store.intact is not True:  # what does not show in the beginning is not believed either
             now = {}
             spoilt = spoilt or ["its checksum"]
     except Problem:
@@ -249,7 +258,7 @@ def _why(place: Path | None, what: str) -> str:
     return f"was {what} and is set aside as {place.name}" if place else "was missing"
 
 
-def mend_shards(store: Store, *, shards: int | None = None) -> list[int]:
+def repair_shards(store: Store, *, shards: int | None = None) -> list[int]:
     """Set aside finished shards whose files are not what was stored, so that they are searched
     again; returns their numbers.
 
@@ -263,7 +272,9 @@ def mend_shards(store: Store, *, shards: int | None = None) -> list[int]:
         number
         for number, entry in entries.items()
         if number >= 0
-        and not all(file_seal(store.folder / n, size=s[0]) == [*s] for n, s in entry.files.items())
+        and not all(
+            file_size_and_crc(store.folder / n, size=s[0]) == [*s] for n, s in entry.files.items()
+        )
     }
     for number in strangers | damaged:
         entries.pop(number, None)

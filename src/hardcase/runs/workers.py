@@ -5,7 +5,6 @@ The findings are the same.
 
 from __future__ import annotations
 
-import copy
 import os
 import pickle
 import signal
@@ -21,9 +20,8 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.queues import SimpleQueue
@@ -35,21 +33,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.campaign.loop import in_rounds, run_shard
+from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
-from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.progress import Progress
+from hardcase.runs.behaviour import Canaries
+from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
 from hardcase.tensors import steady
-from hardcase.types import Guide, Images, State
+from hardcase.types import Guide, Images
 from hardcase.usercode import Raised, guarded
 
 __all__ = [
     *("Executor", "Processes", "ShardOutcome", "Source", "Task", "Tasks", "WorkerLost"),
-    *("execute", "gpus", "run_task"),
+    *("Round", "gpus", "run_shards", "run_task", "search_here"),
 ]
 
 OFTEN = 0.25
@@ -63,8 +61,7 @@ ATOMIC = 4000
 leave half a message.
 """
 
-Watch = Callable[[Progress], None]
-Pulse = Callable[[Counts], None]
+OnStep = Callable[[Counts], None]
 Source = Callable[[], Campaign]
 Stopped = Callable[[], bool]
 
@@ -78,6 +75,7 @@ class Task:
     images: Images
     limits: Limits
     deadline: float | None = None
+    canaries: Canaries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,7 @@ class Tasks(Sequence[Task]):
     rows: Int[Tensor, " u"]
     limits: Limits
     shard: int
+    canaries: Canaries | None = None
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.shard)
@@ -99,7 +98,8 @@ class Tasks(Sequence[Task]):
         if not 0 <= part.start < len(self.rows):
             raise IndexError(number)
         images = self.images.take(self.rows[part]).images()
-        return Task(number, part.start, images, self.limits.take(part))
+        limits = self.limits.take(part)
+        return Task(number, part.start, images, limits, canaries=self.canaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def run_task(
     campaign: Campaign,
     task: Task,
     guides: Sequence[Guide] = (),
-    pulse: Pulse = lambda counts: None,
+    on_step: OnStep = lambda counts: None,
 ) -> ShardOutcome:
     """Search one shard and pack what it found.
 
@@ -126,18 +126,18 @@ def run_task(
         campaign: What is searched.
         task: The shard.
         guides: As they were when the round began.
-        pulse: Told of the counts after every step.
+        on_step: Told of the counts after every step.
     """
-    return _packed(campaign, task, *_searched(campaign, task, guides, pulse))
+    return _packed(campaign, task, *_searched(campaign, task, guides, on_step))
 
 
 def _searched(
-    campaign: Campaign, task: Task, guides: Sequence[Guide], pulse: Pulse
+    campaign: Campaign, task: Task, guides: Sequence[Guide], on_step: OnStep
 ) -> tuple[Shard, dict[str, Any]]:
     """What a search found, and entries of its summary; packing it is left to whoever has time."""
 
     def stop(counts: Counts) -> bool:
-        pulse(counts)
+        on_step(counts)
         return task.deadline is not None and monotonic() >= task.deadline
 
     begun = monotonic()
@@ -156,6 +156,8 @@ def _searched(
         "seconds": round(monotonic() - begun, 4),
         "service": dict(_service(campaign) - before),
     }
+    if task.canaries is not None:
+        task.canaries.check(campaign, task.images, task.number)
     if shard.dropped:
         extra["dropped"] = shard.dropped
     return shard, extra
@@ -244,18 +246,23 @@ class Executor(Protocol):
         """What a finished one brought; raises `WorkerLost` if its worker died."""
         ...
 
-    def pulses(self) -> Mapping[int, Counts]:
+    def live_counts(self) -> Mapping[int, Counts]:
         """The latest counts of shards being searched, as far as they are known."""
         ...
 
 
-def _run_shards(
-    executor: Executor, todo: Iterable[Task], stopped: Stopped, pulse: Pulse
+def run_shards(
+    executor: Executor,
+    on_step: OnStep,
+    stopped: Stopped,
+    todo: Iterable[Task],
+    guides: tuple[Guide, ...],
 ) -> Iterator[ShardOutcome]:
     """The outcomes of `todo` in the order they finish; lost shards are run again.
 
     An error ends it when the shards that are under way are home.
     """
+    executor.begin(guides)
     fresh = iter(todo)
     lost = deque[Task]()
     running = dict[Hashable, Task]()
@@ -284,9 +291,9 @@ def _run_shards(
                 losses = 0
                 yield outcome
         under_way = {task.number for task in running.values()}
-        counts = [one for number, one in executor.pulses().items() if number in under_way]
+        counts = [one for number, one in executor.live_counts().items() if number in under_way]
         if counts:
-            pulse(Counts.join(counts))
+            on_step(Counts.join(counts))
     if error is not None:
         raise error
 
@@ -369,7 +376,7 @@ class Processes:
         self.latest.pop(outcome.number, None)
         return outcome
 
-    def pulses(self) -> Mapping[int, Counts]:
+    def live_counts(self) -> Mapping[int, Counts]:
         while not self.news.empty():
             number, rows = self.news.get()
             names = (*SPENDING, "failing")
@@ -460,7 +467,7 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
         _known = (guides, pickle.loads(guides.read_bytes()) if guides else ())
     told = monotonic()
 
-    def pulse(counts: Counts) -> None:
+    def on_step(counts: Counts) -> None:
         """Tell the owner of the counts now and then."""
         nonlocal told
         columns = [getattr(counts, name) for name in (*SPENDING, "failing")]
@@ -470,131 +477,35 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
             with suppress(OSError):
                 _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
 
-    return run_task(_campaign, task, _known[1], pulse)
+    return run_task(_campaign, task, _known[1], on_step)
 
 
-# --- rounds
+# --- all of a round, wherever
 
 Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
 """Searches the tasks of a round, all from the same guides."""
 
 
-def execute(
-    source: Source,
-    todo: Sequence[Task],
-    store: Store,
-    *,
+def search_here(
     campaign: Campaign,
-    rounds: int = 8,
-    workers: int = 1,
-    devices: Sequence[str] = (),
-    cluster: str | None = None,
-    findings: int | None = None,
-    deadline: float | None = None,
-    watch: Watch = lambda progress: None,
-    pulse: Pulse = lambda counts: None,
-    stopped: Stopped = lambda: False,
-) -> tuple[Guide, ...]:
-    """Run the tasks that the store does not have yet, round by round, and store each shard when it
-    is finished.
-
-    All shards of a round start from the same guides; their deltas are merged in shard order when it
-    ends. Where nothing passes from one round to the next (no guides, no findings limit), all shards
-    are one round, and nobody waits for the slowest of eight.
-
-    Args:
-        source: Builds the campaign in worker processes.
-        todo: The task at place `i` is number `i`.
-        store: The run folder.
-        campaign: What `source` builds; a cluster is sent this one.
-        rounds: Shards of a round.
-        workers: Processes that search side by side.
-        devices: GPUs over which they are spread.
-        cluster: A Ray cluster that searches instead.
-        findings: Stop at the end of the round that reaches so many.
-        deadline: Stop after the step that reaches this (monotonic seconds).
-        watch: Told of every finished shard.
-        pulse: Told of the counts of shards under way.
-        stopped: Whether to stop after the current shard.
-
-    Returns:
-        Copies of the campaign's guides and criteria with all finished rounds merged.
-    """
-    guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
-    total = Progress.none(len(todo))
-    one_round = not guides and findings is None
-    size = max(len(todo), 1) if one_round else rounds
-    done = store.done()
-    kept = sum(int(store.ledger.read()[n].summary.get("findings", 0)) for n in done)
-    if cluster is not None:
-        from hardcase.runs.ray import Cluster
-
-        runner = _with(lambda: Cluster(cluster, campaign), stopped, pulse)
-    elif workers > 1:
-        runner = _with(lambda: Processes(source, workers, devices), stopped, pulse)
-    else:
-        runner = _here(campaign, pulse, stopped)
-
-    def search_round(numbers: range) -> bool:
-        nonlocal total, kept
-        if findings is not None and kept >= findings and numbers.start:
-            return False  # the round before reached the limit
-        missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
-        for outcome in run(missing, guides):
-            store.put(outcome.number, outcome.packed, outcome.summary)
-            done.add(outcome.number)
-            total = total + Progress.sum([outcome.summary])
-            kept += int(outcome.summary["findings"])
-            watch(total)
-        return done.issuperset(numbers)
-
-    with runner as run:
-        in_rounds(len(todo), size, guides, search_round, store.deltas, _merge)
-    return guides
-
-
-def _merge(guide: Guide, deltas: Sequence[State]) -> None:
-    """Put together what a round's shards have learned; files of another guide are a problem."""
-    try:
-        guide.merge(deltas)
-    except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise Problem(
-            f"what shards have stored for the guide {guide.name} cannot be put together:"
-            f" {type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
-            fix="a new --out",
-        ) from error
-
-
-@contextmanager
-def _here(campaign: Campaign, pulse: Pulse, stopped: Stopped) -> Iterator[Round]:
+    on_step: OnStep,
+    stopped: Stopped,
+    todo: Iterable[Task],
+    guides: tuple[Guide, ...],
+) -> Iterator[ShardOutcome]:
     """Shards one after the other in this process; beside a GPU one is packed during the next."""
-
-    def one_by_one(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
-        wanted = takewhile(lambda task: not stopped(), todo)
-        return (run_task(campaign, task, guides, pulse) for task in wanted)
-
-    def overlapped(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
-        waiting: Future[ShardOutcome] | None = None
-        with ThreadPoolExecutor(1) as packer:
-            for task in takewhile(lambda task: not stopped(), todo):
-                searched = _searched(campaign, task, guides, pulse)
-                if waiting is not None:
-                    yield waiting.result()
-                waiting = packer.submit(_packed, campaign, task, *searched)
+    beside = not steady(campaign.subject.device)
+    waiting: Future[ShardOutcome] | None = None
+    with ThreadPoolExecutor(1) if beside else nullcontext() as packer:
+        for task in todo:
+            if stopped():
+                break
+            searched = _searched(campaign, task, guides, on_step)
+            if packer is None:
+                yield _packed(campaign, task, *searched)
+                continue
             if waiting is not None:
                 yield waiting.result()
-
-    yield one_by_one if steady(campaign.subject.device) else overlapped
-
-
-@contextmanager
-def _with(
-    make: Callable[[], AbstractContextManager[Executor]], stopped: Stopped, pulse: Pulse
-) -> Iterator[Round]:
-    with make() as executor:
-
-        def run(todo: Iterable[Task], guides: tuple[Guide, ...]) -> Iterator[ShardOutcome]:
-            executor.begin(guides)
-            return _run_shards(executor, todo, stopped, pulse)
-
-        yield run
+            waiting = packer.submit(_packed, campaign, task, *searched)
+        if waiting is not None:
+            yield waiting.result()

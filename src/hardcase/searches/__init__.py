@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hardcase.searches.hill_climbing import HillClimbing
     from hardcase.searches.illumination import Illumination
     from hardcase.searches.interpolation import Interpolation
-    from hardcase.searches.standins import StandIns
+    from hardcase.searches.surrogates import SurrogateGradients
     from hardcase.searches.worklist import Worklist
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -15,7 +15,9 @@ from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.searches.interpolation import Partners
 from hardcase.tensors import chunks, flat, per_row, tiled, total
-from hardcase.types import Feedback, Look, Seeds, State
+from hardcase.types import Evaluator, Feedback, Seeds, State
+
+__all__ = ["Bisection", "Codes", "Crossing", "Exits", "lengths", "nearest"]
 
 
 @search("bisection", needs="label")
@@ -35,13 +37,6 @@ class Bisection:
         rounds: Nearest partners that are tried per class.
         halvings: Bisection steps per partner.
         blocks: How many code positions are taken back at once, one pass each.
-
-    Example:
-        >>> import hardcase as hc
-        >>> import torch
-        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
-        >>> hc.searches.Bisection(partners=near, rounds=2).rounds
-        2
     """
 
     partners: Partners
@@ -70,18 +65,16 @@ class Bisection:
             "turn": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         turn = int(state["turn"])
         plan = self._plan(state["rank"].shape[2])
-        sharing = turn < self._sharing
-        state = (
-            self._share(state, look, rows)
-            if sharing
-            else self._return(state, look, rows, *plan[turn - self._sharing])
-        )
+        if turn < self._sharing:
+            state = self._share(state, evaluate, rows)
+        else:
+            state = self._return(state, evaluate, rows, *plan[turn - self._sharing])
         if turn + 1 >= self._sharing + len(plan):
-            look.retire(rows)
+            evaluate.retire(rows)
         return {**state, "turn": state["turn"] + 1}
 
     @property
@@ -92,18 +85,19 @@ class Bisection:
         """Size and start of every block of places to try, in order."""
         return [(size, size * i) for size in self.blocks for i in range(ceil(places / size))]
 
-    def _share(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
+    def _share(self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"]) -> State:
         number, half = divmod(int(state["turn"]), self.halvings + 1)
         partner = state["near"][rows, :, number]
         row, goal = (partner >= 0).nonzero(as_tuple=True)
         own = rows[row]
-        fresh = half == 0
-        low = torch.zeros_like(own, dtype=state["low"].dtype) if fresh else state["low"][own, goal]
-        high = torch.ones_like(low) if fresh else state["high"][own, goal]
-        share = high if fresh else (low + high) / 2
+        low, high = (state[name][own, goal] for name in ("low", "high"))
+        share = (low + high) / 2
+        if half == 0:
+            low = torch.zeros_like(low)
+            high = share = torch.ones_like(low)
         base = state["z"][own]
         code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
-        feedback = look(code, own)
+        feedback = evaluate(code, own)
         hit = feedback.failed & (feedback.predicted == goal)
         state = _remember(state, own, goal, code, hit)
         return {
@@ -113,7 +107,7 @@ class Bisection:
         }
 
     def _return(
-        self, state: State, look: Look, rows: Int[Tensor, " r"], size: int, start: int
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], size: int, start: int
     ) -> State:
         n, k, places = state["rank"].shape
         base = state["z"].reshape(n, 1, -1, places)
@@ -130,7 +124,7 @@ class Bisection:
             return state
         own = rows[row]
         code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
-        feedback = look(code, own)
+        feedback = evaluate(code, own)
         return _remember(state, own, goal, code, feedback.failed & (feedback.predicted == goal))
 
 
@@ -146,7 +140,7 @@ def _remember(state: State, own: Tensor, goal: Tensor, code: Tensor, hit: Tensor
 
 def _places(shape: Sequence[int]) -> int:
     """Places of a grid of codes (channels first), or the numbers of a flat code."""
-    return prod(shape[1:]) if len(shape) > 1 else shape[0]
+    return prod(shape[1:] or shape)
 
 
 def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
@@ -158,9 +152,9 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
     for c in range(near.shape[1]):
         rows = (label == c).nonzero().squeeze(1)
         codes = flat(partners.take(rows))
-        ranked: Float[Tensor, "n r"] = (
-            _apart(flat(seeds.z), codes) if len(rows) else flat(seeds.z)[:, :0]
-        )
+        if not len(rows):
+            continue
+        ranked = _apart(flat(seeds.z), codes)
         best = rows[ranked.argsort(dim=1, stable=True)[:, :count]]
         near[:, c, : best.shape[1]] = torch.where((seeds.y == c)[:, None], -1, best)
     return near
@@ -184,7 +178,7 @@ class Codes(Protocol):
 
 
 LIMIT = 10_000
-"""How many codes are looked at: the first, so a library should begin with every class."""
+"""How many codes are compared: the first, so a library should begin with every class."""
 
 
 class Directions(NamedTuple):
@@ -209,7 +203,7 @@ def directions(
     z = flat(seeds.z)
     y = seeds.y
     label = codes.label[:LIMIT].to(y.device)
-    kinds = max(int(label.max()), int(y.max()) if len(y) else 0) + 1
+    kinds = int(torch.cat([label, y]).max()) + 1
     rows, distance = _ranked(codes, label, z, neighbours, kinds)
     others = distance.scatter(1, y[:, None], torch.inf)
     if toward is not None:
@@ -319,11 +313,6 @@ class Crossing:
         closing: Last bisection steps toward the seed.
         apart: Keep the nearest failure of every class.
         toward: Walk to this class alone.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Crossing(classes=2).halvings
-        5
     """
 
     codes: Codes | None = None
@@ -360,11 +349,11 @@ class Crossing:
             "open": blank > 0,
             "best": codes.clone(),
             "length": blank + torch.inf,
-            "stride": blank + 0.1,
+            "step_size": blank + 0.1,
             "turn": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         """One candidate of every track that has one; what it tells depends on the phase."""
         turn = int(state["turn"])
         race = (len(self.cuts) + 1) * state["goal"].shape[1] * (1 + self.halvings)
@@ -382,7 +371,7 @@ class Crossing:
         else:
             tracks = state["open"].nonzero().squeeze(1)
             offset = share[tracks, None] * state["far"][tracks]
-        alive = look.live[state["row"][tracks]]
+        alive = evaluate.live[state["row"][tracks]]
         if not bool(alive.all()):
             tracks = tracks[alive]
             offset = offset[alive]
@@ -390,18 +379,18 @@ class Crossing:
             state[name].index_select(0, tracks) for name in ("seed", "low", "high", "row")
         )
         z = torch.minimum(torch.maximum(seed + offset, low), high)
-        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
+        feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), row)
         state, hit = self._improved(state, tracks, seed, feedback)
         if probing:
             state = self._opened(state, hit)
         elif shortening:
-            stride = (state["stride"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)
-            state = {**state, "stride": stride}
+            step_size = (state["step_size"] * torch.where(hit, 1.3, 0.85)).clamp(0.005, 0.2)
+            state = {**state, "step_size": step_size}
         else:
             near = torch.where(state["open"] & ~hit, share, state["near"])
             state = {**state, "near": near, "end": torch.where(hit, share, state["end"])}
         if turn + 1 >= race + self.shorten + self.closing:
-            look.retire(look.live.nonzero().squeeze(1))
+            evaluate.retire(evaluate.live.nonzero().squeeze(1))
         return {**state, "turn": state["turn"] + 1}
 
     def _ways(self, seeds: Seeds, rng: Rng) -> tuple[Directions, tuple[Tensor, Tensor]]:
@@ -424,7 +413,9 @@ class Crossing:
     def _lane(self, state: State, lane: int) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
         """One direction of the race: the tracks that take it, and how far."""
         cut, place = divmod(lane, state["goal"].shape[1])
-        there = (state["goal"][:, place] >= 0) & (state["length"].isinf() if cut else True)
+        there = state["goal"][:, place] >= 0
+        if cut:
+            there = there & state["length"].isinf()
         tracks = there.nonzero().squeeze(1)
         if cut == len(self.cuts):
             return tracks, state["nearest"][tracks, place]
@@ -436,7 +427,7 @@ class Crossing:
     def _shorter(self, state: State, rng: Rng) -> tuple[Int[Tensor, " a"], Float[Tensor, "a d"]]:
         """Leave some coordinates out, let the others grow to a little less than the best length."""
         kept = rng.uniform(state["row"], state["best"].shape[1:]) > 0.1
-        offset = scaled(state["best"] * kept, (1 - state["stride"]) * state["length"])
+        offset = scaled(state["best"] * kept, (1 - state["step_size"]) * state["length"])
         tracks = state["length"].isfinite().nonzero().squeeze(1)
         return tracks, offset[tracks]
 
@@ -481,8 +472,8 @@ class Crossing:
 class Exits:
     """Random walks out of a class, bisected to the boundary, and the class they enter there.
 
-    `walks` straight walks from every seed, all at once: one look at the far end, then `halvings` of
-    those that fail there.
+    `walks` straight walks from every seed, all at once: one query at the far end, then `halvings`
+    of those that fail there.
 
     A walk goes along the difference of two random codes, `reach` times as long as codes vary;
     without `codes` along the prior. With `classes`, walks take turns toward that many near classes,
@@ -500,11 +491,6 @@ class Exits:
         classes: Walk toward so many nearest classes; 0: in random directions.
         cuts: Shares of coordinates that a walk toward a class keeps.
         answers: Bisect to where the answer changes, whatever the oracle says.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Exits(walks=4).reach
-        4.0
     """
 
     codes: Codes | None = None
@@ -519,6 +505,10 @@ class Exits:
         z = flat(seeds.z)
         row = torch.arange(len(z), device=z.device).repeat_interleave(self.walks)
         blank = z.new_zeros(len(row))
+        if self.classes and self.codes is not None:
+            far = self._toward(self.codes, seeds, rng)
+        else:
+            far = self._far(z, rng)
         return {
             "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
             "row": row,
@@ -526,25 +516,29 @@ class Exits:
             "label": seeds.y.clone(),
             "near": blank,
             "end": blank + 1,
-            "far": self._toward(seeds, rng) if self.classes and self.codes else self._far(z, rng),
+            "far": far,
             "entered": torch.full_like(row, -1),
             "turn": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         turn = int(state["turn"])
-        share = state["end"] if turn == 0 else (state["near"] + state["end"]) / 2
-        open_ = look.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
+        share = (state["near"] + state["end"]) / 2
+        if turn == 0:
+            share = state["end"]
+        open_ = evaluate.live[state["row"]] & ((state["entered"] >= 0) | (turn == 0))
         walks = open_.nonzero().squeeze(1)
         row = state["row"][walks]
         z = state["seed"][row] + share[walks, None] * state["far"][walks]
-        feedback = look(z.reshape(-1, *state["shape"].tolist()), row)
-        out = feedback.predicted != state["label"][row] if self.answers else feedback.failed
-        out = out & feedback.looked
+        feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), row)
+        out = feedback.failed
+        if self.answers:
+            out = feedback.predicted != state["label"][row]
+        out = out & feedback.evaluated
         left = walks[out]
-        stayed = walks[~out & feedback.looked]
+        stayed = walks[~out & feedback.evaluated]
         if turn >= self.halvings:
-            look.retire(look.live.nonzero().squeeze(1))
+            evaluate.retire(evaluate.live.nonzero().squeeze(1))
         return {
             **state,
             "entered": state["entered"].index_copy(0, left, feedback.predicted[out]),
@@ -563,18 +557,13 @@ class Exits:
         one, two = (flat(self.codes.take(some.flatten())) for some in drawn.unbind(1))
         return self.reach / 2**0.5 * (one - two)
 
-    def _toward(self, seeds: Seeds, rng: Rng) -> Tensor:
-        assert self.codes is not None
-        ways = directions(self.codes, seeds, classes=self.classes, neighbours=50)
-        low, high = span(self.codes, seeds)
+    def _toward(self, codes: Codes, seeds: Seeds, rng: Rng) -> Tensor:
+        ways = directions(codes, seeds, classes=self.classes, neighbours=50)
+        low, high = span(codes, seeds)
         lane = torch.arange(self.walks, device=seeds.y.device) % ways.step.shape[1]
         step = ways.step[:, lane].flatten(0, 1)
-        turn = (
-            torch.arange(len(step), device=step.device)
-            % self.walks
-            // ways.step.shape[1]
-            % len(self.cuts)
-        )[:, None]
+        walk = torch.arange(len(step), device=step.device)[:, None] % self.walks
+        turn = walk // ways.step.shape[1] % len(self.cuts)
         cut = sum(largest(step, share) * (turn == i) for i, share in enumerate(self.cuts))
         rows = torch.arange(len(seeds), device=step.device)
         some = rng.uniform(rows, (self.walks, step.shape[1])).flatten(0, 1) < 0.7

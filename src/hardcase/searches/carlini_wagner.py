@@ -7,12 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
+from hardcase.searches.gradient import adam
 from hardcase.tensors import per_row
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Evaluator, Seeds, State
+
+__all__ = ["CarliniWagner"]
 
 
 @search("carlini-wagner", needs="gradients", paper="Carlini and Wagner, IEEE S&P 2017")
@@ -28,19 +30,14 @@ class CarliniWagner:
     the subject fails.
 
     Args:
-        stride: Adam's step size.
+        step_size: Adam's step size.
         steps: Adam steps per trade-off weight.
         rounds: Trade-off weights that are tried.
         weight: First trade-off weight.
         confidence: Logit margin by which the wrong class must lead.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.CarliniWagner(rounds=3).weight
-        1.0
     """
 
-    stride: float = 0.02
+    step_size: float = 0.02
     steps: int = 60
     rounds: int = 6
     weight: float = 1.0
@@ -61,34 +58,24 @@ class CarliniWagner:
             "step": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         count = int(state["step"])
-        feedback, slope = look.gradient(state["z"][rows], rows)
-        pull = (feedback.score < self.confidence) & feedback.looked
+        feedback, slope = evaluate.gradient(state["z"][rows], rows)
+        short = (feedback.score < self.confidence) & feedback.evaluated
         change = (
             2 * (feedback.z - state["seed"][rows])
-            - per_row(state["weight"][rows] * pull, slope) * slope
+            - per_row(state["weight"][rows] * short, slope) * slope
         )
-        moved = self._adam(state, rows, change, count % self.steps + 1)
-        z = state["z"].index_copy(0, rows, feedback.z - moved.pop("move"))
+        move, moments = adam(state, rows, change, count % self.steps + 1, size=self.step_size)
+        z = state["z"].index_copy(0, rows, feedback.z - move)
         hit = state["hit"].index_copy(0, rows, state["hit"][rows] | feedback.failed)
-        state = {**state, **moved, "z": z, "hit": hit, "step": state["step"] + 1}
+        state = {**state, **moments, "z": z, "hit": hit, "step": state["step"] + 1}
         if (count + 1) % self.steps:
             return state
         if (count + 1) // self.steps >= self.rounds:
-            look.retire(rows)
+            evaluate.retire(rows)
         return self._restart(state)
-
-    def _adam(self, state: State, rows: Tensor, change: Tensor, t: int) -> State:
-        mean = 0.9 * state["mean"][rows] + 0.1 * change
-        square = 0.999 * state["square"][rows] + 0.001 * change.square()
-        move = self.stride * (mean / (1 - 0.9**t)) / ((square / (1 - 0.999**t)).sqrt() + 1e-8)
-        return {
-            "move": move,
-            "mean": state["mean"].index_copy(0, rows, mean),
-            "square": state["square"].index_copy(0, rows, square),
-        }
 
     def _restart(self, state: State) -> State:
         """Bisect each seed's weight by whether its walk hit,

@@ -10,8 +10,11 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
+from hardcase.searches.gradient import halve
 from hardcase.tensors import flat, length, per_row, total
-from hardcase.types import Feedback, Look, Seeds, State
+from hardcase.types import Evaluator, Feedback, Seeds, State
+
+__all__ = ["Evolution"]
 
 
 @search(
@@ -32,16 +35,16 @@ class Evolution:
         spread: First standard deviation of candidates, in units of the code.
         growth: Factor of the spread after a step without progress.
         most: Greatest spread.
-        stride: Step of the centre, in units of the spread.
-        retreat: Halvings of the way back toward the seed.
+        step_size: Step of the centre, in units of the spread.
+        bisections: Halvings of the way back toward the seed.
     """
 
     pairs: int = 10
     spread: float = 0.2
     growth: float = 1.25
     most: float = 0.8
-    stride: float = 1.0
-    retreat: int = 8
+    step_size: float = 1.0
+    bisections: int = 8
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         none = torch.zeros(len(seeds), device=seeds.z.device)
@@ -56,58 +59,40 @@ class Evolution:
             "halved": torch.zeros_like(seeds.y),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         back = state["high"].isfinite()
-        state = self._spread_out(state, look, rng, (look.live & ~back).nonzero().squeeze(1))
-        return self._halve(state, look, (look.live & back).nonzero().squeeze(1))
+        spreading, halving = ((evaluate.live & mask).nonzero().squeeze(1) for mask in (~back, back))
+        if len(spreading):
+            state = self._spread_out(state, evaluate, rng, spreading)
+        if len(halving):
+            state = halve(state, evaluate, halving, state["found"], halvings=self.bisections)
+        return state
 
-    def _spread_out(self, state: State, look: Look, rng: Rng, rows: Int[Tensor, " r"]) -> State:
-        if not len(rows):
-            return state
+    def _spread_out(
+        self, state: State, evaluate: Evaluator, rng: Rng, rows: Int[Tensor, " r"]
+    ) -> State:
         centre = state["centre"][rows]
         spread = per_row(state["spread"][rows], centre)
         noise = rng.normal(rows, (self.pairs, *centre.shape[1:]))  # r p *code
         both = torch.cat([noise, -noise], 1)  # r 2p *code
         asked = (centre[:, None] + spread[:, None] * both).flatten(0, 1)
-        feedback = look(asked, rows.repeat_interleave(2 * self.pairs))
+        feedback = evaluate(asked, rows.repeat_interleave(2 * self.pairs))
         score = feedback.score.reshape(len(rows), -1)
         uphill = (per_row(_ranked(score).flatten(), asked) * both.flatten(0, 1)).reshape_as(both)
-        pull = total(uphill)
-        pull = pull / per_row(length(flat(pull)).clamp_min(1e-12), pull)
+        direction = total(uphill)
+        direction = direction / per_row(length(flat(direction)).clamp_min(1e-12), direction)
         size = float(centre[0].numel()) ** 0.5
         progress = score.amax(1) > state["best"][rows] + 1e-4
         wider = (state["spread"][rows] * self.growth).clamp_max(self.most)
         found, fails = _nearest(feedback, state["start"][rows], len(rows))
-        moved = centre + self.stride * spread * size**0.5 * pull
-        return {
-            **state,
-            "centre": state["centre"].index_copy(0, rows, moved),
-            "spread": state["spread"].index_copy(
-                0, rows, torch.where(progress, state["spread"][rows], wider)
-            ),
-            "best": state["best"].index_copy(
-                0, rows, torch.maximum(state["best"][rows], score.amax(1))
-            ),
-            "found": state["found"].index_copy(0, rows, found),
-            "high": state["high"].index_copy(0, rows, torch.where(fails, 1.0, torch.inf)),
+        new = {
+            "centre": centre + self.step_size * spread * size**0.5 * direction,
+            "spread": torch.where(progress, state["spread"][rows], wider),
+            "best": torch.maximum(state["best"][rows], score.amax(1)),
+            "found": found,
+            "high": torch.where(fails, 1.0, torch.inf),
         }
-
-    def _halve(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
-        if not len(rows):
-            return state
-        low = state["low"][rows]
-        high = state["high"][rows]
-        start = state["start"][rows]
-        share = (low + high) / 2
-        fails = look(start + per_row(share, start) * (state["found"][rows] - start), rows).failed
-        halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
-        look.retire(rows[halved[rows] >= self.retreat])
-        return {
-            **state,
-            "low": state["low"].index_copy(0, rows, torch.where(fails, low, share)),
-            "high": state["high"].index_copy(0, rows, torch.where(fails, share, high)),
-            "halved": halved,
-        }
+        return {**state, **{k: state[k].index_copy(0, rows, value) for k, value in new.items()}}
 
 
 def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
@@ -115,9 +100,8 @@ def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
     equal scores equal ranks.
     """
     order = score.argsort(dim=1, stable=True)
-    rank = torch.empty_like(score).scatter_(
-        1, order, torch.arange(score.shape[1], device=score.device).expand_as(score).float()
-    )
+    number = torch.arange(score.shape[1], device=score.device, dtype=score.dtype)
+    rank = torch.empty_like(score).scatter_(1, order, number.expand_as(score))
     flat_scores = score.amax(1, keepdim=True) == score.amin(1, keepdim=True)
     centred = rank / max(score.shape[1] - 1, 1) - 0.5
     return torch.where(flat_scores, torch.zeros_like(centred), centred)

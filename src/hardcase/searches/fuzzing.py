@@ -17,7 +17,9 @@ from hardcase.imaging.resample import affine
 from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.tensors import flat, per_row, to_grid
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Evaluator, Seeds, State
+
+__all__ = ["AFFINE", "LIGHT", "NOISE", "PIXELS", "Fuzzing", "Metamorphic", "WhiteNoise"]
 
 # Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
 # on a batch at once.
@@ -163,7 +165,7 @@ PIXELS = Operator("pixels", tuple(map(float, range(1, 10))), pixels)
 NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
-# Fuzzing: every seed's corpus gives parents, which are mutated and looked at; what guides find new
+# Fuzzing: every seed's corpus gives parents, which are mutated and evaluated; what guides find new
 # joins the corpus.
 
 ENTRY = "entry/"
@@ -191,11 +193,6 @@ class WhiteNoise:
 
     Args:
         sigma: Standard deviation of the noise.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.WhiteNoise(0.1).sigma
-        0.1
     """
 
     sigma: float
@@ -226,11 +223,6 @@ class Metamorphic:
         alpha: Share of values that may change by any amount.
         beta: Change, in units of [0, 1], that all values may make.
         tries: Draws before a parent is given up.
-
-    Example:
-        >>> import hardcase as hc
-        >>> len(hc.searches.Metamorphic(alpha=0.05).affine)
-        4
     """
 
     affine: tuple[Operator, ...] = AFFINE
@@ -282,7 +274,7 @@ class Metamorphic:
         reference[turning] = mutate(
             old_reference[turning], chosen[turning], level[turning], operators, rows[turning], rng
         )
-        changed, largest = _differences(old_reference, torch.where(_wide(turning, z), z, new))
+        changed, largest = _differences(old_reference, torch.where(per_row(turning, z), z, new))
         good = turning | self._small(
             changed + columns["changed"], torch.maximum(largest, columns["largest"]), z
         )
@@ -295,7 +287,7 @@ class Metamorphic:
         return new, after, good
 
     def _small(self, changed: Tensor, largest: Tensor, like: Tensor) -> Bool[Tensor, " m"]:
-        values = like[0].numel() if len(like) else 0
+        values = like[:1].numel()
         return (changed < int(self.alpha * values)) | (largest < int(self.beta * 255))
 
 
@@ -314,11 +306,6 @@ class Fuzzing:
     Args:
         mutator: Makes a child of each parent.
         children: Mutants of a parent per step.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Fuzzing(mutator=hc.searches.WhiteNoise(0.1)).children
-        20
     """
 
     mutator: Mutator
@@ -327,30 +314,22 @@ class Fuzzing:
     def init(self, seeds: Seeds, rng: Rng) -> State:
         return {"seed": seeds.z.clone(), "begun": torch.zeros(1, dtype=torch.bool)}
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         if not bool(state["begun"]):
             seed = state["seed"][rows]
-            look(seed, rows, {**_entries(self.mutator.start(seed)), "row": rows})
+            evaluate(seed, rows, {**_entries(self.mutator.start(seed)), "row": rows})
             return {**state, "begun": ~state["begun"]}
-        parents = {
-            name: value.repeat_interleave(self.children, 0)
-            for name, value in look.choose(rows).items()
-        }
-        columns = {
-            name.removeprefix(ENTRY): value
-            for name, value in parents.items()
-            if name.startswith(ENTRY)
-        }
+        chosen = evaluate.choose(rows).items()
+        parents = {name: value.repeat_interleave(self.children, 0) for name, value in chosen}
+        known = [name for name in parents if name.startswith(ENTRY)]
+        columns = {name.removeprefix(ENTRY): parents[name] for name in known}
         many = rows.repeat_interleave(self.children)
         z, made, good = self.mutator(parents["corpus/z"], columns, many, rng)
-        look(
-            z[good],
-            many[good],
-            {**{name: value[good] for name, value in _entries(made).items()}, "row": many[good]},
-        )
+        entries = {name: value[good] for name, value in _entries(made).items()}
+        evaluate(z[good], many[good], {**entries, "row": many[good]})
         if not bool(good.any()):
-            look.retire(rows)
+            evaluate.retire(rows)
         return state
 
 
@@ -372,7 +351,3 @@ def _differences(a: Float[Tensor, "m c h w"], b: Float[Tensor, "m c h w"]) -> tu
     """How many values differ, and by how many grey levels at most."""
     levels = flat((a * 255).round() - (b * 255).round()).abs()
     return (levels > 0).sum(1).float(), levels.amax(1)
-
-
-def _wide(mask: Bool[Tensor, " m"], like: Tensor) -> Tensor:
-    return mask.reshape(-1, *[1] * (like.ndim - 1))

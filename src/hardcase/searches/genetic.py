@@ -11,7 +11,9 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Evaluator, Seeds, State
+
+__all__ = ["Genetic", "PixelGenetic"]
 
 
 @search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
@@ -39,11 +41,6 @@ class Genetic:
         mutate: Which coordinates mutate, by how they compare with the seed's: the authors' code
             says those that differ, the text of Figure 3 those that are equal.
         scaled: Whether mutations are of the current size (code) or of deviation 1 (Figure 3).
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Genetic(population=30, elite=10).generations
-        500
     """
 
     population: int = 50
@@ -71,11 +68,14 @@ class Genetic:
             "shape": torch.tensor(seeds.z.shape[1:]),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         first = int(state["generation"]) == 0
-        children = self._start(state, rows, rng) if first else self._breed(state, rows, rng)
-        feedback = look(
+        breed = self._breed
+        if first:
+            breed = self._start
+        children = breed(state, rows, rng)
+        feedback = evaluate(
             children.reshape(-1, *state["shape"].tolist()),
             rows.repeat_interleave(children.shape[1]),
         )
@@ -86,7 +86,9 @@ class Genetic:
             "z": state["z"].index_copy(0, rows, z),
             "score": state["score"].index_copy(0, rows, score),
         }
-        return self._cool({**state, "generation": state["generation"] + 1}, look, rows, first=first)
+        return self._cool(
+            {**state, "generation": state["generation"] + 1}, evaluate, rows, first=first
+        )
 
     def _start(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r p d"]:
         seed = state["seed"][rows][:, None]
@@ -103,7 +105,7 @@ class Genetic:
         noise = rng.normal(rows, child.shape[1:])
         if self.scaled:
             noise = noise * state["size"][rows][:, None, None]
-        hit = child != seed if self.mutate == "different" else child == seed
+        hit = (child != seed) == (self.mutate == "different")
         child = torch.where(hit, child + noise, child)
         back = rng.uniform(rows, child.shape[1:]) < self.reset
         return torch.where(back, seed, child)
@@ -116,13 +118,15 @@ class Genetic:
         best = score.argsort(dim=1, descending=True, stable=True)[:, : self.elite]
         return _gather(torch.cat([state["z"][rows], children], 1), best), score.gather(1, best)
 
-    def _cool(self, state: State, look: Look, rows: Int[Tensor, " r"], *, first: bool) -> State:
+    def _cool(
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], *, first: bool
+    ) -> State:
         best = state["score"][rows, 0]
         stalled = ~(best - state["best"][rows] > self.tolerance)
+        stalled &= not first
         size = torch.where(stalled, state["size"][rows] * self.decay, self.mutation)
-        size = torch.full_like(size, self.mutation) if first else size
         done = (size < self.smallest) | (int(state["generation"]) > self.generations)
-        look.retire(rows[done])
+        evaluate.retire(rows[done])
         return {
             **state,
             "size": state["size"].index_copy(0, rows, size),
@@ -163,11 +167,6 @@ class PixelGenetic:
         first: Share of the pixels that differ in the first population.
         reach: Largest change of a pixel, in units of [0, 1].
         generations: Most generations per seed.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.PixelGenetic(generations=10).population
-        50
     """
 
     population: int = 50
@@ -187,18 +186,18 @@ class PixelGenetic:
             "shape": torch.tensor(seeds.z.shape[1:]),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         born = int(state["generation"]) == 0
         children = state["z"][rows] if born else self._breed(state, rows, rng)
         owner = rows.repeat_interleave(children.shape[1])
-        feedback = look(children.reshape(-1, *state["shape"].tolist()), owner)
+        feedback = evaluate(children.reshape(-1, *state["shape"].tolist()), owner)
         z = feedback.z.reshape_as(children)
         score = feedback.score.reshape(len(rows), -1)
         if not born:
             z, score = self._survivor(state, rows, z, score)
         if int(state["generation"]) + 1 >= self.generations:
-            look.retire(rows)
+            evaluate.retire(rows)
         return {
             **state,
             "z": state["z"].index_copy(0, rows, z),
@@ -209,7 +208,7 @@ class PixelGenetic:
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         z = state["z"][rows]
         score = state["score"][rows]
-        one, two = (_take(z, self._winners(score, rows, rng)) for _ in range(2))
+        one, two = (_gather(z, self._winners(score, rows, rng)) for _ in range(2))
         left = rng.uniform(rows, one.shape[1:]) < 0.5
         return self._mutate(torch.where(left, one, two), rows, self.rate, rng)
 
@@ -236,9 +235,5 @@ class PixelGenetic:
     ) -> tuple[Tensor, Tensor]:
         """The best of the old population in front of the children."""
         best = state["score"][rows].argmax(1, keepdim=True)
-        old = _take(state["z"][rows], best)
+        old = _gather(state["z"][rows], best)
         return torch.cat([old, z], 1), torch.cat([state["score"][rows].gather(1, best), score], 1)
-
-
-def _take(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tensor, "r c d"]:
-    return z.gather(1, index[..., None].expand(-1, -1, z.shape[2]))

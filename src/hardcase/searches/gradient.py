@@ -13,7 +13,25 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.tensors import flat, length, per_row, total
-from hardcase.types import Aim, Feedback, Look, Seeds, State
+from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
+
+__all__ = [
+    "AdamAscent",
+    "Direction",
+    "Fan",
+    "GradientAscent",
+    "Shape",
+    "Square",
+    "adam",
+    "free",
+    "halve",
+    "held",
+    "keep",
+    "raw",
+    "rms",
+    "sign",
+    "unit",
+]
 
 
 @runtime_checkable
@@ -23,7 +41,7 @@ class GradientSource(Protocol):
     def start(self, seeds: Seeds) -> State: ...
 
     def __call__(
-        self, state: State, look: Look, rows: Int[Tensor, " r"], rng: Rng
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], rng: Rng
     ) -> tuple[Feedback, Tensor, State]: ...
 
 
@@ -35,9 +53,9 @@ class OwnGradients:
         return {}
 
     def __call__(
-        self, state: State, look: Look, rows: Int[Tensor, " r"], rng: Rng
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], rng: Rng
     ) -> tuple[Feedback, Tensor, State]:
-        return *look.gradient(state["z"][rows], rows), state
+        return *evaluate.gradient(state["z"][rows], rows), state
 
 
 @search(
@@ -49,29 +67,24 @@ class OwnGradients:
 class AdamAscent:
     """Adam on the code, then a bisection from the first failure back to the seed.
 
-    Steps of about `stride` a coordinate, each seed with its own moments, until it fails.
+    Steps of about `step_size` a coordinate, each seed with its own moments, until it fails.
 
-    Then, when no seed climbs any more, `retreat` halvings of the way between the seed and the
+    Then, when no seed climbs any more, `bisections` halvings of the way between the seed and the
     failure, each keeping to the failing side, and the seed is finished. With 0 of them the campaign
     must stop seeds at their first failure.
 
     Args:
-        stride: Size of one step.
+        step_size: Size of one step.
         first: Decay of the first moment.
         second: Decay of the second moment.
-        retreat: Bisection steps back to the seed after the first failure.
+        bisections: Bisection steps back to the seed after the first failure.
         source: Where gradients come from; by default from the score.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.AdamAscent(stride=0.05).stride
-        0.05
     """
 
-    stride: float = 0.01
+    step_size: float = 0.01
     first: float = 0.9
     second: float = 0.999
-    retreat: int = 0
+    bisections: int = 0
     source: GradientSource = field(default_factory=OwnGradients, repr=False)
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
@@ -89,66 +102,88 @@ class AdamAscent:
             "step": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        climbing = (look.live & state["high"].isinf()).nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        climbing = (evaluate.live & state["high"].isinf()).nonzero().squeeze(1)
         if len(climbing):
-            return self._climb(state, look, rng, climbing)
-        return self._halve(state, look, look.live.nonzero().squeeze(1))
+            return self._climb(state, evaluate, rng, climbing)
+        rows = evaluate.live.nonzero().squeeze(1)
+        return halve(state, evaluate, rows, state["z"], halvings=self.bisections)
 
-    def _climb(self, state: State, look: Look, rng: Rng, rows: Int[Tensor, " r"]) -> State:
+    def _climb(self, state: State, evaluate: Evaluator, rng: Rng, rows: Int[Tensor, " r"]) -> State:
         t = int(state["step"]) + 1
-        feedback, slope, state = self.source(state, look, rows, rng)
-        mean = self.first * state["mean"][rows] + (1 - self.first) * slope
-        square = self.second * state["square"][rows] + (1 - self.second) * slope.square()
-        move = (mean / (1 - self.first**t)) / ((square / (1 - self.second**t)).sqrt() + 1e-8)
+        feedback, slope, state = self.source(state, evaluate, rows, rng)
+        move, moments = adam(state, rows, slope, t, first=self.first, second=self.second)
         stays = per_row(feedback.failed, move)
-        z = torch.where(stays, feedback.z, feedback.z + self.stride * move)
+        z = torch.where(stays, feedback.z, feedback.z + self.step_size * move)
         return {
             **state,
+            **moments,
             "z": state["z"].index_copy(0, rows, z),
-            "mean": state["mean"].index_copy(0, rows, mean),
-            "square": state["square"].index_copy(0, rows, square),
             "high": state["high"].index_copy(0, rows, torch.where(feedback.failed, 1.0, torch.inf)),
             "step": state["step"] + 1,
         }
 
-    def _halve(self, state: State, look: Look, rows: Int[Tensor, " r"]) -> State:
-        """`low` and `high` are shares of the way from the seed to its first failure;
-        it fails at `high`.
-        """
-        low = state["low"][rows]
-        high = state["high"][rows]
-        start = state["start"][rows]
-        share = (low + high) / 2
-        fails = look(start + per_row(share, start) * (state["z"][rows] - start), rows).failed
-        halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
-        look.retire(rows[halved[rows] >= self.retreat])
-        return {
-            **state,
-            "low": state["low"].index_copy(0, rows, torch.where(fails, low, share)),
-            "high": state["high"].index_copy(0, rows, torch.where(fails, share, high)),
-            "halved": halved,
-        }
 
+def adam(
+    state: State,
+    rows: Int[Tensor, " r"],
+    slope: Tensor,
+    t: int,
+    *,
+    size: float = 1.0,
+    first: float = 0.9,
+    second: float = 0.999,
+) -> tuple[Tensor, State]:
+    """Adam's move of these rows at their step `t` (from 1), and the moments of all.
 
-# What guides asked for, kept in a search's state: which walk follows which aim.
-
-PREFIX = "aim/"
-
-
-def held(state: State, rows: Int[Tensor, " m"]) -> Aim:
-    """The aims that these rows follow."""
-    return {
-        name.removeprefix(PREFIX): value[rows]
-        for name, value in state.items()
-        if name.startswith(PREFIX)
+    D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+    """
+    mean = first * state["mean"][rows] + (1 - first) * slope
+    square = second * state["square"][rows] + (1 - second) * slope.square()
+    move = size * (mean / (1 - first**t)) / ((square / (1 - second**t)).sqrt() + 1e-8)
+    return move, {
+        "mean": state["mean"].index_copy(0, rows, mean),
+        "square": state["square"].index_copy(0, rows, square),
     }
 
 
-def keep(state: State, rows: Int[Tensor, " m"], aim: Aim, count: int) -> State:
-    """`state` with the aims of these rows, out of `count`, replaced."""
+def halve(
+    state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], found: Tensor, *, halvings: int
+) -> State:
+    """Bisect between the seeds and what was `found` to fail, and retire seeds after `halvings`.
+
+    `low` and `high` are shares of the way from a seed's `start`; it fails at `high`.
+    """
+    low = state["low"][rows]
+    high = state["high"][rows]
+    start = state["start"][rows]
+    share = (low + high) / 2
+    fails = evaluate(start + per_row(share, start) * (found[rows] - start), rows).failed
+    halved = state["halved"].index_add(0, rows, torch.ones_like(rows))
+    evaluate.retire(rows[halved[rows] >= halvings])
+    return {
+        **state,
+        "low": state["low"].index_copy(0, rows, torch.where(fails, low, share)),
+        "high": state["high"].index_copy(0, rows, torch.where(fails, share, high)),
+        "halved": halved,
+    }
+
+
+# What guides asked for, kept in a search's state: which walk follows which targets.
+
+PREFIX = "targets/"
+
+
+def held(state: State, rows: Int[Tensor, " m"]) -> Targets:
+    """The targets that these rows follow."""
+    names = [name for name in state if name.startswith(PREFIX)]
+    return {name.removeprefix(PREFIX): state[name][rows] for name in names}
+
+
+def keep(state: State, rows: Int[Tensor, " m"], targets: Targets, count: int) -> State:
+    """`state` with the targets of these rows, out of `count`, replaced."""
     kept = dict(state)
-    for name, value in aim.items():
+    for name, value in targets.items():
         table = state.get(PREFIX + name)
         if table is None or table.shape[1:] != value.shape[1:]:
             table = torch.zeros(count, *value.shape[1:], dtype=value.dtype, device=value.device)
@@ -168,12 +203,6 @@ def sign(slope: Tensor) -> Tensor:
 
     Args:
         slope: Gradients of the score, one row per candidate.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> hc.searches.sign(torch.tensor([[3.0, -4.0]])).tolist()
-        [[1.0, -1.0]]
     """
     return slope.sign()
 
@@ -183,12 +212,6 @@ def unit(slope: Tensor) -> Tensor:
 
     Args:
         slope: Gradients of the score, one row per candidate.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> hc.searches.unit(torch.tensor([[3.0, -4.0]])).norm().round().item()
-        1.0
     """
     return slope / per_row(length(flat(slope)).clamp_min(1e-12), slope)
 
@@ -199,16 +222,9 @@ def rms(slope: Tensor) -> Tensor:
 
     Args:
         slope: Gradients of the score, one row per candidate.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> hc.searches.rms(torch.tensor([[2.0, -2.0]])).round().tolist()
-        [[1.0, -1.0]]
     """
-    return slope / (
-        per_row((total(flat(slope).square()) / flat(slope).shape[1]).sqrt(), slope) + 1e-5
-    )
+    mean = total(flat(slope).square()) / flat(slope).shape[1]
+    return slope / (per_row(mean.sqrt(), slope) + 1e-5)
 
 
 def raw(slope: Tensor) -> Tensor:
@@ -216,12 +232,6 @@ def raw(slope: Tensor) -> Tensor:
 
     Args:
         slope: Gradients of the score, one row per candidate.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> hc.searches.raw(torch.tensor([[3.0, -4.0]])).tolist()
-        [[3.0, -4.0]]
     """
     return slope
 
@@ -239,9 +249,8 @@ class Square:
         for axis in (2, 3):
             room = max(1, move.shape[axis] - self.size + 1)
             first = per_row(rng.integers(rows, room), move)
-            place = torch.arange(move.shape[axis], device=move.device).reshape(
-                -1, *[1] * (3 - axis)
-            )
+            place = torch.arange(move.shape[axis], device=move.device)
+            place = place.reshape(-1, *[1] * (3 - axis))
             inside = inside & (place >= first) & (place < first + self.size)
         darker = per_row(total(flat(move * inside)) < 0, move)
         return -(inside & darker).to(move.dtype).expand_as(move)
@@ -261,26 +270,21 @@ def free(move: Tensor, rows: Int[Tensor, " m"], rng: Rng) -> Tensor:
 class GradientAscent:
     """Steps along the sign, the unit vector or the scaled gradient of the score.
 
-    From the seed (moved by uniform noise up to `jitter`), steps of `stride` along `direction` of
+    From the seed (moved by uniform noise up to `jitter`), steps of `step_size` along `direction` of
     the gradient.
 
-    Each walk follows the aim that guides choose for it when it starts, and a new one every `renew`
-    steps (0: never). `shape` is what is left of a move once a constraint has had its say.
+    Each walk follows the targets that guides choose for it when it starts, and a new one every
+    `renew` steps (0: never). `shape` is what is left of a move once a constraint has had its say.
 
     Args:
-        stride: Size of one step.
+        step_size: Size of one step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         jitter: Size of the uniform noise at the start.
         renew: Steps after which guides choose anew what to push.
         shape: What of a step is kept, e.g. one that is the same for all pixels.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.GradientAscent(stride=0.01, direction=hc.searches.unit).jitter
-        0.0
     """
 
-    stride: float
+    step_size: float
     direction: Direction = sign
     jitter: float = 0.0
     renew: int = 0
@@ -291,45 +295,42 @@ class GradientAscent:
         noise = rng.uniform(rows, seeds.z.shape[1:]) * 2 - 1
         return {"z": seeds.z + self.jitter * noise, "step": torch.zeros(1, dtype=torch.int64)}
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         count = int(state["step"])
         if count == 0 or (self.renew and count % self.renew == 0):
-            asked = look.choose(rows, held(state, rows) if count else None)
-            state = keep(state, rows, asked, len(state["z"]))
-        feedback, slope = look.gradient(state["z"][rows], rows, held(state, rows))
+            before: Targets | None = None
+            if count:
+                before = held(state, rows)
+            state = keep(state, rows, evaluate.choose(rows, before), len(state["z"]))
+        feedback, slope = evaluate.gradient(state["z"][rows], rows, held(state, rows))
         move = self.shape(self.direction(slope), rows, rng)
-        z = state["z"].index_copy(0, rows, feedback.z + self.stride * move)
+        z = state["z"].index_copy(0, rows, feedback.z + self.step_size * move)
         return {**state, "z": z, "step": state["step"] + 1}
 
 
 @search("fan", needs="gradients", paper="Te Wei Lee, report, 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fan:
-    """Several gradient walks per seed, each with an aim of its own.
+    """Several gradient walks per seed, each with targets of its own.
 
     One for every unit, filter or layer, as MaXplore goes: `walks` walks of `steps` steps from each
     seed, `width` of them at a time; a walk that fails stops if `stop`.
 
-    The seed is looked at first, so that guides know it. A walk's aim is chosen by its number:
-    guides that `follow` are told ``walk`` and ``row``, and so is every look.
+    The seed is evaluated first, so that guides know it. A walk's targets are chosen by its number:
+    guides that `follow` are told ``walk`` and ``row``, and so is every evaluation.
 
     Args:
         walks: Walks from every seed.
-        stride: Size of one step.
+        step_size: Size of one step.
         steps: Gradient steps of one walk.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         width: Walks at a time.
         stop: A walk ends when it fails.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Fan(walks=4, stride=0.1, steps=5).width
-        16
     """
 
     walks: int
-    stride: float
+    step_size: float
     steps: int
     direction: Direction = raw
     width: int = 16
@@ -346,31 +347,35 @@ class Fan:
             "step": count,
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         if int(state["wave"]) < 0:
-            rows = look.live.nonzero().squeeze(1)
-            look(state["seed"][rows], rows, {"row": rows})
-            return self._next_wave(state, look)
-        places, rows = self._walking(state, look)
+            rows = evaluate.live.nonzero().squeeze(1)
+            evaluate(state["seed"][rows], rows, {"row": rows})
+            return self._next_wave(state, evaluate)
+        places, rows = self._walking(state, evaluate)
         z = state["z"][places]
-        aim = {**held(state, places), "row": rows, "walk": self._number(state, places)}
+        targets = {**held(state, places), "row": rows, "walk": self._number(state, places)}
         if int(state["step"]) == self.steps:
-            look(z, rows, aim)
-            return self._next_wave(state, look)
-        feedback, slope = look.gradient(z, rows, aim)
-        moved = state["z"].index_copy(0, places, feedback.z + self.stride * self.direction(slope))
+            evaluate(z, rows, targets)
+            return self._next_wave(state, evaluate)
+        feedback, slope = evaluate.gradient(z, rows, targets)
+        moved = state["z"].index_copy(
+            0, places, feedback.z + self.step_size * self.direction(slope)
+        )
         stopped = state["stopped"].index_copy(0, places, feedback.failed & self.stop)
         return {**state, "z": moved, "stopped": stopped, "step": state["step"] + 1}
 
-    def _walking(self, state: State, look: Look) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+    def _walking(
+        self, state: State, evaluate: Evaluator
+    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
         """The places in the table of walks that still go on, and the seeds they belong to."""
         width = len(state["z"]) // len(state["seed"])
         place = torch.arange(len(state["z"]), device=state["z"].device)
         exists = place % width + int(state["wave"]) * width < self.walks
-        going = look.live[place // width] & ~state["stopped"] & exists
+        going = evaluate.live[place // width] & ~state["stopped"] & exists
         return place[going], (place // width)[going]
 
-    def _next_wave(self, state: State, look: Look) -> State:
+    def _next_wave(self, state: State, evaluate: Evaluator) -> State:
         width = len(state["z"]) // len(state["seed"])
         state = {
             **state,
@@ -380,10 +385,10 @@ class Fan:
             "step": torch.zeros_like(state["step"]),
         }
         if int(state["wave"]) * width >= self.walks:
-            look.retire(look.live.nonzero().squeeze(1))
+            evaluate.retire(evaluate.live.nonzero().squeeze(1))
             return state
-        places, rows = self._walking(state, look)
-        asked = look.choose(rows, {"walk": self._number(state, places), "row": rows})
+        places, rows = self._walking(state, evaluate)
+        asked = evaluate.choose(rows, {"walk": self._number(state, places), "row": rows})
         return keep(state, places, asked, len(state["z"]))
 
     def _number(self, state: State, places: Int[Tensor, " m"]) -> Int[Tensor, " m"]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
 from hardcase.tensors import flat
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Evaluator, Seeds, State
+
+__all__ = ["HillClimbing"]
 
 
 @search("hill-climbing", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
@@ -23,26 +24,21 @@ class HillClimbing:
     """One coordinate after the other moved at random; a move stays if the score rises.
 
     `passes` over all coordinates, all seeds side by side; a move is normal noise of the seed's
-    current `stride`.
+    current `step_size`.
 
-    It starts from the seed, or from the standard normal prior. After each pass the stride becomes
-    ("accepted") the mean size of the moves that were kept, but at least the share of moves that
-    were kept, or ("halved", or where none was kept) half of what it was.
+    It starts from the seed, or from the standard normal prior. After each pass the step size
+    becomes ("accepted") the mean size of the moves that were kept, but at least the share of moves
+    that were kept, or ("halved", or where none was kept) half of what it was.
 
     Args:
         passes: Passes over all coordinates.
-        stride: First standard deviation of a move.
+        step_size: First standard deviation of a move.
         adapt: How the move's size changes after a pass.
         start: Climb from the ``seed`` or from the ``prior``.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.HillClimbing(passes=2).start
-        'seed'
     """
 
     passes: int = 3
-    stride: float = 1.0
+    step_size: float = 1.0
     adapt: Literal["accepted", "halved", "never"] = "accepted"
     start: Literal["seed", "prior"] = "seed"
 
@@ -56,41 +52,34 @@ class HillClimbing:
             "shape": torch.tensor(seeds.z.shape[1:], dtype=torch.int64),
             "z": start,
             "score": blank - torch.inf,
-            "stride": blank + self.stride,
+            "step_size": blank + self.step_size,
             "kept": blank.clone(),
             "moved": blank.clone(),
             "turn": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         turn = int(state["turn"])
         width = state["z"].shape[1]
         z = state["z"][rows]
-        move = rng.normal(rows) * state["stride"][rows]
+        move = rng.normal(rows) * state["step_size"][rows]
         if turn:
             place = torch.zeros(width, dtype=torch.bool, device=z.device)
             place[(turn - 1) % width] = True
             z = torch.where(place, z + move[:, None], z)
-        feedback = look(z.reshape(-1, *state["shape"].tolist()), rows)
+        feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), rows)
         better = feedback.score > state["score"][rows]
-        state = self._keep(
-            state, rows, flat(feedback.z), feedback.score, better, move.abs() if turn else move * 0
-        )
+        size = move.abs() * (turn > 0)
+        state = self._keep(state, rows, flat(feedback.z), feedback.score, better, size)
         if turn and turn % width == 0:
             state = self._adapted(state, width)
         if turn >= self.passes * width:
-            look.retire(rows)
+            evaluate.retire(rows)
         return {**state, "turn": state["turn"] + 1}
 
     def _keep(
-        self,
-        state: State,
-        rows: Int[Tensor, " r"],
-        z: Tensor,
-        score: Tensor,
-        better: Tensor,
-        size: Tensor,
+        self, state: State, rows: Tensor, z: Tensor, score: Tensor, better: Tensor, size: Tensor
     ) -> State:
         won = rows[better]
         return {
@@ -104,11 +93,11 @@ class HillClimbing:
     def _adapted(self, state: State, width: int) -> State:
         kept = state["kept"]
         blank = torch.zeros_like(state["kept"])
-        half = state["stride"] / 2
+        half = state["step_size"] / 2
         typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
-        stride = {
+        step_size = {
             "accepted": torch.where(kept > 0, typical, half),
             "halved": half,
-            "never": state["stride"],
+            "never": state["step_size"],
         }[self.adapt]
-        return {**state, "stride": stride, "kept": blank, "moved": blank.clone()}
+        return {**state, "step_size": step_size, "kept": blank, "moved": blank.clone()}

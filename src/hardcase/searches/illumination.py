@@ -12,7 +12,9 @@ from torch import Tensor
 from hardcase.guides.archive import CellGrid
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks, per_row, to_grid, total
-from hardcase.types import Aim, Feedback, Look, Search, Seeds, Space, State
+from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Targets
+
+__all__ = ["Illumination"]
 
 CONTEXT = "context/"
 FIRST = "first/"
@@ -21,12 +23,12 @@ OCTAVES = 4.0
 
 
 class _Beginning:
-    """A look that hands a seed over to the map where the first search would retire it, where it
-    fails if that is its end, or when its share of the queries or gradients is spent.
+    """An evaluator that hands a seed over to the map where the first search would retire it, where
+    it fails if that is its end, or when its share of the queries or gradients is spent.
     """
 
-    def __init__(self, look: Look, state: State, search: Illumination) -> None:
-        self.look = look
+    def __init__(self, evaluate: Evaluator, state: State, search: Illumination) -> None:
+        self.evaluate = evaluate
         self.over = state["over"].clone()
         self.asked = state["asked"].clone()
         self.graded = state["graded"].clone()
@@ -35,7 +37,7 @@ class _Beginning:
     @property
     def live(self) -> Bool[Tensor, " n"]:
         spent = (self.asked >= self.search.queries) | (self.graded >= self.search.gradients)
-        return self.look.live & ~self.over & ~spent
+        return self.evaluate.live & ~self.over & ~spent
 
     def retire(self, rows: Int[Tensor, " r"]) -> None:
         self.over[rows] = True
@@ -43,23 +45,25 @@ class _Beginning:
     def surrogates(
         self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
     ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
-        return self.look.surrogates(z, rows)
+        return self.evaluate.surrogates(z, rows)
 
-    def choose(self, rows: Int[Tensor, " m"], following: Aim | None = None) -> Aim:
+    def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
         return {}
 
-    def __call__(self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None) -> Feedback:
-        return self._counted(self.look(z, rows, {**(aim or {}), "row": rows}), rows)
+    def __call__(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> Feedback:
+        return self._counted(self.evaluate(z, rows, {**(targets or {}), "row": rows}), rows)
 
     def gradient(
-        self, z: Tensor, rows: Int[Tensor, " m"], aim: Aim | None = None
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> tuple[Feedback, Tensor]:
-        feedback, slope = self.look.gradient(z, rows, {**(aim or {}), "row": rows})
-        self.graded += torch.bincount(rows[feedback.looked], minlength=len(self.graded))
+        feedback, slope = self.evaluate.gradient(z, rows, {**(targets or {}), "row": rows})
+        self.graded += torch.bincount(rows[feedback.evaluated], minlength=len(self.graded))
         return self._counted(feedback, rows), slope
 
     def _counted(self, feedback: Feedback, rows: Int[Tensor, " m"]) -> Feedback:
-        self.asked += torch.bincount(rows[feedback.looked], minlength=len(self.asked))
+        self.asked += torch.bincount(rows[feedback.evaluated], minlength=len(self.asked))
         if self.search.ends:
             self.over[rows[feedback.failed]] = True
         return feedback
@@ -69,9 +73,9 @@ class _Beginning:
 class Illumination:
     """Mutants of the parents that a map chooses, of which those nearest to its target are asked.
 
-    At first another search looks for a failure of each seed; everything it looks at enters the map
+    At first another search looks for a failure of each seed; everything it evaluates enters the map
     and may become a parent. Then, for each question, `drafts` mutants of a parent are decoded and
-    measured, which asks no network; the one nearest to the cell that the map aims at is looked at.
+    measured, which asks no network; the one nearest to the cell that the map targets is evaluated.
     Needs the guide `hardcase.guides.archive.Archive`.
 
     Args:
@@ -110,31 +114,31 @@ class Illumination:
         inner = self.first.init(seeds, rng)
         return {**own, **{FIRST + name: value for name, value in inner.items()}}
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        begin = _Beginning(look, state, self)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        begin = _Beginning(evaluate, state, self)
         if bool(begin.live.any()):
             inner = _inside(state, FIRST)
             inner = self.first.step(inner, begin, rng)
             state = {**state, **{FIRST + name: value for name, value in inner.items()}}
         state = {**state, "over": begin.over, "asked": begin.asked, "graded": begin.graded}
-        rows = (look.live & ~begin.live).nonzero().squeeze(1)
+        rows = (evaluate.live & ~begin.live).nonzero().squeeze(1)
         if len(rows):
             many = rows.repeat_interleave(self.children)
-            look(self._drafted(state, rows, look.choose(rows), rng), many, {"row": many})
+            evaluate(self._drafted(state, rows, evaluate.choose(rows), rng), many, {"row": many})
         return state
 
     def _drafted(
-        self, state: State, rows: Int[Tensor, " r"], aim: Aim, rng: Rng
+        self, state: State, rows: Int[Tensor, " r"], targets: Targets, rng: Rng
     ) -> Float[Tensor, "m *code"]:
         """For each seed `children` mutants of its parent, the nearest to its target of `drafts`."""
-        parent = aim.get("corpus/z", state["z"][rows])
+        parent = targets.get("corpus/z", state["z"][rows])
         count = self.children * self.drafts
         noise = rng.normal(rows, (count, *parent.shape[1:])).flatten(0, 1)
         size = self.spread * 2 ** (-OCTAVES * rng.uniform(rows, (count,)).flatten())
         z = parent.repeat_interleave(count, 0) + per_row(size.to(noise), noise) * noise
-        if "map/target" not in aim:
+        if "map/target" not in targets:
             return z.reshape(-1, self.drafts, *z.shape[1:])[:, 0]
-        target = self.cells.scaled(aim["map/target"]).repeat_interleave(count, 0)
+        target = self.cells.scaled(targets["map/target"]).repeat_interleave(count, 0)
         gap = total((self._features(state, rows.repeat_interleave(count), z) - target).square())
         gap = torch.where(gap.isfinite(), gap, torch.inf).reshape(-1, self.drafts)
         best = gap.argmin(1) + torch.arange(len(gap), device=gap.device) * self.drafts

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
-from hardcase.types import Look, Seeds, State
+from hardcase.types import Evaluator, Seeds, State
+
+__all__ = ["Interpolation", "Partners"]
 
 
 @runtime_checkable
@@ -38,13 +40,6 @@ class Interpolation:
         partners: Codes of training images, as `hc.spaces.partners` collects them.
         mix: Interpolation weight of the partner's code.
         width: Partners per step.
-
-    Example:
-        >>> import hardcase as hc
-        >>> import torch
-        >>> near = hc.spaces.Library(torch.zeros(2, 3), torch.tensor([0, 1]))
-        >>> hc.searches.Interpolation(partners=near, mix=0.3).width
-        64
     """
 
     partners: Partners
@@ -62,16 +57,16 @@ class Interpolation:
             "lists": lists.to(seeds.y.device),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         place = state["next"][rows][:, None] + torch.arange(self.width, device=rows.device)  # r w
         partner, there = _others(state["lists"], state["y"][rows], place)
         ended = rows[~there.all(1)]
         line, column = there.nonzero(as_tuple=True)
         own = rows[line]
         other = self.partners.take(partner[line, column])
-        look((1 - self.mix) * state["z"][own] + self.mix * other, own)
-        look.retire(ended)
+        evaluate((1 - self.mix) * state["z"][own] + self.mix * other, own)
+        evaluate.retire(ended)
         return {
             **state,
             "next": state["next"].index_add(0, rows, torch.full_like(rows, self.width)),

@@ -17,7 +17,9 @@ from hardcase.registry import search
 from hardcase.searches import gradient
 from hardcase.searches.gradient import Direction, raw
 from hardcase.tensors import flat, length, per_row
-from hardcase.types import Aim, Feedback, Look, Seeds, State
+from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
+
+__all__ = ["Worklist"]
 
 
 @search(
@@ -31,18 +33,18 @@ class Worklist:
 
     Each seed has a list of entries, first come first served, that begins with the seed itself.
 
-    A walk takes `steps` steps of `stride` along `direction` of the gradient, from the next entry
-    and with an aim of its own. A candidate joins the list (as a copy) if it adds more than `gain`
+    A walk takes `steps` steps of `step_size` along `direction` of the gradient, from the next entry
+    and with targets of its own. A candidate joins the list (as a copy) if it adds more than `gain`
     to what the guides know and lies within `radius` of the seed, relative to the seed's length.
     When a list is empty its seed starts again if `restart`, else it retires.
 
     `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the
-    seed's number ("seeds"). `peek`: an entry is looked at before guides choose for it. Looks carry
-    among their aims ``row``, the seed's place, and ``seen``, whether the picture was looked at
-    before (walks start from pictures that were).
+    seed's number ("seeds"). `peek`: an entry is evaluated before guides choose for it. Evaluations
+    carry among their targets ``row``, the seed's place, and ``seen``, whether the image was
+    evaluated before (walks start from pictures that were).
 
     Args:
-        stride: Size of one step.
+        step_size: Size of one step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         steps: Gradient steps of one walk.
         gain: Least gain that makes a candidate an entry.
@@ -51,14 +53,9 @@ class Worklist:
         restart: Start again from the seed when the list is empty.
         peek: Query an entry before guides choose what to push from it.
         decay: Whether the least gain falls with ``entries`` or with ``seeds``.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.searches.Worklist(stride=0.02).capacity
-        16
     """
 
-    stride: float
+    step_size: float
     direction: Direction = raw
     steps: int = 3
     gain: float = 0.0
@@ -84,41 +81,34 @@ class Worklist:
             "phase": torch.zeros(1, dtype=torch.int64),
         }
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        """One look at every live seed's candidate: with its gradient until the walk has made its
-        steps, then without.
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        """One evaluation of every live seed's candidate: with its gradient until the walk has made
+        its steps, then without.
         """
         phase = int(state["phase"])
         if phase == 0:
-            state = self._next_entry(state, look)
-        rows = look.live.nonzero().squeeze(1)
-        seen = (
-            (state["entries"][rows] > 1) | self.peek
-            if phase == 0
-            else torch.zeros_like(rows, dtype=torch.bool)
-        )
+            state = self._next_entry(state, evaluate)
+        rows = evaluate.live.nonzero().squeeze(1)
+        seen = ((state["entries"][rows] > 1) | self.peek) & (phase == 0)
         z = state["z"][rows]
-        aim = {**gradient.held(state, rows), "row": rows, "seen": seen}
+        targets = {**gradient.held(state, rows), "row": rows, "seen": seen}
         if phase < self.steps:
-            feedback, slope = look.gradient(z, rows, aim)
-            state = {
-                **state,
-                "z": state["z"].index_copy(
-                    0, rows, feedback.z + self.stride * self.direction(slope)
-                ),
-            }
+            feedback, slope = evaluate.gradient(z, rows, targets)
+            moved = feedback.z + self.step_size * self.direction(slope)
+            state = {**state, "z": state["z"].index_copy(0, rows, moved)}
         else:
-            feedback = look(z, rows, aim)
-        state = self._join(state, rows, feedback) if phase else state
+            feedback = evaluate(z, rows, targets)
+        if phase:
+            state = self._join(state, rows, feedback)
         return {**state, "phase": (state["phase"] + 1) % (self.steps + 1)}
 
-    def _next_entry(self, state: State, look: Look) -> State:
+    def _next_entry(self, state: State, evaluate: Evaluator) -> State:
         """Take the first entry of every list; seeds whose list is empty start again or retire."""
-        rows = look.live.nonzero().squeeze(1)
+        rows = evaluate.live.nonzero().squeeze(1)
         empty = state["size"][rows] == 0
         if not self.restart:
             over = empty & (state["entries"][rows] > 0)
-            look.retire(rows[over])
+            evaluate.retire(rows[over])
             rows = rows[~over]
             empty = empty[~over]
         z = torch.where(
@@ -135,25 +125,22 @@ class Worklist:
             "entries": state["entries"].index_add(0, rows, torch.ones_like(taken)),
         }
         if self.peek and len(rows):
-            look(
-                z,
-                rows,
-                {**gradient.held(state, rows), "row": rows, "seen": state["entries"][rows] > 1},
-            )
-        return self._aim(state, look, rows, empty)
+            seen = state["entries"][rows] > 1
+            evaluate(z, rows, {**gradient.held(state, rows), "row": rows, "seen": seen})
+        return self._targets(state, evaluate, rows, empty)
 
-    def _aim(
-        self, state: State, look: Look, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
+    def _targets(
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
     ) -> State:
-        """New aims: chosen afresh where a list starts, chosen in the light of the last one where it
-        goes on.
+        """New targets: chosen afresh where a list starts, chosen in the light of the last one where
+        it goes on.
         """
         for some, following in ((rows[fresh], False), (rows[~fresh], True)):
             if len(some):
-                before: Aim | None = (
-                    {**gradient.held(state, some), "row": some} if following else None
-                )
-                state = gradient.keep(state, some, look.choose(some, before), len(state["z"]))
+                before: Targets | None = None
+                if following:
+                    before = {**gradient.held(state, some), "row": some}
+                state = gradient.keep(state, some, evaluate.choose(some, before), len(state["z"]))
         return state
 
     def _join(self, state: State, rows: Int[Tensor, " m"], feedback: Feedback) -> State:
@@ -161,12 +148,8 @@ class Worklist:
         seed = state["seed"][rows]
         size = state["size"][rows]
         near = length(flat(feedback.z - seed)) < self.radius * state["length"][rows]
-        new = (
-            feedback.looked
-            & near
-            & (feedback.gain > self._asked(state, rows))
-            & (size < self.capacity)
-        )
+        gained = feedback.gain > self._asked(state, rows)
+        new = feedback.evaluated & near & gained & (size < self.capacity)
         slot = (state["first"][rows] + size) % self.capacity
         state["queue"][rows[new], slot[new]] = feedback.z[new]
         return {**state, "size": state["size"].index_add(0, rows, new.long())}

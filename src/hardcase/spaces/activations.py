@@ -108,9 +108,8 @@ class Activations:
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return torch.zeros(len(x), sum(place.width for place in self.places), device=x.device), {
-            "class": y.clone()
-        }
+        width = sum(place.width for place in self.places)
+        return torch.zeros(len(x), width, device=x.device), {"class": y.clone()}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         if "latent" not in origin.context:
@@ -126,14 +125,14 @@ class Activations:
         if self.sparing and z.requires_grad:
             walk = partial(_sparing_walk, self.generator)
 
-        def painted(code: Tensor, latent: Tensor, label: Tensor) -> Tensor:
+        def generated(code: Tensor, latent: Tensor, label: Tensor) -> Tensor:
             moved = dict(zip((place.number for place in self.places), self._pieces(code)))
             image: Tensor = walk(
                 latent, label, lambda number, h: h + moved[number] if number in moved else h
             )
             return image
 
-        return tiled(painted, z, origin.context["latent"], origin.context["class"])
+        return tiled(generated, z, origin.context["latent"], origin.context["class"])
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         shrink = (self.radius / self.distance(z, origin).clamp_min(1e-12)).clamp_max(1)
@@ -141,11 +140,6 @@ class Activations:
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
         return total(z.square()).sqrt()
-
-    def by_place(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
-        """The length of the change at each place: which stage carried it."""
-        pieces = torch.split(z, [place.width for place in self.places], dim=1)
-        return torch.stack([total(piece.square()).sqrt() for piece in pieces], 1)
 
     def _pieces(self, z: Float[Tensor, "m d"]) -> list[Tensor]:
         parts = torch.split(z, [place.width for place in self.places], dim=1)
@@ -179,12 +173,6 @@ def early_places(
         generator: A conditional generator whose forward pass can be met at its places.
         numbers: Places by number; by default the generator's early ones.
         classes: Number of classes that the generator knows.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import ToyPainter
-        >>> len(hc.spaces.early_places(ToyPainter(), classes=4))
-        2
     """
     if numbers is None:
         numbers = generator.early

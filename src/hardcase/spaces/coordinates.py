@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from itertools import product
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
@@ -19,6 +20,7 @@ from hardcase.errors import Problem, choice
 
 __all__ = [
     "ChangeFamily",
+    "CheckedPart",
     "Coordinate",
     "CoordinateGroup",
     "Geometry",
@@ -26,7 +28,6 @@ __all__ = [
     "Shape",
     "Values",
     "alone",
-    "check_options",
     "control_points",
 ]
 
@@ -192,47 +193,44 @@ class CoordinateGroup:
         return [text for text in texts if text]
 
 
-def alone(coordinate: Coordinate) -> CoordinateGroup:
-    """A group of one coordinate, under its name."""
-    return CoordinateGroup(name=coordinate.name, coordinates=(coordinate,))
+def alone(name: str, unit: str, reach: float, **how: Any) -> CoordinateGroup:
+    """A group of one coordinate, under its name; the arguments are those of `Coordinate`."""
+    return CoordinateGroup(name=name, coordinates=(Coordinate(name, unit, reach, **how),))
 
 
 def control_points(
     name: str, unit: str, reach: float, *, points: int, axes: Sequence[str], plus: str
 ) -> CoordinateGroup:
     """A field: a coordinate at each of `points` x `points` places, for each of the named axes."""
-    field = tuple(
-        Coordinate(
-            " ".join(filter(None, (name, axis, f"{row},{column}"))),
-            unit,
-            reach,
-            plus=plus,
-            digits=1,
-        )
-        for axis in axes
-        for row in range(1, points + 1)
-        for column in range(1, points + 1)
-    )
+    places = [f"{row},{column}" for row, column in product(range(1, points + 1), repeat=2)]
+    names = [" ".join(filter(None, (name, axis, place))) for axis, place in product(axes, places)]
+    field = tuple(Coordinate(each, unit, reach, plus=plus, digits=1) for each in names)
     return CoordinateGroup(name=name, coordinates=field, axes=len(axes))
 
 
-def check_options(part: Any) -> None:
-    """Raise a `Problem` for options of a part (a dataclass of numbers) that are no sizes: negative,
-    infinite, or fewer than two control points.
+class CheckedPart:
+    """A part whose options (a dataclass of numbers) are sizes: finite, not negative, and two
+    control points or more.
     """
-    for option in fields(part):
-        value = getattr(part, option.name)
-        if value is None:
-            continue
-        if not (math.isfinite(value) and value >= 0):
-            raise Problem(
-                f"{part.name} has {option.name}={value}; ranges are finite and not negative."
-            )
-        if option.name == "points" and value < 2:
-            raise Problem(
-                f"{part.name} has points={value}; a field needs 2 or more along each axis.",
-                fix=f"{part.name}(points=5)",
-            )
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        part: Any = self
+        for option in fields(part):
+            value = getattr(part, option.name)
+            if value is None:
+                continue
+            if not (math.isfinite(value) and value >= 0):
+                raise Problem(
+                    f"{part.name} has {option.name}={value}; ranges are finite and not negative."
+                )
+            if option.name == "points" and value < 2:
+                raise Problem(
+                    f"{part.name} has points={value}; a field needs 2 or more along each axis.",
+                    fix=f"{part.name}(points=5)",
+                )
 
 
 @runtime_checkable

@@ -132,13 +132,6 @@ def partners(
         images: Training images.
         device: Where images are encoded.
         limit: Most images, classes balanced.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import ToyAutoencoder, toy_images
-        >>> space = hc.spaces.latent(ToyAutoencoder())
-        >>> len(hc.spaces.partners(space, toy_images(8), device="cpu").label)
-        8
     """
 
     def encode(x: Tensor) -> Tensor:
@@ -221,16 +214,7 @@ class Latent(_FreeCode):
 
 @runtime_checkable
 class Conditional(Protocol):
-    """A generator that is told the label of what it encodes and decodes.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.generators import build_generator
-        >>> options = {"channels": 1, "size": 28, "classes": 10, "latent": 8}
-        >>> net = build_generator("vae", kind="conditional", **options)
-        >>> isinstance(net, hc.spaces.Conditional)
-        True
-    """
+    """A generator that is told the label of what it encodes and decodes."""
 
     def encode(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,12 +18,12 @@ from hardcase.errors import Problem
 from hardcase.imaging import blur, colour, jpeg, noise, resample, strokes, weather
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
+    CheckedPart,
     Coordinate,
     CoordinateGroup,
     Shape,
     Values,
     alone,
-    check_options,
     control_points,
 )
 from hardcase.tensors import per_row
@@ -50,7 +50,7 @@ def _natural(option: float | None, shape: Shape, *, small: float, large: float) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warp:
+class Warp(CheckedPart):
     """The scene bends like rubber: displacements at control points, interpolated bicubically.
 
     Args:
@@ -65,21 +65,17 @@ class Warp:
     stage: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        check_options(self)
+        CheckedPart.__post_init__(self)
         if self.reach == 0:
             raise Problem("warp has reach=0: nothing can move.", fix="reach=0.05")
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         points, reach = self._range(shape)
-        bend = control_points(
-            "bend",
-            OF_THE_SIDE,
-            100 * reach,
-            points=points,
-            axes=("down", "right"),
-            plus="bent by up to {}",
+        axes = ("down", "right")
+        said = "bent by up to {}"
+        return (
+            control_points("bend", OF_THE_SIDE, 100 * reach, points=points, axes=axes, plus=said),
         )
-        return (bend,)
 
     def _range(self, shape: Shape) -> tuple[int, float]:
         """Control points along each axis, and how far they move as a share of the side."""
@@ -96,7 +92,7 @@ class Warp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Camera:
+class Camera(CheckedPart):
     """The image taken from elsewhere.
 
     Args:
@@ -116,25 +112,7 @@ class Camera:
     name: ClassVar[str] = "camera"
     stage: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
-        turn = Coordinate(
-            "rotation",
-            "°",
-            self.rotation,
-            plus="tilted {} clockwise",
-            minus="tilted {} anticlockwise",
-        )
-        scale = Coordinate("scale", "%", 100 * self.scale, plus="{} larger", minus="{} smaller")
-        shear = Coordinate(
-            "shear",
-            "%",
-            100 * self.shear,
-            plus="slanted {} to the right",
-            minus="slanted {} to the left",
-        )
         shift = tuple(
             Coordinate(
                 f"shift {plus}",
@@ -156,11 +134,13 @@ class Camera:
             )
             for plus, minus in (("the left", "the right"), ("above", "below"))
         )
+        turned = {"plus": "tilted {} clockwise", "minus": "tilted {} anticlockwise"}
+        slanted = {"plus": "slanted {} to the right", "minus": "slanted {} to the left"}
         return (
-            alone(turn),
-            alone(scale),
+            alone("rotation", "°", self.rotation, **turned),
+            alone("scale", "%", 100 * self.scale, plus="{} larger", minus="{} smaller"),
             CoordinateGroup(name="shift", coordinates=shift),
-            alone(shear),
+            alone("shear", "%", 100 * self.shear, **slanted),
             CoordinateGroup(name="view", coordinates=view),
         )
 
@@ -182,7 +162,7 @@ class Camera:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stroke:
+class Stroke(CheckedPart):
     """Another pen: figures on a plain ground drawn thicker, thinner or fainter.
 
     Args:
@@ -195,20 +175,12 @@ class Stroke:
     name: ClassVar[str] = "stroke"
     stage: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
-        width = Coordinate(
-            "stroke",
-            OF_THE_SIDE,
-            100 * self.width,
-            plus="strokes thicker by {}",
-            minus="strokes thinner by {}",
-            digits=1,
+        said = {"plus": "strokes thicker by {}", "minus": "strokes thinner by {}"}
+        return (
+            alone("stroke", OF_THE_SIDE, 100 * self.width, digits=1, **said),
+            alone("fading", "%", 100 * self.fading, signed=False, plus="faded by {}"),
         )
-        fading = Coordinate("fading", "%", 100 * self.fading, signed=False, plus="faded by {}")
-        return alone(width), alone(fading)
 
     def render(
         self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
@@ -221,7 +193,7 @@ class Stroke:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Light:
+class Light(CheckedPart):
     """Another exposure, another hour of the day, a soft shadow; luminance only, except for white
     balance.
 
@@ -244,46 +216,29 @@ class Light:
     name: ClassVar[str] = "light"
     stage: ClassVar[int] = 2
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
-        exposure = Coordinate(
-            "exposure", "stops", self.stops, plus="{} brighter", minus="{} darker", digits=1
-        )
-        gamma = Coordinate(
-            "gamma",
-            "",
-            self.gamma,
-            neutral=1.0,
-            plus="darker mid-tones (gamma {})",
-            minus="lighter mid-tones (gamma {})",
-            digits=2,
-        )
-        contrast = Coordinate(
-            "contrast",
-            "%",
-            100 * self.contrast,
-            plus="{} more contrast",
-            minus="{} less contrast",
-        )
-        temperature = Coordinate(
-            "temperature", "stops", self.temperature, plus="{} warmer", minus="{} cooler", digits=1
-        )
-        tint = Coordinate(
-            "tint", "stops", self.tint, plus="{} greener", minus="{} more magenta", digits=1
-        )
-        shade = control_points(
-            "shade",
-            "stops",
-            self.stops,
-            points=self.points,
-            axes=("",),
-            plus="lit unevenly by up to {}",
-        )
-        groups = [alone(exposure), alone(gamma), alone(contrast)]
+        tones = {
+            "plus": "darker mid-tones (gamma {})",
+            "minus": "lighter mid-tones (gamma {})",
+        }
+        contrast = {"plus": "{} more contrast", "minus": "{} less contrast"}
+        groups = [
+            alone("exposure", "stops", self.stops, plus="{} brighter", minus="{} darker", digits=1),
+            alone("gamma", "", self.gamma, neutral=1.0, digits=2, **tones),
+            alone("contrast", "%", 100 * self.contrast, **contrast),
+        ]
         if shape[0] == 3:
-            groups.append(CoordinateGroup(name="white balance", coordinates=(temperature, tint)))
+            warm: dict[str, Any] = {"plus": "{} warmer", "minus": "{} cooler"}
+            green: dict[str, Any] = {"plus": "{} greener", "minus": "{} more magenta"}
+            balance = (
+                Coordinate("temperature", "stops", self.temperature, digits=1, **warm),
+                Coordinate("tint", "stops", self.tint, digits=1, **green),
+            )
+            groups.append(CoordinateGroup(name="white balance", coordinates=balance))
+        said = "lit unevenly by up to {}"
+        shade = control_points(
+            "shade", "stops", self.stops, points=self.points, axes=("",), plus=said
+        )
         return (*groups, shade)
 
     def render(
@@ -298,7 +253,7 @@ class Light:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class Weather(CheckedPart):
     """Fog, rain and snow, without a model of depth. In a search, where drops and flakes fall
     follows from the seed's own pixels.
 
@@ -314,13 +269,10 @@ class Weather:
     name: ClassVar[str] = "weather"
     stage: ClassVar[int] = 3
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         reaches = {"fog": self.fog, "rain": self.rain, "snow": self.snow}
         return tuple(
-            alone(Coordinate(name, "%", 100 * reach, signed=False, plus=f"{{}} {name}"))
+            alone(name, "%", 100 * reach, signed=False, plus=f"{{}} {name}")
             for name, reach in reaches.items()
         )
 
@@ -332,7 +284,7 @@ class Weather:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Focus:
+class Focus(CheckedPart):
     """A lens out of focus and a hand that moved while the shutter was open: one kernel, an even
     disc drawn along a line.
 
@@ -347,32 +299,18 @@ class Focus:
     name: ClassVar[str] = "focus"
     stage: ClassVar[int] = 4
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         defocus, motion = self._range(shape)
-        side = _shorter(shape)
-        disc = Coordinate(
-            "defocus",
-            "px",
-            defocus,
-            signed=False,
-            side=side,
-            plus="out of focus by {}",
-            digits=1,
+        length: dict[str, Any] = {"signed": False, "side": _shorter(shape), "digits": 1}
+        said = "blurred by a motion of {} at {angle}"
+        line = (
+            Coordinate("motion", "px", motion, plus=said, **length),
+            Coordinate("angle", "°", 90.0, counts=False),
         )
-        line = Coordinate(
-            "motion",
-            "px",
-            motion,
-            signed=False,
-            side=side,
-            plus="blurred by a motion of {} at {angle}",
-            digits=1,
+        return (
+            alone("defocus", "px", defocus, plus="out of focus by {}", **length),
+            CoordinateGroup(name="motion", coordinates=line),
         )
-        angle = Coordinate("angle", "°", 90.0, counts=False)
-        return alone(disc), CoordinateGroup(name="motion", coordinates=(line, angle))
 
     def _range(self, shape: Shape) -> tuple[float, float]:
         """The greatest radius and the greatest length, in pixels."""
@@ -392,7 +330,7 @@ class Focus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sensor:
+class Sensor(CheckedPart):
     """A cheaper camera.
 
     Args:
@@ -411,32 +349,22 @@ class Sensor:
     stage: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        check_options(self)
+        CheckedPart.__post_init__(self)
         if not 1 <= self.quality <= 100:
             raise Problem(
                 f"sensor has quality={self.quality}; JPEG has 1 to 100.", fix="quality=20"
             )
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
-        resolution = Coordinate(
-            "resolution",
-            "times",
-            _natural(self.resolution, shape, small=0.5, large=1.5),
-            neutral=1.0,
-            signed=False,
-            plus="pixels {} as wide",
-            digits=1,
+        wider = _natural(self.resolution, shape, small=0.5, large=1.5)
+        worse = self.quality - 100.0
+        one: dict[str, Any] = {"neutral": 1.0, "signed": False, "digits": 1}
+        best: dict[str, Any] = {"neutral": 100.0, "signed": False}
+        return (
+            alone("resolution", "times", wider, plus="pixels {} as wide", **one),
+            alone("noise", "levels", self.noise, signed=False, plus="noise of {}"),
+            alone("JPEG quality", "", worse, plus="JPEG quality {}", **best),
         )
-        grain = Coordinate("noise", "levels", self.noise, signed=False, plus="noise of {}")
-        quality = Coordinate(
-            "JPEG quality",
-            "",
-            self.quality - 100.0,
-            neutral=100.0,
-            signed=False,
-            plus="JPEG quality {}",
-        )
-        return alone(resolution), alone(grain), alone(quality)
 
     def render(
         self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]

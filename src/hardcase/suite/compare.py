@@ -23,13 +23,18 @@ from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, confirmed_by
+
+__all__ = ["compare", "survival"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One run, seed by seed: attempted seeds by name, when each first failed (inf: never),
     the nearest finding of each.
+
+    A method that keeps many findings has no more chances than one that keeps the best: whether a
+    seed is confirmed is asked of its nearest finding alone.
     """
 
     name: str
@@ -57,7 +62,9 @@ class Tried:
         confirmed = None
         if run.verdicts is not None:
             said = run.verdicts
-            good = {row["seed"] for row in rows if _confirmed(said.get(row["id"], {}))}
+            ranked = sorted(rows, key=lambda row: float(row["l2"]), reverse=True)
+            nearest = {row["seed"]: row["id"] for row in ranked}  # the last one stays
+            good = {seed for seed, name in nearest.items() if confirmed_by(said, name)}
             confirmed = {seed: seed in good for seed in tried}
         return Tried(
             name,
@@ -83,12 +90,12 @@ def _least(
     return least
 
 
-def _confirmed(said: dict[str, Any]) -> bool:
-    return bool(said.get("valid") and said.get("label_kept"))
-
-
 OUTCOMES = ("failing", "confirmed")
 """What a seed may come to; `confirmed` only where both runs were judged."""
+WHAT = {
+    "failing": "seeds with a failing finding",
+    "confirmed": "seeds whose nearest finding is confirmed",
+}
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
@@ -152,7 +159,7 @@ def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, 
     gap = newcombe_paired(one, two)
     only = [int((one & ~two).sum()), int((two & ~one).sum())]
     return {
-        "what": f"seeds with a {name} finding",
+        "what": WHAT[name],
         "test": "McNemar",
         "how": "paired seeds",
         "first": Rate(int(one.sum()), len(shared)).to_json(),
@@ -221,14 +228,10 @@ def survival(first: Sequence[float], spent: Sequence[float]) -> list[dict[str, f
         left -= len(failed)
         if any(failed) or not left:
             curve.append({"queries": at, "alive": alive})
-    return _thin(curve)
-
-
-def _thin(curve: list[dict[str, float]]) -> list[dict[str, float]]:
     if len(curve) <= POINTS:
         return curve
-    stride = (len(curve) - 1) / (POINTS - 1)
-    return [curve[round(i * stride)] for i in range(POINTS)]
+    every = (len(curve) - 1) / (POINTS - 1)
+    return [curve[round(i * every)] for i in range(POINTS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +311,7 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
         "image": [tuple(run.record.get("image") or ()) for run in runs],
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
-        "budget": [_budget(run) for run in runs],
+        "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
         "judge": [_judge(run) for run in runs],
     }
@@ -320,10 +323,6 @@ def _judge(run: Run) -> str | None:
     if run.judged_by is not None:
         return run.judged_by.digest
     return (run.record.get("judge") or {}).get("weights")
-
-
-def _budget(run: Run) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((run.record.get("budget") or {}).items()))
 
 
 def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:

@@ -13,18 +13,18 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import (
+    CoverageResult,
     Measure,
     Spec,
-    Tally,
-    anatomy_of,
     batch_for,
     build_criteria,
+    layer_graph,
     names,
     profile_for,
     specs_of,
 )
-from hardcase.criteria.frame import Frame
 from hardcase.criteria.network import join_taps
 from hardcase.criteria.profile import Profile
 from hardcase.errors import Problem
@@ -32,6 +32,8 @@ from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model, Tap
+
+__all__ = ["coverage", "observe", "reach"]
 
 # Measure an image set with any number of criteria in one pass over it.
 
@@ -76,14 +78,13 @@ def coverage(
     if not len(images):
         raise Problem("there are no images to measure.", fix="another --data or --split")
     specs = specs_of(criteria)
-    anatomy = anatomy_of(subject, images)
+    graph = layer_graph(subject, images)
     if isinstance(profile, Images):
-        profile = profile_for(subject, profile, specs, convention=convention, anatomy=anatomy)
+        profile = profile_for(subject, profile, specs, convention=convention, graph=graph)
     known = profile.check(subject.hash) if profile is not None else None
     named = zip(specs, names(specs), strict=True)
     measures = [
-        build_criteria(spec, anatomy, known, convention=convention, name=name)
-        for spec, name in named
+        build_criteria(spec, graph, known, convention=convention, name=name) for spec, name in named
     ]
     seconds = observe(subject, images, measures, seeds=seeds, batch=batch, progress=progress)
     return [
@@ -112,7 +113,7 @@ def observe(
         parts = list(chunks(len(shown), batch))
         labels = shown.y.to(device)
         for part, x in zip(parts, sent(shown.x, parts, device), strict=True):
-            frame = _look(subject, x, labels[part], part, taps, are_seeds)
+            frame = _evaluate(subject, x, labels[part], part, taps, are_seeds)
             for m, clock in zip(measures, clocks, strict=True):
                 with clock.running():
                     m.observe(frame)
@@ -160,29 +161,31 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
     return [(0, seeds, True), (len(seeds), images, False)]
 
 
-def _look(
+def _evaluate(
     subject: Model, x: Tensor, labels: Tensor, part: slice, taps: dict[str, Tap], are_seeds: bool
-) -> Frame:
+) -> ActivationBatch:
     with torch.no_grad():
         answer = subject(from_bytes(x), taps)
     ids = torch.arange(part.start, part.stop)
     flags = torch.full((len(ids),), are_seeds)
-    return Frame(answer.activations, answer.logits, labels=labels, ids=ids, are_seeds=flags)
+    return ActivationBatch(
+        answer.activations, answer.logits, labels=labels, ids=ids, are_seeds=flags
+    )
 
 
 def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: float) -> Record:
     began = time.perf_counter()
-    tally = measure.tally()
+    result = measure.result()
     seconds += time.perf_counter() - began
     record = {
         "criterion": str(spec),
-        "value": tally.value,
-        "covered": tally.covered,
-        "total": tally.total,
+        "value": result.value,
+        "covered": result.covered,
+        "total": result.total,
     }
     used = _profile(profile) if profile is not None and measure.profiled else None
     record |= {"convention": measure.convention, "profile": used, "seconds": seconds}
-    return {**record, "detail": dict(tally.detail)} if tally.detail else record
+    return {**record, "detail": dict(result.detail)} if result.detail else record
 
 
 def _profile(profile: Profile) -> str:
@@ -209,11 +212,11 @@ def reach(
     seeds = _images(run, table, "label", run.seed_images(attempted.to_pylist()))
     found = _images(run, run.findings, "expected", run.images())
     specs = specs_of(criteria)
-    anatomy = anatomy_of(subject, training)
-    profile = profile_for(subject, training, specs, convention=convention, anatomy=anatomy)
+    graph = layer_graph(subject, training)
+    profile = profile_for(subject, training, specs, convention=convention, graph=graph)
     named = zip(specs, names(specs), strict=True)
     measures = [
-        build_criteria(spec, anatomy, profile, convention=convention, name=name)
+        build_criteria(spec, graph, profile, convention=convention, name=name)
         for spec, name in named
     ]
     before = _tallies(subject, seeds, measures)
@@ -227,14 +230,16 @@ def reach(
     return Run(run.folder)
 
 
-def _tallies(subject: Model, images: Images, measures: Sequence[Measure]) -> list[Tally]:
+def _tallies(subject: Model, images: Images, measures: Sequence[Measure]) -> list[CoverageResult]:
     """What the criteria say once these images, too, were shown to them."""
     if len(images):
         observe(subject, images, measures)
-    return [measure.tally() for measure in measures]
+    return [measure.result() for measure in measures]
 
 
-def _row(criterion: str, convention: dict[str, Any], before: Tally, after: Tally) -> dict[str, Any]:
+def _row(
+    criterion: str, convention: dict[str, Any], before: CoverageResult, after: CoverageResult
+) -> dict[str, Any]:
     return {
         "criterion": criterion,
         "before": before.value,

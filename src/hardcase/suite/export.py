@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
-from hardcase.environment import VERSION, inert, one_line
+from hardcase.environment import VERSION, escape_csv, one_line
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, parquet
-from hardcase.statistics import standing
+from hardcase.statistics import verdict_status
 from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
@@ -56,7 +56,7 @@ from {seeds} seeds of `{data}`. `label` is the class of the seed a finding was m
 `predicted` what the model answered, `confidence` how sure it was, `l2` and `linf` how far the
 image lies from its seed in [0, 1].
 
-{standing}
+{judged}
 
 {funnel}
 
@@ -83,7 +83,9 @@ def export(run: Run, to: str, out: Path) -> Path:
         "hf": _hf,
         "fiftyone": _fiftyone,
         "npz": _npz,
-        "csv": _csv,
+        "csv": lambda run, out: _file(
+            out, "findings.csv", table_text(_rows(run), run.classes).encode()
+        ),
         "junit": _junit,
     }
     if to not in forms:
@@ -165,10 +167,6 @@ def _file(out: Path, name: str, data: bytes) -> Path:
     return write_atomically(out if same else out / name, data)
 
 
-def _csv(run: Run, out: Path) -> Path:
-    return _file(out, "findings.csv", table_text(_rows(run), run.classes).encode())
-
-
 def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
     """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet.
 
@@ -196,7 +194,7 @@ def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
 
 def _cell(value: Any) -> Any:
     """A value as a cell: text on one line, with an apostrophe where it begins like a formula."""
-    return inert(one_line(value).strip()) if isinstance(value, str) else value
+    return escape_csv(one_line(value).strip()) if isinstance(value, str) else value
 
 
 _UNDECIDED = {
@@ -214,7 +212,7 @@ def _junit(run: Run, out: Path) -> Path:
         if row["kind"] == "label":
             status = "unjudged"
             if run.verdicts is not None:
-                status = standing(run.verdicts.get(row["id"]))
+                status = verdict_status(run.verdicts.get(row["id"]))
             found.setdefault(row["seed"], {})[status] = row
     cases = []
     for seed in run.seeds.to_pylist():
@@ -287,7 +285,7 @@ def _card(run: Run) -> str:
         count=f"{len(run):,}",
         version=VERSION,
         seeds=run.counts()["funnel"]["seeds"],
-        standing="No judge has seen them." if run.verdicts is None else judged,
+        judged="No judge has seen them." if run.verdicts is None else judged,
         funnel=f"```text\n{run.summary()}\n```",
         **known,
     )

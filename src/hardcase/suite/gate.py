@@ -10,9 +10,10 @@ from typing import Any, Literal
 from unittest import SkipTest
 
 from hardcase import statistics
-from hardcase.analysis.conditions import against
+from hardcase.analysis.conditions import against, beside_references, needed_to_tell
 from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.cache import write_atomically
+from hardcase.conditions.risk import RiskComparison
 from hardcase.config import limits_in
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
@@ -23,7 +24,8 @@ from hardcase.suite.junit import JunitCase, junit
 USABLE = 20
 """Usable seeds below which a rate says too little to pass anything."""
 Outcome = Literal["pass", "fail", "cannot tell"]
-RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate", "risk", "risk_margin")
+RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate", "risk")
+SHARES = ("accuracy", "risk_margin", "least_scale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,10 @@ class GateLimits:
         silent_rate: The same for confirmed failures made with high confidence.
         distinct: Distinct groups of confirmed findings.
         witnessed_rate: Attempted seeds with a failure on which all witnesses keep the label.
+        accuracy: Share of unchanged images that the model gets right, at least.
         risk: Share of (image, declared condition) pairs that fail.
-        risk_margin: By how much the risk may exceed the baseline's.
+        risk_margin: By how much the risk may exceed that of the baseline, or of the reference.
+        least_scale: Scale of the declared conditions below which at most a tenth of images fail.
         usable: Fewer usable seeds than this never pass.
         upper: A run passes only if the upper end of the 95 % interval holds too.
         accepted: Ids of findings, or of seeds, whose failures are known and accepted.
@@ -52,14 +56,17 @@ class GateLimits:
     silent_rate: float | None = None
     distinct: int | None = None
     witnessed_rate: float | None = None
+    accuracy: float | None = None
     risk: float | None = None
     risk_margin: float = 0.01
+    least_scale: float | None = None
     usable: int = USABLE
     upper: bool = False
     accepted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         named = {f"--max-{name.replace('_', '-')}": getattr(self, name) for name in RATES}
+        named |= {f"limits.{name}": getattr(self, name) for name in SHARES}
         named |= {f"limits.classes.{name}": value for name, value in self.classes.items()}
         named |= {f"limits.slices.{name}": value for name, value in self.slices.items()}
         for name, value in named.items():
@@ -83,7 +90,8 @@ class GateLimits:
     @property
     def any(self) -> bool:
         """Whether there is any limit at all."""
-        return self.judged or self.witnessed_rate is not None or self.risk is not None
+        known = (self.witnessed_rate, self.accuracy, self.risk, self.least_scale)
+        return self.judged or any(limit is not None for limit in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +123,36 @@ class Check:
         return self.outcome == "pass"
 
 
-def gate(run: Run, limits: GateLimits) -> list[Check]:
-    """Hold a complete run against `limits`; at least one of them must be given.
+def gate(run: Run, limits: GateLimits, baseline: Run | None = None) -> list[Check]:
+    """Hold a complete run against `limits`, or, where none is given, against its reference.
+
+    Args:
+        run: A complete run.
+        limits: What it may at most show.
+        baseline: The run of the version before, which then is the reference.
 
     Raises:
         Problem: If the run is incomplete, or unjudged where a limit needs a judge.
     """
     _decidable(run, limits)
-    return checks(run, limits)
+    if baseline is None:
+        return checks(run, limits)
+    return [*_declared(run, limits), compare_baseline(run, baseline, limits.risk_margin)]
 
 
 def checks(run: Run, limits: GateLimits) -> list[Check]:
-    """What each limit comes to, as far as the run can tell: unjudged is undecided."""
+    """What each limit comes to, as far as the run can tell: unjudged is undecided.
+
+    The risk must not exceed that of the version before by more than the margin; where no limit is
+    declared, not that of the first reference either.
+    """
+    found = _declared(run, limits)
+    if run.record.get("risk") and (not limits.any or run.record.get("baseline")):
+        found.append(_compare_reference(run, limits.risk_margin))
+    return found
+
+
+def _declared(run: Run, limits: GateLimits) -> list[Check]:
     tally = GateTally(run, limits.accepted)
     steps = run.counts()["funnel"]
     usable = steps["usable"] or 0
@@ -151,9 +177,24 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
         found.append(bounds.distinct("distinct", limits.distinct))
     if limits.witnessed_rate is not None:
         found.append(bounds.witnessed("witnessed", limits.witnessed_rate))
+    if limits.accuracy is not None:
+        found.append(_accuracy(run, limits.accuracy))
     if limits.risk is not None:
         found.append(_risk(run, limits.risk))
+    if limits.least_scale is not None:
+        found.append(_least_scale(run, limits.least_scale))
     return found
+
+
+def _accuracy(run: Run, least: float) -> Check:
+    """The accuracy on unchanged images: its interval decides."""
+    known = run.record.get("accuracy") or {}
+    images = known.get("images") or 0
+    seen = Rate(round((known.get("value") or 0) * images), images)
+    found = _between(seen.high < least, seen.low >= least and images > 0)
+    text = f"accuracy {seen}; at least {100 * least:.1f} %"
+    decide = _MORE if found == "cannot tell" else ""
+    return Check("accuracy", found, text, decide, limit=least)
 
 
 def _risk(run: Run, limit: float) -> Check:
@@ -163,20 +204,53 @@ def _risk(run: Run, limit: float) -> Check:
         decide = "a run with declared conditions: hardcase run ... --conditions NAME"
         return Check("risk", "cannot tell", "the risk was not measured", decide, limit=limit)
     low, high = risk["images_like_these"]
-    found: Outcome = "cannot tell"
-    if high <= limit:
-        found = "pass"
-    elif low > limit:
-        found = "fail"
-    decide = ""
-    if found == "cannot tell":
-        decide = "more seeds: hardcase run ... --seeds N"
+    found = _between(low > limit, high <= limit)
+    decide = _MORE if found == "cannot tell" else ""
     text = (
         f"risk {risk['value']:.1%} (images like these {low:.1%} to {high:.1%}), limit {limit:.1%}"
     )
     draws = risk["draws"] * risk["seeds"]
     hits = risk["failing"]
     return Check("risk", found, text, decide, hits, hits, draws, limit)
+
+
+def _least_scale(run: Run, least: float) -> Check:
+    """The scale of the conditions within which a tenth of the images was made to fail.
+
+    What a search finds is an upper bound, so that it may break the limit; it holds as far as the
+    search could see, and not at all where gradients are masked.
+    """
+    seen = run.record.get("least_scale")
+    name = "least scale"
+    if not seen:
+        return Check(
+            name,
+            "cannot tell",
+            "the least scale was not measured",
+            "hardcase curve RUN",
+            limit=least,
+        )
+    scale = seen["quantiles"].get("0.1")
+    broken = scale is not None and scale < least
+    comparable = (run.record.get("worst_case") or {}).get("comparable", True)
+    told = f"less than a tenth of {seen['seeds']:,} images fail within the whole box"
+    if scale is not None:
+        told = f"a tenth of {seen['seeds']:,} images fail within {scale:.2f} of the declared ranges"
+    text = f"{told}; at least {least:.2f} wanted"
+    decide = (
+        "" if broken or comparable else "another search: the gradients of this model are masked"
+    )
+    return Check(name, _between(broken, comparable), text, decide, limit=least)
+
+
+def _compare_reference(run: Run, margin: float) -> Check:
+    """The risk beside that of the first reference that it was measured with, seed by seed."""
+    for name, seen in beside_references(run.record, margin=margin).items():
+        needed = run.record["risk"].get("needed") or {}
+        return _compared(name, seen, needed.get("seeds"))
+    text = "risk: no limit was declared, and there is no reference to compare with"
+    decide = "--max-risk SHARE, --baseline OLD, or a run with --set references=MODEL"
+    return Check("risk", "cannot tell", text, decide, limit=margin)
 
 
 def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
@@ -188,15 +262,25 @@ def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
         margin: By how much the new version may be worse.
     """
     seen = against(run, baseline, margin=margin)
+    needed = None
+    if seen.verdict == "cannot tell" and seen.seeds > 1 and margin:
+        needed = needed_to_tell(run, baseline, margin)
+    return _compared("the baseline", seen, needed)
+
+
+def _compared(name: str, seen: RiskComparison, needed: int | None) -> Check:
     low, high = seen.bounds
     text = (
-        f"risk minus baseline {seen.difference:+.1%} ({low:+.1%} to {high:+.1%}) over "
-        f"{seen.seeds} common seeds, margin {margin:.1%}"
+        f"risk minus that of {name}: {100 * seen.difference:+.1f} points "
+        f"({100 * low:+.1f} to {100 * high:+.1f}) over {seen.seeds:,} common seeds, "
+        f"at most {100 * seen.margin:+.1f}"
     )
     decide = ""
     if seen.verdict == "cannot tell":
-        decide = "more seeds in both runs: hardcase run ... --seeds N"
-    return Check("risk against the baseline", seen.verdict, text, decide, limit=margin)
+        decide = "more seeds: --seeds N"
+        if needed is not None and needed > seen.seeds:
+            decide = f"more seeds: --seeds {needed:,}".replace(",", "")
+    return Check(f"risk against {name}", seen.verdict, text, decide, limit=seen.margin)
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
@@ -325,7 +409,7 @@ class GateTally:
         return sum(self._said(row) == "open" for row in self.rows)
 
     def _said(self, row: Mapping[str, Any]) -> Literal["confirmed", "refused", "open"]:
-        return statistics.standing(self.verdicts.get(row["id"]))
+        return statistics.verdict_status(self.verdicts.get(row["id"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +500,9 @@ _CALIBRATE = (
 )
 
 
+_MORE = "more seeds: hardcase run ... --seeds N"
+
+
 def _between(broken: bool, holds: bool) -> Outcome:
     if broken:
         return "fail"
@@ -445,10 +532,10 @@ def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
 
 
 def _decidable(run: Run, limits: GateLimits) -> None:
-    if not limits.any:
+    if not limits.any and not run.record.get("risk"):
         raise Problem(
             "the gate has no limit to hold the run against.",
-            fix="--max-confirmed-rate 0.05, or [limits] in hardcase.toml",
+            fix="--max-risk 0.1 of a run with conditions, or [limits] in hardcase.toml",
         )
     believed = run.verification
     if believed.state != "verified":

@@ -18,6 +18,8 @@ from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher, resume, start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
 
+__all__ = ["against_nulls", "nearest", "record", "stored"]
+
 NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
 """The nulls, and what they are called."""
 RETRAINED = "?seed=1"

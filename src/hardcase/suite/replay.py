@@ -17,11 +17,13 @@ from torch import Tensor
 from hardcase import statistics, tensors
 from hardcase.analysis.regression import changed
 from hardcase.errors import Problem
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
+
+__all__ = ["Stored", "replay", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +146,14 @@ def _asked(
         logits = torch.cat([model(from_bytes(x).to(model.device)).logits.cpu() for x in batches])
     if logits.shape[1] < classes:
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
-    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= LEAD).clone()
+    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
 
 def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:
-    verdicts = run.verdicts
-    if verdicts is None:
+    if run.verdicts is None:
         return None
-    said = [verdicts.get(name, {}) for name in tests["id"].to_pylist()]
     return torch.tensor(
-        [bool(one.get("valid") and one.get("label_kept")) for one in said], dtype=torch.bool
+        [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()], dtype=torch.bool
     )
 
 
@@ -195,10 +195,5 @@ def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
     return [
         Stored(row["id"], row["seed"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
-        if row["kind"] == "label"
-        and (not confirmed or _confirmed_ids((said or {}).get(row["id"], {})))
+        if row["kind"] == "label" and (not confirmed or confirmed_by(said or {}, row["id"]))
     ]
-
-
-def _confirmed_ids(said: dict[str, Any]) -> bool:
-    return bool(said.get("valid") and said.get("label_kept"))

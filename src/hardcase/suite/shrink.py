@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.identity import Identity
@@ -24,6 +24,8 @@ from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import count
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
 from hardcase.types import Findings, Images, Model, Seeds, Space
+
+__all__ = ["shrink"]
 
 STEPS = 12
 """Halvings of each way back: the last step is below a four-thousandth of it."""
@@ -131,7 +133,7 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
                 subject(x[part].to(subject.device)).logits.cpu() for part in chunks(len(x), batch)
             ]
         p = torch.cat(parts).clone().softmax(1)
-        return margin(p, expected[rows]) >= LEAD, p.argmax(1), p.amax(1)
+        return margin(p, expected[rows]) >= MIN_MARGIN, p.argmax(1), p.amax(1)
 
     return ask
 

@@ -11,21 +11,23 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.types import Criterion, Objective, Probe, State
 
+__all__ = ["check_criterion", "check_pull"]
+
 Make = Callable[[], Criterion]
 
 
 def check_criterion(
-    make: Make, looks: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9
+    make: Make, probes: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9
 ) -> None:
-    """`make` gives a fresh criterion; `looks` are what it is shown. Raises AssertionError with what
-    was seen.
+    """`make` gives a fresh criterion; `probes` are what it is shown. Raises AssertionError with
+    what was seen.
 
     Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding"
     lets sums differ by `tolerance`.
 
     Args:
         make: Makes a fresh criterion.
-        looks: What it is shown.
+        probes: What it is shown.
         laws: The laws that it declares.
         tolerance: Difference that rounding may make.
     """
@@ -41,64 +43,66 @@ def check_criterion(
     assert not unknown, f"unknown laws: {sorted(unknown)}"
     near = tolerance if "to rounding" in declared else 0.0
     assert make().value() == 0, f"a fresh criterion says {make().value()}, not 0"
-    _looks_untouched(make, looks)
-    _gain_pure(make, looks)
-    _chooses(make, looks[0])
+    _probes_untouched(make, probes)
+    _gain_pure(make, probes)
+    _chooses(make, probes[0])
     if "ratio" in declared or "monotone" in declared:
-        _grows(make, looks, declared)
+        _grows(make, probes, declared)
     if "order-free" in declared:
         _same(
-            value_of(make, looks),
-            value_of(make, looks[::-1]),
+            value_of(make, probes),
+            value_of(make, probes[::-1]),
             near,
-            "the order of the looks matters",
+            "the order of the probes matters",
         )
     if "idempotent" in declared:
         _same(
-            value_of(make, looks),
-            value_of(make, [*looks, *looks]),
+            value_of(make, probes),
+            value_of(make, [*probes, *probes]),
             near,
-            "seeing the same looks again matters",
+            "seeing the same probes again matters",
         )
     if "mergeable" in declared:
-        _mergeable(make, looks, near)
+        _mergeable(make, probes, near)
 
 
 def check_pull(
     make: Make,
     objective: Callable[[Criterion], Objective],
-    look: Callable[[Tensor, Tensor], Probe],
+    evaluate: Callable[[Tensor, Tensor], Probe],
     x: Tensor,
 ) -> None:
     """The gradient of a criterion: finite, of each row its own alone, and a small step along it
     raises the score.
 
-    `look` shows images to the criterion's network; it is given the images and their row numbers in
-    `x`.
+    `evaluate` shows images to the criterion's network; it is given the images and their row numbers
+    in `x`.
 
     Args:
         make: Makes a fresh criterion.
         objective: The objective that pulls toward what it has not covered.
-        look: Shows images, with their row numbers, to the criterion's network.
+        evaluate: Shows images, with their row numbers, to the criterion's network.
         x: The images, in [0, 1].
     """
     criterion = make()
     rows = torch.arange(len(x))
-    aim = criterion.choose(rows, Rng.numbered(0, "aim", len(rows)))
+    targets = criterion.choose(rows, Rng.numbered(0, "aim", len(rows)))
     pull = objective(criterion)
     x = x.clone().requires_grad_()
-    score = pull(replace(look(x, rows), aim=aim))
+    score = pull(replace(evaluate(x, rows), targets=targets))
     assert score.shape == (len(x),), f"scores have the shape {tuple(score.shape)} for {len(x)} rows"
     (slope,) = torch.autograd.grad(score.sum(), x)
     assert bool(slope.isfinite().all()), "a gradient is not finite"
     for one in torch.split(rows, 1):
         alone = pull(
-            replace(look(x[one], one), aim={name: value[one] for name, value in aim.items()})
+            replace(
+                evaluate(x[one], one), targets={name: value[one] for name, value in targets.items()}
+            )
         )
         assert torch.allclose(alone, score[one], rtol=1e-4, atol=1e-5), (
             f"row {int(one)} scores differently beside others"
         )
-    _climbs(lambda moved: pull(replace(look(moved, rows), aim=aim)), x.detach(), slope)
+    _climbs(lambda moved: pull(replace(evaluate(moved, rows), targets=targets)), x.detach(), slope)
 
 
 def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
@@ -117,15 +121,15 @@ def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None
     )
 
 
-def value_of(make: Make, looks: Sequence[Probe]) -> float:
+def value_of(make: Make, probes: Sequence[Probe]) -> float:
     criterion = make()
-    for probe in looks:
+    for probe in probes:
         criterion.update(probe)
     return criterion.value()
 
 
 def rows_of(probe: Probe, rows: Tensor) -> Probe:
-    """Some rows of a look."""
+    """Some rows of a probe."""
     return Probe(
         probe.z[rows],
         probe.x[rows],
@@ -133,13 +137,13 @@ def rows_of(probe: Probe, rows: Tensor) -> Probe:
         probe.origin.take(rows),
         tuple(peer[rows] for peer in probe.peers),
         {name: value[rows] for name, value in probe.activations.items()},
-        {name: value[rows] for name, value in probe.aim.items()},
+        {name: value[rows] for name, value in probe.targets.items()},
     )
 
 
-def _looks_untouched(make: Make, looks: Sequence[Probe]) -> None:
+def _probes_untouched(make: Make, probes: Sequence[Probe]) -> None:
     criterion = make()
-    probe = looks[0]
+    probe = probes[0]
     before = {name: value.clone() for name, value in probe.activations.items()}
     criterion.gain(probe)
     criterion.update(probe)
@@ -149,10 +153,10 @@ def _looks_untouched(make: Make, looks: Sequence[Probe]) -> None:
         )
 
 
-def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
+def _gain_pure(make: Make, probes: Sequence[Probe]) -> None:
     criterion = make()
-    last = looks[-1]
-    for probe in looks[:-1]:
+    last = probes[-1]
+    for probe in probes[:-1]:
         criterion.update(probe)
     value = criterion.value()
     state = _copied(criterion.delta())
@@ -169,9 +173,9 @@ def _gain_pure(make: Make, looks: Sequence[Probe]) -> None:
         )
 
 
-def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
+def _grows(make: Make, probes: Sequence[Probe], declared: set[str]) -> None:
     criterion = make()
-    for probe in _one_by_one(looks):
+    for probe in _one_by_one(probes):
         before = criterion.value()
         gain = float(criterion.gain(probe))
         criterion.update(probe)
@@ -184,15 +188,15 @@ def _grows(make: Make, looks: Sequence[Probe], declared: set[str]) -> None:
             )
 
 
-def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
-    whole = value_of(make, looks)
-    _same(whole, value_of(make, list(_one_by_one(looks))), near, "the batch size matters")
-    for cut in range(1, len(looks)):
+def _mergeable(make: Make, probes: Sequence[Probe], near: float) -> None:
+    whole = value_of(make, probes)
+    _same(whole, value_of(make, list(_one_by_one(probes))), near, "the batch size matters")
+    for cut in range(1, len(probes)):
         base = make()
-        base.update(looks[0])
+        base.update(probes[0])
         known = base.value()
         deltas = []
-        for shard in (looks[1:cut], looks[cut:]):
+        for shard in (probes[1:cut], probes[cut:]):
             fork = base.fork()
             for probe in shard:
                 fork.update(probe)
@@ -203,7 +207,7 @@ def _mergeable(make: Make, looks: Sequence[Probe], near: float) -> None:
             whole,
             base.value(),
             near,
-            f"cut into shards after look {cut}, the looks give another value",
+            f"cut into shards after probe {cut}, the probes give another value",
         )
         again = base.fork()
         assert isinstance(again, Criterion), "a fork is no criterion"
@@ -217,13 +221,13 @@ def _chooses(make: Make, probe: Probe) -> None:
     one, two = (criterion.choose(rows, Rng.numbered(3, "choose", len(rows))) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state()), "choosing moved the global random state"
     for name, value in one.items():
-        assert len(value) == len(rows), f"aim {name} has {len(value)} rows, not {len(rows)}"
-        assert torch.equal(value, two[name]), f"aim {name} differs for the same random stream"
+        assert len(value) == len(rows), f"target {name} has {len(value)} rows, not {len(rows)}"
+        assert torch.equal(value, two[name]), f"target {name} differs for the same random stream"
 
 
-def _one_by_one(looks: Sequence[Probe]) -> Iterable[Probe]:
+def _one_by_one(probes: Sequence[Probe]) -> Iterable[Probe]:
     return (
-        rows_of(probe, torch.tensor([row])) for probe in looks for row in range(len(probe.logits))
+        rows_of(probe, torch.tensor([row])) for probe in probes for row in range(len(probe.logits))
     )
 
 

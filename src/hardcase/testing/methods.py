@@ -8,8 +8,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from time import monotonic
 from typing import Any
 
@@ -28,9 +28,9 @@ from hardcase.testing.toys import Counting, digit_world, toy_images, toy_subject
 from hardcase.types import (
     KINDS,
     Budget,
+    Evaluator,
     Findings,
     Images,
-    Look,
     Method,
     Model,
     Probe,
@@ -38,6 +38,11 @@ from hardcase.types import (
     Seeds,
     State,
 )
+
+__all__ = [
+    *("CHECKS", "check_deterministic", "check_method", "check_neighbours", "method_facts"),
+    *("search", "search_facts", "toy_method"),
+]
 
 Make = Callable[[], Method]
 Some = Callable[[int], Images]
@@ -76,6 +81,39 @@ def search(
     return run_shard(campaign, images, bounds, guides=method.guides, stop=_Patience())
 
 
+@dataclass
+class MethodTrial:
+    """A method in the toy world. Laws that only read what it finds share one search."""
+
+    make: Make
+    peers: tuple[Model, ...] = ()
+    some: Some = toy_images
+
+    @cached_property
+    def method(self) -> Method:
+        return self.make()
+
+    @cached_property
+    def images(self) -> Images:
+        """The seeds of `plain`."""
+        return self.some(5)
+
+    @cached_property
+    def plain(self) -> Shard:
+        return search(self.method, images=self.images, peers=self.peers)
+
+    def search(
+        self, method: Method | None = None, *, images: Images | None = None, **options: Any
+    ) -> Shard:
+        """Search anew, with a method built anew on images made anew unless they are given."""
+        return search(
+            method or self.make(),
+            images=self.some(5) if images is None else images,
+            peers=self.peers,
+            **options,
+        )
+
+
 class _Patience:
     """Asked before each step: raises when a search takes too long, so that a law ends."""
 
@@ -94,33 +132,31 @@ class _Patience:
         so_far = f"{self.steps - 1} steps, {queries} queries and {spent:.0f} s"
         assert self.idle <= IDLE, (
             f"the search still goes on after {so_far}, but its last {IDLE} steps asked nothing: "
-            "look.retire seeds that have nothing left to try"
+            "evaluate.retire seeds that have nothing left to try"
         )
         ends = self.steps <= STEPS and spent <= SECONDS
         assert ends, (
             f"the search of {len(counts.queries)} toy seeds still goes on after {so_far}: bound it"
-            " by Method.budget, look.retire seeds that are done, and see that it keeps the best"
+            " by Method.budget, evaluate.retire seeds that are done, and see that it keeps the best"
             " candidates (higher scores are better), not the worst"
         )
         return False
 
 
-def check_finds_failures(
-    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
-) -> None:
-    found = search(make(), images=some(5), peers=peers).findings
+def check_finds_failures(trial: MethodTrial) -> None:
+    found = trial.plain.findings
     seeds = len(set(found.seed.tolist()))
     assert seeds >= 3, (
         f"found failures for {seeds} of 5 seeds of the toy subject, on which they are easy to find:"
-        " look at the sign of the step, at the stride, and at which candidates are kept"
+        " look at the sign of the step, at the step size, and at which candidates are kept"
     )
 
 
-def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_findings_fail(trial: MethodTrial) -> None:
     """Re-running the method's own oracle on the stored image says the same kind."""
-    method = make()
-    images = some(5)
-    found = search(method, images=images, peers=peers).findings
+    method = trial.method
+    images = trial.images
+    found = trial.plain.findings
     assert len(found), "nothing was found"
     stored = torch.stack([tensors.decode(tensors.encode(image)) for image in found.x])
     assert torch.equal(stored, found.x.cpu()), "images changed when they were stored"
@@ -131,7 +167,12 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
         x, {name: tap for name, tap in method.taps.items() if not name.startswith("peer")}
     )
     probe = Probe(
-        x, x, answer.logits, origin, tuple(peer(x).logits for peer in peers), answer.activations
+        x,
+        x,
+        answer.logits,
+        origin,
+        tuple(peer(x).logits for peer in trial.peers),
+        answer.activations,
     )
     left = Campaign(subject=subject, method=method).leaves(probe)
     label = found.kind == KINDS.index("label")
@@ -148,13 +189,13 @@ def check_findings_fail(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     )
 
 
-def check_distances(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_distances(trial: MethodTrial) -> None:
     """The stored distance is that of the stored image (or code) from the data set's own seed,
     and the space allows it.
     """
-    method = make()
-    images = some(5)
-    found = search(method, images=images, peers=peers).findings
+    method = trial.method
+    images = trial.images
+    found = trial.plain.findings
     origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
     z = _codes(method, found, origin)
     slack = _rounding(method, z)
@@ -173,16 +214,16 @@ def check_distances(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_
     )
 
 
-def check_neighbours(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_neighbours(trial: MethodTrial) -> None:
     """Without guides, a seed's findings are the same beside other seeds,
     in another order and alone.
     """
-    images = some(5)
-    if make().guides:
+    if trial.method.guides:
         return
-    whole = search(make(), images=images, peers=peers).findings
+    images = trial.some(5)
+    whole = trial.plain.findings
     for order in ([4, 2, 0], [1]):
-        part = search(make(), images=images.take(torch.tensor(order)), peers=peers).findings
+        part = trial.search(images=images.take(torch.tensor(order))).findings
         for place, seed in enumerate(order):
             one, two = (_of(found, row) for found, row in ((part, place), (whole, seed)))
             assert _same(one, two), (
@@ -192,12 +233,11 @@ def check_neighbours(make: Make, peers: tuple[Model, ...] = (), some: Some = toy
             )
 
 
-def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_deterministic(trial: MethodTrial) -> None:
     """Same seed, same findings, byte for byte, whatever the batch size."""
-    one, two, small = (
-        search(make(), images=some(5), peers=peers, batch=batch).findings
-        for batch in (256, 256, 16)
-    )
+    one = trial.plain.findings
+    two = trial.search().findings
+    small = trial.search(batch=16).findings
     assert _same(one, two), (
         "two runs with one seed differ: is there randomness that does not come from `rng`, or"
         " memory that outlives a run?"
@@ -205,31 +245,28 @@ def check_deterministic(make: Make, peers: tuple[Model, ...] = (), some: Some = 
     assert _same(one, small), "findings depend on the batch size: does a row see its neighbours?"
 
 
-def check_changes_nothing(
-    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
-) -> None:
+def check_changes_nothing(trial: MethodTrial) -> None:
     """Global randomness, seeds, weights, training flags and hooks are as before, also after an
     exception.
     """
     subject = toy_subject()
-    images = some(5)
-    method = make()
+    images = trial.some(5)
+    method = trial.make()
     before = _surroundings(subject, images)
     watched = replace(method, search=_Watching(method.search))
-    search(watched, images=images, subject=subject, peers=peers)
+    trial.search(watched, images=images, subject=subject)
     _unchanged(before, _surroundings(subject, images), "a run")
     with suppress(RuntimeError):
-        search(make(), images=images, subject=Counting(subject, raise_after=1), peers=peers)
+        trial.search(images=images, subject=Counting(subject, raise_after=1))
     _unchanged(before, _surroundings(subject, images), "a run that failed")
 
 
-def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_budget(trial: MethodTrial) -> None:
     """No seed costs more than its budget, and every row given to the subject is counted."""
     for budget in (Budget(queries=7), Budget(total_queries=23), Budget(queries=9, gradients=2)):
         subject = Counting(toy_subject())
-        method = make()
-        counts = search(method, images=some(5), subject=subject, peers=peers, budget=budget).counts
-        bound = limits(overlay(budget, method.budget), 5)
+        counts = trial.search(subject=subject, budget=budget).counts
+        bound = limits(overlay(budget, trial.method.budget), 5)
         assert bool((counts.queries <= bound.queries).all()), (
             f"{counts.queries.tolist()} queries under {budget}"
         )
@@ -238,44 +275,33 @@ def check_budget(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_ima
         )
         assert subject.rows == int(counts.queries.sum()), (
             f"{subject.rows} rows asked, {int(counts.queries.sum())} counted: does a part ask the"
-            " subject by another way than `look`?"
+            " subject by another way than `evaluate`?"
         )
 
 
-def check_seed_counts(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_seed_counts(trial: MethodTrial) -> None:
     """One seed or five, of mixed labels: each is searched, and only listed seeds have findings."""
-    for count in (1, 5):
-        shard = search(make(), images=some(count), peers=peers)
+    for count, shard in ((1, trial.search(images=trial.some(1))), (5, trial.plain)):
         assert bool((shard.counts.queries > 0).all()), (
-            f"of {count} seeds, {int((shard.counts.queries == 0).sum())} were never looked at"
+            f"of {count} seeds, {int((shard.counts.queries == 0).sum())} were never evaluated"
         )
         assert set(shard.findings.seed.tolist()) <= set(range(count)), (
             "a finding names a seed that does not exist"
         )
 
 
-def check_black_box(make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images) -> None:
+def check_black_box(trial: MethodTrial) -> None:
     """A method that does not need gradients never asks for them."""
-    method = make()
-    if method.needs != "gradients":
-        search(
-            method,
-            images=some(5),
-            subject=Counting(toy_subject(), offers=method.needs),
-            peers=peers,
-        )
+    needs = trial.method.needs
+    if needs != "gradients":
+        trial.search(subject=Counting(toy_subject(), offers=needs))
 
 
-def check_resumable_state(
-    make: Make, peers: tuple[Model, ...] = (), some: Some = toy_images
-) -> None:
+def check_resumable_state(trial: MethodTrial) -> None:
     """The search's state and its random numbers survive being saved and loaded at every step."""
-    method = make()
-    plain = search(make(), images=some(5), peers=peers).findings
-    saved = search(
-        replace(method, search=_Saving(method.search)), images=some(5), peers=peers
-    ).findings
-    assert _same(plain, saved), (
+    method = trial.make()
+    saved = trial.search(replace(method, search=_Saving(method.search))).findings
+    assert _same(trial.plain.findings, saved), (
         "findings change when the state is saved and loaded between steps: what a search remembers "
         "belongs in its state, not in itself"
     )
@@ -326,8 +352,9 @@ def check_method(
         make = lambda: built  # noqa: E731 - a recipe without arguments
     else:
         make = theirs
+    trial = MethodTrial(make, peers, some)
     for check in CHECKS:
-        check(make, peers, some)
+        check(trial)
 
 
 def toy_method(part: Part) -> Method:
@@ -379,7 +406,7 @@ class _Saving:
         self.rng = rng
         return state
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         for name, value in state.items():
             assert isinstance(value, Tensor), (
                 f"the state's {name!r} is of type {type(value).__name__}: a state is a dict of"
@@ -389,7 +416,7 @@ class _Saving:
         self.rng = pickle.loads(pickle.dumps(self.rng))
         assert self.rng is not None
         loaded = load(save({name: value.contiguous() for name, value in state.items()}))
-        return self.search.step(loaded, look, self.rng)
+        return self.search.step(loaded, evaluate, self.rng)
 
 
 class _Watching:
@@ -407,8 +434,8 @@ class _Watching:
         self._compare("init")
         return state
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        state = self.search.step(state, look, rng)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        state = self.search.step(state, evaluate, rng)
         self._compare("step")
         return state
 

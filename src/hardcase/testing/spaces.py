@@ -12,6 +12,8 @@ from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images
 from hardcase.types import Images, Seeds, Space
 
+__all__ = ["check_space", "space_facts"]
+
 LAWS = ("decodes what it encodes", "projects once", "rows independent", "edits nothing in place")
 """What `check_space` holds a space to."""
 

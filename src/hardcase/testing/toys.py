@@ -27,6 +27,12 @@ from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Answer, Images, Method, Model, Offer, Space, Tap
 
+__all__ = [
+    *("CLASSES", "SIZE", "Counting", "Quarters", "ToyAutoencoder", "ToyGenerator", "ToyQuantiser"),
+    *("World", "digit_world", "generated_images", "toy_images", "toy_peer", "toy_subject"),
+    *("toy_world",),
+]
+
 SIZE = 8
 CLASSES = ("north-west", "north-east", "south-west", "south-east")
 
@@ -108,7 +114,7 @@ class ToyQuantiser(nn.Module):
         return (z + (nearest - z).detach()) / 8 + 0.5
 
 
-class ToyPainter(nn.Module):
+class ToyGenerator(nn.Module):
     """A staged generator of toy images: a dim image with the class's quarter brighter, moved by
     the code's own numbers.
     """
@@ -127,12 +133,12 @@ class ToyPainter(nn.Module):
         return z
 
 
-def painted_images(count: int = 5, seed: int = 0) -> Images:
-    """Samples of `ToyPainter` with their latent codes, as a generator's fresh seeds come."""
+def generated_images(count: int = 5, seed: int = 0) -> Images:
+    """Samples of `ToyGenerator` with their latent codes, as a generator's fresh seeds come."""
     images = toy_images(count, seed)
-    painter = ToyPainter()
-    latent = torch.randn(count, painter.latent, generator=stream(seed, "toy painter"))
-    image = painter.walk(latent, images.y, lambda number, features: features)
+    generator = ToyGenerator()
+    latent = torch.randn(count, generator.latent, generator=stream(seed, "toy painter"))
+    image = generator.walk(latent, images.y, lambda number, features: features)
     return replace(images, x=to_bytes(image), context={"latent": latent})
 
 
@@ -190,7 +196,7 @@ class World:
         subject: The network under test.
         peer: A second network, for methods that compare.
         images: That many images of the data set.
-        painted: That many seeds as a generator makes them.
+        generated: That many seeds as a generator makes them.
         profiled: Training images from which criteria learn what is usual.
         partners: Training images whose codes searches walk toward.
         spaces: The space of each family of generators.
@@ -204,7 +210,7 @@ class World:
     subject: Model
     peer: Model
     images: Callable[[int], Images]
-    painted: Callable[[int], Images]
+    generated: Callable[[int], Images]
     profiled: Images
     partners: Images
     spaces: Mapping[str, Space]
@@ -233,7 +239,7 @@ class World:
 
     def seeds(self, part: Part) -> Callable[[int], Images]:
         """Where the method's seeds come from: the data, or its generator."""
-        return self.painted if part.facts.get("seeds") == "generator" else self.images
+        return self.generated if part.facts.get("seeds") == "generator" else self.images
 
     def _library(self, space: Space) -> Library:
         """Codes of training images in `space`."""
@@ -247,26 +253,19 @@ class World:
 
 @cache
 def toy_world() -> World:
-    """The world in which laws are checked: every seed is easy to make fail.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing.toys import toy_world
-        >>> toy_world().build(resolve("method", "sinvad")).needs
-        'label'
-    """
+    """The world in which laws are checked: every seed is easy to make fail."""
     return World(
         subject=toy_subject(),
         peer=toy_peer(),
         images=toy_images,
-        painted=painted_images,
+        generated=generated_images,
         profiled=toy_images(40, seed=1),
         partners=toy_images(40, seed=2),
         spaces={
             "pixels": Pixels(),
             "vae": Latent(ToyAutoencoder()),
             "vqvae": Grid(ToyQuantiser()),
-            "gan": _painter_space(),
+            "gan": _generator_space(),
         },
     )
 
@@ -283,14 +282,14 @@ def digit_world() -> World:
         subject=network(0),
         peer=network(1),
         images=_noise,
-        painted=painted_images,
+        generated=generated_images,
         profiled=_often_answered(network(0), _noise(400)),
         partners=_noise(40),
         spaces={
             "pixels": Pixels(),
             "vae": Latent(ToyAutoencoder()),
             "vqvae": Grid(_Folded()),
-            "gan": _painter_space(),
+            "gan": _generator_space(),
         },
     )
 
@@ -305,9 +304,9 @@ class _Folded(nn.Module):
         return nn.functional.pixel_shuffle(z, 4)
 
 
-def _painter_space() -> Activations:
-    painter = ToyPainter()
-    return Activations(painter, early_places(painter, classes=4), classes=4)
+def _generator_space() -> Activations:
+    generator = ToyGenerator()
+    return Activations(generator, early_places(generator, classes=4), classes=4)
 
 
 def _often_answered(net: Subject, images: Images) -> Images:

@@ -52,12 +52,9 @@ def duel(
 
     Args:
         players: The sides; the first one's loss is the one reported.
-        images: What is learned from.
-        recipe: How.
         name: What is trained, in reports.
-        device: Where the networks are trained and left.
         half: Compute losses in bfloat16 on a GPU; on a CPU it changes nothing.
-        **how: `seed`, `progress`, `kept`, `seen`, `also`, `after` and `limit` of
+        **how: `seed`, `progress`, `kept`, `on_checkpoint`, `also`, `on_step` and `limit` of
             `hardcase.training.loop.steps_of`.
     """
     place = torch.device(device)

@@ -19,10 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardcase.cache import cache_folder, write_atomically
+from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
+
+__all__ = ["Card", "cached", "folder_of", "load_card", "read_card"]
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"
@@ -119,7 +121,7 @@ def read_card(folder: Path) -> Card:
     """The card in `folder`, checked to be one."""
     path = folder / CARD
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if not (folder / WEIGHTS).exists():
             raise Problem(f"there is no trained network in {folder}: {CARD} is missing.") from None
@@ -145,7 +147,7 @@ def _fill(net: nn.Module, path: Path, expected: str) -> None:
     from safetensors.torch import load_file
 
     try:
-        state = load_file(path)
+        state = load_file(regular(path))
         intact = digest_tensors(state) == expected
         if intact:
             net.load_state_dict(state)

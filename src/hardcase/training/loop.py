@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import write_atomically
-from hardcase.errors import CANNOT_TELL, Problem, choice
+from hardcase.data.streams import check
+from hardcase.errors import Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
@@ -34,7 +35,6 @@ from hardcase.types import Images
 __all__ = [
     "Goal",
     "History",
-    "TimeLimit",
     "TrainingProgress",
     "TrainingRecipe",
     "classify",
@@ -213,15 +213,14 @@ def patient_for(seconds: float) -> Iterator[None]:
 def minutes(seconds: float) -> str:
     """So many seconds in words, as whole minutes.
 
-    Args:
-        seconds: At least half a minute.
-
     Example:
         >>> minutes(64), minutes(200)
         ('a minute', '3 minutes')
     """
     count = round(seconds / 60)
-    return "a minute" if count == 1 else f"{count} minutes"
+    if count == 1:
+        return "a minute"
+    return f"{count} minutes"
 
 
 INSTEAD = (
@@ -230,33 +229,25 @@ INSTEAD = (
 )
 
 
-class Teller:
+@dataclass(slots=True)
+class Monitor:
     """Adds up losses, reports them, stops a training that has become NaN,
     and says how long it will take and when nothing is learned.
     """
 
-    def __init__(
-        self,
-        chance: float,
-        epochs: int,
-        inside: int,
-        progress: Callable[[TrainingProgress], None] | None,
-        what: str,
-        most: float = math.inf,
-    ) -> None:
-        self.chance = chance
-        self.epochs = epochs
-        self.inside = inside
-        self.progress = progress
-        self.what = what
-        self.means: list[float] = []
-        self.warnings: list[str] = []
-        self.most = most
-        self.step = 0
-        self.calls = 0
-        self.began = 0.0
-        self.waiting: list[Tensor] = []
-        self.epoch: list[float] = []
+    chance: float
+    epochs: int
+    inside: int
+    progress: Callable[[TrainingProgress], None] | None
+    what: str
+    most: float = math.inf
+    means: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    epoch: list[float] = field(default_factory=list)
+    waiting: list[Tensor] = field(default_factory=list)
+    step: int = 0
+    calls: int = 0
+    began: float = 0.0
 
     def __call__(self, loss: Tensor) -> None:
         self.step += 1
@@ -299,6 +290,22 @@ class Teller:
                 TrainingProgress(epoch, self.epochs, self.step, steps, loss, warning, self.what)
             )
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {
+            "means": self.means,
+            "warnings": self.warnings,
+            "epoch": self.epoch,
+            "waiting": [float(loss) for loss in self.waiting],
+        }
+
+    def restore(self, step: int, state: Mapping[str, Any], place: torch.device) -> None:
+        self.step = step
+        self.means = state["means"]
+        self.warnings = state["warnings"]
+        self.epoch = state["epoch"]
+        self.waiting = list(torch.tensor(state["waiting"], device=place))
+
     def _report(self, recent: list[float], ended: bool) -> None:
         wrong = [value for value in recent if not math.isfinite(value)]
         if wrong:
@@ -310,12 +317,12 @@ class Teller:
         self.epoch += recent
         warning = ""
         if ended:
-            warning = self._doubt()
+            warning = self._learned()
             self.means.append(sum(self.epoch) / len(self.epoch))
             self.epoch.clear()
         self.say(sum(recent) / len(recent), warning)
 
-    def _doubt(self) -> str:
+    def _learned(self) -> str:
         """After the first and the last epoch: was anything learned?"""
         late = self.epoch[-max(len(self.epoch) // 4, 1) :]
         seen = sum(late) / len(late)
@@ -331,28 +338,28 @@ class Teller:
         return warning
 
 
-STATE = "state.safetensors"
+STATE = "state.pt"
 """The checkpoint of an unfinished training, in a folder beside that of the network."""
 SECONDS = 30.0
 """Time between two checkpoints: as much work may be lost."""
 
 
-def beside(folder: Path) -> Path:
+def unfinished_folder(folder: Path) -> Path:
     """Where the unfinished training of the network that will be in `folder` is kept."""
     return folder.with_name(f"{folder.name}.unfinished")
 
 
-def forget(folder: Path) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Remove what an unfinished training has left in `folder`, if anything."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(slots=True, kw_only=True)
-class Keeper:
+class Checkpoints:
     """Checkpoints of everything that changes during a training.
 
-    Called after every step, it writes them to `folder` now and then, or `now`; `seen` is called
-    after each, for images. Without a folder nothing is kept.
+    Called after every step, it writes them to `folder` now and then, or `now`; `on_checkpoint` is
+    called after each, for images. Without a folder nothing is kept.
     """
 
     folder: Path | None
@@ -360,8 +367,8 @@ class Keeper:
     optimisers: Sequence[torch.optim.Optimizer]
     noise: torch.Generator
     place: torch.device
-    tell: Teller
-    seen: Callable[[], object] = lambda: None
+    monitor: Monitor
+    on_checkpoint: Callable[[], object] = lambda: None
     begun: float = field(default_factory=time.monotonic)
     written: float = field(default_factory=time.monotonic)
     pause: float = 0.0
@@ -376,16 +383,12 @@ class Keeper:
         start = time.monotonic()
         if self.folder is None or not (now or start - self.written >= max(SECONDS, self.pause)):
             return
-        from safetensors.torch import save
-
-        whole = {**self._weights(), **self._moments(), **self._random()}
-        tensors = {name: value.detach().cpu().contiguous() for name, value in whole.items()}
-        write_atomically(
-            self.folder / STATE, save(tensors, {"standing": json.dumps(self._standing(step))})
-        )
-        self.seen()
+        content = BytesIO()
+        torch.save(self._state(step), content)
+        write_atomically(self.folder / STATE, content.getvalue())
+        self.on_checkpoint()
         self.written = time.monotonic()
-        self.pause = 20 * (self.written - start)
+        self.pause = 20 * (self.written - start)  # at most a twentieth of the time for writing
 
     def resume(self) -> int:
         """The steps already taken, with everything as it was after them;
@@ -394,109 +397,63 @@ class Keeper:
         if self.folder is None or not (self.folder / STATE).exists():
             return 0
         try:
-            standing, tensors = _read(self.folder / STATE)
-            self._check(standing, tensors)
+            state = torch.load(self.folder / STATE, map_location="cpu", weights_only=True)
+            self._check(state)
         except Exception as error:  # whatever is wrong with it: the training can be done again
             self._say(
                 f"what was kept of a stopped training cannot be used ({error}); it begins anew"
             )
             return 0
-        self._restore(standing, tensors)
-        step = int(standing["step"])
-        if step < self.tell.epochs * self.tell.inside:
+        self._restore(state)
+        step = int(state["step"])
+        if step < self.monitor.epochs * self.monitor.inside:
             self._say(f"goes on after step {step}, where it was stopped")
         return step
 
-    def _weights(self) -> dict[str, Tensor]:
+    def _state(self, step: int) -> dict[str, Any]:
         return {
-            f"net/{i}/{name}": value
-            for i, net in enumerate(self.nets)
-            for name, value in net.state_dict().items()
-        }
-
-    def _moments(self) -> dict[str, Tensor]:
-        return {
-            f"optimiser/{i}/{j}/{name}": value
-            for i, optimiser in enumerate(self.optimisers)
-            for j, parameter in enumerate(_parameters(optimiser))
-            for name, value in optimiser.state[parameter].items()
+            "step": step,
+            "place": self.place.type,
+            "seconds": self.spent,
+            "nets": [net.state_dict() for net in self.nets],
+            "optimisers": [optimiser.state_dict()["state"] for optimiser in self.optimisers],
+            "random": self._random(),
+            "monitor": self.monitor.state(),
         }
 
     def _random(self) -> dict[str, Tensor]:
-        states = {"random/noise": self.noise.get_state(), "random/layers": torch.get_rng_state()}
+        states = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
         if self.place.type == "cuda":
-            states["random/cuda"] = torch.cuda.get_rng_state(self.place)
+            states["cuda"] = torch.cuda.get_rng_state(self.place)
         return states
 
-    def _standing(self, step: int) -> dict[str, Any]:
-        waiting = [float(loss) for loss in self.tell.waiting]
-        told = {
-            "means": self.tell.means,
-            "warnings": self.tell.warnings,
-            "epoch": self.tell.epoch,
-            "waiting": waiting,
-        }
-        return {"step": step, "place": self.place.type, "seconds": self.spent, **told}
-
-    def _check(self, standing: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what does not fit before anything is changed."""
-        if standing["place"] != self.place.type:
-            raise ValueError(f"it was begun on {standing['place']}")
-        expected = {**self._weights(), **self._random()}
-        shapes = {
-            name: value.shape
-            for name, value in tensors.items()
-            if not name.startswith("optimiser/")
-        }
-        if shapes != {name: value.shape for name, value in expected.items()}:
+        if state["place"] != self.place.type:
+            raise ValueError(f"it was begun on {state['place']}")
+        if [*map(_shapes, state["nets"])] != [_shapes(net.state_dict()) for net in self.nets]:
             raise ValueError("it is of another network")
 
-    def _restore(self, standing: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, own in self._weights().items():
-                own.copy_(tensors[name])
-        for name in (name for name in tensors if name.startswith("optimiser/")):
-            _, i, j, key = name.split("/")
-            optimiser = self.optimisers[int(i)]
-            parameter = _parameters(optimiser)[int(j)]
-            optimiser.state[parameter][key] = _like(parameter, tensors[name])
-        self.noise.set_state(tensors["random/noise"])
-        torch.set_rng_state(tensors["random/layers"])
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for net, weights in zip(self.nets, state["nets"]):
+            net.load_state_dict(weights)
+        for optimiser, moments in zip(self.optimisers, state["optimisers"]):
+            # groups stay: a replayed step reads its rate from a tensor on the device
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+        self.noise.set_state(state["random"]["noise"])
+        torch.set_rng_state(state["random"]["layers"])
         if self.place.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random/cuda"], self.place)
-        self.earlier = float(standing.get("seconds", 0.0))
-        self.tell.step = standing["step"]
-        self.tell.means = standing["means"]
-        self.tell.warnings = standing["warnings"]
-        self.tell.epoch = standing["epoch"]
-        self.tell.waiting = list(torch.tensor(standing["waiting"], device=self.place))
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.place)
+        self.earlier = float(state["seconds"])
+        self.monitor.restore(state["step"], state["monitor"], self.place)
 
     def _say(self, text: str) -> None:
-        _log.info("%s: %s", self.tell.what, text)
-        self.tell.say(float("nan"), text)
+        _log.info("%s: %s", self.monitor.what, text)
+        self.monitor.say(float("nan"), text)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        names = list(file.keys())
-        return json.loads(file.metadata()["standing"]), {
-            name: file.get_tensor(name) for name in names
-        }
-
-
-def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
-
-
-def _like(parameter: nn.Parameter, value: Tensor) -> Tensor:
-    """In the layout of the parameter, if it has its shape; the count of steps stays where torch
-    keeps it.
-    """
-    if value.shape == parameter.shape:
-        return torch.empty_like(parameter, requires_grad=False).copy_(value)
-    return value.to(parameter.device) if parameter.device.type == "cuda" else value
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,24 +490,15 @@ def own_randomness(
     The global state is the same afterwards, also after an exception.
     """
     place = torch.device(device)
-    index = place.index or 0
-    if place.index is None and place.type == "cuda":
-        index = torch.cuda.current_device()
-    with torch.random.fork_rng(devices=[index] if place.type == "cuda" else []):
-        torch.default_generator.manual_seed(stream(seed, *names).initial_seed())
-        if place.type == "cuda":
-            torch.cuda.default_generators[index].manual_seed(stream(seed, *names).initial_seed())
+    generators = [torch.default_generator]
+    devices = []
+    if place.type == "cuda":
+        devices = [torch.cuda.current_device() if place.index is None else place.index]
+        generators.append(torch.cuda.default_generators[devices[0]])
+    with torch.random.fork_rng(devices=devices):
+        for generator in generators:
+            generator.manual_seed(stream(seed, *names).initial_seed())
         yield
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLimit:
-    """How long a training may take, in seconds: in all, and in one piece before it is kept and
-    stopped.
-    """
-
-    total: float = math.inf
-    piece: float = math.inf
 
 
 def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
@@ -575,7 +523,9 @@ def free_memory(place: torch.device) -> int | None:
     except OSError:
         return None
     known = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
-    return int(known["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in known else None
+    if "MemAvailable" in known:
+        return int(known["MemAvailable"].split()[0]) * 1024
+    return None
 
 
 Prepare = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
@@ -592,7 +542,6 @@ def fit(
     *,
     name: str = "a network",
     device: torch.device | str = "cpu",
-    also: Sequence[nn.Module] = (),
     **how: Any,
 ) -> History:
     """Train `net` in place and leave it on `device`, in eval mode.
@@ -607,11 +556,11 @@ def fit(
         recipe: How.
         name: What it is called in reports.
         device: Where it is trained.
-        also: Other networks that `after` changes.
-        **how: `seed`, `progress`, `kept`, `seen`, `after` and `limit` of `steps_of`.
+        **how: `seed`, `progress`, `kept`, `on_checkpoint`, `also`, `on_step` and `limit` of
+            `steps_of`.
 
     Raises:
-        Problem: If nothing was learned, or a piece of the training is over and more is to come.
+        Problem: If nothing was learned.
     """
     place = torch.device(device)
     _refuse_too_large(net, name, place)
@@ -632,7 +581,6 @@ def fit(
         ahead=0,
         name=name,
         place=place,
-        also=also,
         **how,
     )
     _refuse_constant(net, goal, images.x[:256].to(place), images.y[:256].to(place))
@@ -656,78 +604,56 @@ def steps_of(
     ahead: int = 1,
     progress: Callable[[TrainingProgress], None] | None = None,
     kept: Path | None = None,
-    seen: Callable[[], object] = lambda: None,
+    on_checkpoint: Callable[[], object] = lambda: None,
     also: Sequence[nn.Module] = (),
-    after: Callable[[int], None] = lambda step: None,
-    limit: TimeLimit | None = None,
+    on_step: Callable[[int], None] = lambda step: None,
+    limit: float = math.inf,
 ) -> History:
     """All steps of a training: batches, progress, checkpoints, and resuming after a stop.
 
     With a folder to be `kept` in, a training that was stopped goes on where it stood and ends with
-    the same bytes; who keeps the network removes the folder. Within a `limit` of time the schedule
-    is that of the time, and bytes may differ.
+    the same bytes; who keeps the network removes the folder. Within a `limit` of seconds the
+    schedule is that of the time, and bytes may differ.
 
     Args:
         stepper: Makes the step, given the noise it may draw from.
-        images: What is learned from.
-        recipe: How.
         learners: The networks that are trained; they end in eval mode.
-        optimisers: Whose state is kept.
         label: Of the streams of random numbers.
-        name: What is trained, in reports.
-        place: Where.
-        seed: Everything random follows from it.
-        chance: The loss of a network that ignores its input.
-        prepare: See `Goal`.
-        half: Whether kernels for half precision are tuned.
         ahead: Steps whose images are made at once; 0: as many as pay on a GPU.
-        progress: Told how it goes.
-        kept: The folder of checkpoints.
-        seen: Called after every checkpoint.
-        also: Other networks that `after` changes.
-        after: Called with the number of every step taken.
-        limit: How long it may take.
+        on_checkpoint: Called after every checkpoint.
+        on_step: Called with the number of every step taken; it may change the networks `also`.
     """
-    limit = limit or TimeLimit()
     epochs, inside = recipe.rounds(len(images))
     total = epochs * inside
     noise = stream(seed, label, "noise", device=place)
     order = stream(seed, label, "order")
     step = stepper(noise)
     data = images.x.to(place), images.y.to(place)
-    tell = Teller(chance, epochs, inside, progress, f"{name} on {images.name}", limit.total)
-    keep = Keeper(
+    monitor = Monitor(chance, epochs, inside, progress, f"{name} on {images.name}", limit)
+    keep = Checkpoints(
         folder=kept,
         nets=[*learners, *also],
         optimisers=optimisers,
         noise=noise,
         place=place,
-        tell=tell,
-        seen=seen,
+        monitor=monitor,
+        on_checkpoint=on_checkpoint,
     )
     with own_randomness(seed, label, "layers", device=place), tuned(half):
         for net in learners:
             net.train()
         number = done = keep.resume()
         for number, batch in _batches(prepare, recipe, data, order, noise, done, ahead):
-            share = max((number - 1) / total, keep.spent / limit.total)
-            tell(step(number, share, *batch))
-            after(number)
-            over = number == total or keep.spent >= limit.total
-            pausing = keep.spent - keep.earlier >= limit.piece and not over
-            keep(number, now=over or pausing)
-            if pausing:
-                raise Problem(
-                    f"{name} is trained to {share:.0%}; the piece that was asked for is over.",
-                    "What there is was kept.",
-                    fix="the same command goes on from here",
-                    code=CANNOT_TELL,
-                )
+            share = max((number - 1) / total, keep.spent / limit)
+            monitor(step(number, share, *batch))
+            on_step(number)
+            over = number == total or keep.spent >= limit
+            keep(number, now=over)
             if over:
                 break
     for net in learners:
         net.eval()
-    return History(tuple(tell.means), number, keep.spent, tuple(tell.warnings))
+    return History(tuple(monitor.means), number, keep.spent, tuple(monitor.warnings))
 
 
 def _batches(
@@ -806,7 +732,9 @@ def _stepper(
                 group["lr"] = rate
             else:
                 group["lr"].fill_(rate)
-        return once(x, y, noise) if replayed is None else replayed(x, y)
+        if replayed is None:
+            return once(x, y, noise)
+        return replayed(x, y)
 
     return step
 
@@ -909,22 +837,10 @@ def geometry(train: Images, test: Images) -> tuple[int, int, int]:
             " others for measuring."
         )
     for part in (train, test):
-        _check_labels(part)
+        check(part, f"the {part.split} split of {part.name}")
     if bool((train.y == train.y[0]).all()):
         raise Problem(
             f"the {train.split} split of {train.name} holds a single class.",
             "There is nothing to tell apart.",
         )
     return channels, height, len(train.classes)
-
-
-def _check_labels(images: Images) -> None:
-    if len(images) == 0:
-        raise Problem(f"the {images.split} split of {images.name} is empty.")
-    low = int(images.y.min())
-    high = int(images.y.max())
-    if low < 0 or high >= len(images.classes):
-        raise Problem(
-            f"{images.name} has labels {low}..{high} for {len(images.classes)} classes"
-            f" (0..{len(images.classes) - 1})."
-        )

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+__all__ = ["ReplayedStep"]
+
 WARM = 4
 """Steps before the capture."""
 Step = Callable[[Tensor, Tensor, torch.Generator], Tensor]

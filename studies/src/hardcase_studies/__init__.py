@@ -80,6 +80,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper=_ARGUS,
     ),
     PaperStudy(
+        name="argus-curve",
+        summary="its five published numbers beside our own curves, mix by mix, likeness counted in four ways",
+        paper=_ARGUS,
+    ),
+    PaperStudy(
         name="argus-settling",
         summary="why its error rates are not found here: counting, batch normalisation, literal losses, plain networks",
         paper=_ARGUS,
@@ -140,6 +145,12 @@ _ROWS: tuple[PaperStudy, ...] = (
         needs="--set people=FILE.npz and photographs",
     ),
     PaperStudy(
+        name="witness-test",
+        summary="searches with witnesses on unseen digits: a test set that is opened once (--open), matched by size too",
+        paper="ours",
+        needs="mnist",
+    ),
+    PaperStudy(
         name="witness-controls",
         summary="searches with witnesses and the controls a hostile reader asks for: filter, wrong label, neighbourhood, A/A, rivals, a blind sheet",
         paper="ours",
@@ -165,6 +176,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="ours",
     ),
     PaperStudy(
+        name="repair",
+        summary="trained on with the worst of four draws, beside random draws at equal steps and seconds, findings and AugMix",
+        paper="ours",
+    ),
+    PaperStudy(
         name="natural-cifar10",
         summary="other appearances of CIFAR-10's images that a ResNet-18 misreads: which networks that took no part keep the label",
         paper="ours",
@@ -175,6 +191,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         summary="other appearances of photographs that EfficientNet-Lite0 misreads: does a ResNet-50 keep the label",
         paper="ours",
         needs="photographs of ImageNet's classes; fetched networks",
+    ),
+    PaperStudy(
+        name="decides",
+        summary="does risk say more of a network on other data than accuracy, loss and corruption error do; 56 recipes",
+        paper="ours",
     ),
     PaperStudy(
         name="crossings",

@@ -20,19 +20,6 @@ from hardcase.inference import Interval
 from hardcase.methods.argus import argus_adaptive
 from hardcase.randomness import Rng
 from hardcase.searches.boundary import nearest
-from hardcase.suite.retrain import (
-    AUGMENTED,
-    BEFORE,
-    FOUND,
-    GENTLE,
-    MORE,
-    Retraining,
-    accuracy,
-    against_controls,
-    as_images,
-    compare,
-    gain,
-)
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds
@@ -55,6 +42,19 @@ from hardcase_studies.argus_measure import (
 from hardcase_studies.argus_paper import ABLATION, PAPER, RETRAINED, published_name
 from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab, LatentModel, labs
+from hardcase_studies.retraining import (
+    AUGMENTED,
+    BEFORE,
+    FOUND,
+    GENTLE,
+    MORE,
+    Retraining,
+    accuracy,
+    against_controls,
+    as_images,
+    compare,
+    gain,
+)
 
 COLUMNS = [
     "network",

@@ -20,7 +20,7 @@ from hardcase.judges.held_out import KNOWN
 from hardcase.judges.judge import PanelJudge
 from hardcase.methods.argus import argus
 from hardcase.models.subject import Subject
-from hardcase.oracles import LEAD
+from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import (
     chunks,
@@ -231,12 +231,12 @@ class Witness:
         return self.lot >= 0
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        fresh = (~probe.aim["seen"]).nonzero().squeeze(1) if "seen" in probe.aim else None
+        fresh = (~probe.targets["seen"]).nonzero().squeeze(1) if "seen" in probe.targets else None
         rows = probe.origin.id if fresh is None else probe.origin.id[fresh]
         self.made.add_(rows.bincount(minlength=len(self.made)))
         if self.lot.shape[1] and len(rows):
             left = (
-                margin(probe.logits.softmax(1), probe.origin.y) >= LEAD
+                margin(probe.logits.softmax(1), probe.origin.y) >= MIN_MARGIN
             ) & probe.logits.isfinite().all(1)
             self._draw(rows, *((probe.x, left) if fresh is None else (probe.x[fresh], left[fresh])))
         return self.oracle(probe)

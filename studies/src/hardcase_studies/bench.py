@@ -82,7 +82,10 @@ class Bench:
             flags.append("--full")
         if self.repeats is not None:
             flags.append(f"--repeats {self.repeats}")
-        chosen = [f"--set '{key}={json.dumps(value)}'" for key, value in self.options.items()]
+        if self.options.get("open"):
+            flags.append("--open")
+        rest = {key: value for key, value in self.options.items() if key != "open"}
+        chosen = [f"--set '{key}={json.dumps(value)}'" for key, value in rest.items()]
         return " ".join(["hardcase reproduce", name, *flags, *chosen])
 
 

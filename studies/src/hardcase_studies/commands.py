@@ -10,8 +10,7 @@ import typer
 from hardcase.cache import free
 from hardcase.cli import insight
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, opened, shown, tell
-from hardcase.cli.science import show
+from hardcase.cli.output import as_json, console, grid, opened, show_outcome, shown, tell
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -180,7 +179,7 @@ def faults(
     if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
-    show(outcome)
+    show_outcome(outcome)
     tell(f"written to {shown(page)}")
 
 
@@ -200,7 +199,9 @@ def reproduce(
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the numbers there, to be checked later."),
+        typer.Option(
+            metavar="PLACE", help="Keep the numbers in this folder or FILE.json, to be checked."
+        ),
     ] = None,
     check: Annotated[
         bool,
@@ -209,6 +210,9 @@ def reproduce(
     kept: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where numbers are kept, for --check.")
     ] = Path("results"),
+    open_set: Annotated[
+        bool, typer.Option("--open", help="Open a test set that may be opened once (witness-test).")
+    ] = False,
 ) -> None:
     """Repeat a published experiment and print its tables."""
     if name is None:
@@ -228,7 +232,7 @@ def reproduce(
         repeats=repeats,
         seed=flags.seed or 0,
         device=flags.place,
-        options=assign({}, flags.settings or []),
+        options=assign({"open": True} if open_set else {}, flags.settings or []),
         say=flags.say,
     )
     outcome = study(bench)
@@ -240,7 +244,7 @@ def reproduce(
     if flags.json:
         tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
         return
-    show(outcome)
+    show_outcome(outcome)
     tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
 
 

@@ -53,7 +53,8 @@ MEASURED = ("nc", "kmnc:k=100", "nbc", "snac", "tknc", "ssc:channels=true", "lsc
 COUNTED = ("tknp", "neighbour", "lsa", "dsa", "mdsa", "nlc", "lscd")
 """Measures that are no shares of a whole: they grow in units of their own."""
 NETWORKS = ("zoo:lenet5", "zoo:lenet1", "zoo:lenet4")
-SHARES = (0.1, 0.3, 1.0, 3.0)
+SHARES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""At 0 a criterion has no gradient; under DLFuzz it still decides what is kept."""
 TUNING = 1000
 """Repeats with this number and above draw the seeds on which a guide's share is chosen."""
 
@@ -130,13 +131,13 @@ class World:
 
     @property
     def about(self) -> list[str]:
-        names = [
-            ", ".join(one.name.removeprefix("zoo:") for one in some)
-            for some in (self.witnesses, self.scorers)
-        ]
+        """What tables must say of the networks; cells may come from another machine, so no accuracy."""
+        here = self.lab
+        groups = ((here.subject,), here.peers, self.witnesses, self.scorers)
+        names = [", ".join(one.name.removeprefix("zoo:") for one in some) for some in groups]
         return [
-            *self.lab.notes,
-            f"witnesses: {names[0] or 'none'}; label kept: by {names[1] or 'nobody'}, which no search asks",
+            f"data {here.train.name}, {len(here.train)} training images; {names[0]} under test, peers {names[1] or 'none'}",
+            f"witnesses: {names[2] or 'none'}; label kept: by {names[3] or 'nobody'}, which no search asks",
         ]
 
 
@@ -266,6 +267,12 @@ def chosen(sweep: Mapping[float, Sequence[Trial]]) -> float:
     return max(sorted(sweep, reverse=True), key=lambda share: sum(_made(sweep[share])))
 
 
+def bracketed(sweep: Mapping[float, Sequence[Trial]]) -> bool:
+    """Whether the chosen share is no edge of the grid; below 0 there is none."""
+    share = chosen(sweep)
+    return share == 0 or min(sweep) < share < max(sweep)
+
+
 def sweep_table(
     generator: str, sweep: Mapping[str, Mapping[float, Sequence[Trial]]], sizes: Sizes
 ) -> Table:
@@ -275,14 +282,16 @@ def sweep_table(
             named(guide),
             *(_interval(_made(done), 1) for done in some.values()),
             chosen(some),
+            "yes" if bracketed(some) else "no",
         ]
         for guide, some in sweep.items()
     ]
     notes = [
         "adversarial inputs a run, means with 95 % intervals over runs, on seeds used for nothing else",
         "share: the length of the criterion's gradient, of the main objective's, in every step and for every seed",
+        "bracketed: no edge of the grid was chosen; below 0 there is none",
     ]
-    columns = ["guide", *(f"share {share:g}" for share in sizes.shares), "chosen"]
+    columns = ["guide", *(f"share {share:g}" for share in sizes.shares), "chosen", "bracketed"]
     return Table(
         f"{generator}: the share of the gradient, chosen on other seeds", columns, rows, notes
     )

@@ -37,9 +37,9 @@ from hardcase.testing.toys import (
     CLASSES,
     Quarters,
     ToyAutoencoder,
-    ToyPainter,
+    ToyGenerator,
     ToyQuantiser,
-    painted_images,
+    generated_images,
     toy_images,
     toy_subject,
 )
@@ -143,7 +143,7 @@ def _told(space: str, way: str, objective: str) -> str:
 def crossed(space: str, way: str, objective: str, *, seeds: int = 6) -> Searched:
     """The campaign of one cell on the toys."""
     here = toys()
-    images = painted_images(seeds) if space.startswith("generator") else toy_images(seeds)
+    images = generated_images(seeds) if space.startswith("generator") else toy_images(seeds)
     peers = (here.other,) if objective == "disagreement" else ()
     return search(here.subject, method(space, way, objective), images, peers=peers, keep="first")
 
@@ -169,23 +169,25 @@ def method(space: str, way: str, objective: str) -> Method:
 
 
 def _spaces() -> Mapping[str, Callable[[], Space]]:
-    def painter(*places: int) -> Activations:
-        return Activations(ToyPainter(), early_places(ToyPainter(), places, classes=4), classes=4)
+    def generator(*places: int) -> Activations:
+        return Activations(
+            ToyGenerator(), early_places(ToyGenerator(), places, classes=4), classes=4
+        )
 
     return {
         "pixel": lambda: Pixels(Linf(0.4)),
         "vae": lambda: Latent(ToyAutoencoder()),
         "vqvae": lambda: Grid(ToyQuantiser()),
-        "generator input": lambda: painter(0),
-        "generator activations": lambda: painter(0, 1),
+        "generator input": lambda: generator(0),
+        "generator activations": lambda: generator(0, 1),
     }
 
 
 def _search(way: str, space: str, where: Space) -> Search:
     size = STRIDES[space]
     ways: Mapping[str, Callable[[], Search]] = {
-        "gradient": lambda: GradientAscent(stride=size),
-        "hill climbing": lambda: HillClimbing(passes=3, stride=4 * size),
+        "gradient": lambda: GradientAscent(step_size=size),
+        "hill climbing": lambda: HillClimbing(passes=3, step_size=4 * size),
         "genetic": lambda: Genetic(
             population=20, elite=6, spread=4 * size, mutation=size, reset=0.1, generations=15
         ),

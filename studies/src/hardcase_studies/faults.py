@@ -269,8 +269,13 @@ MARGIN = 5.0
 the same for features and for pixels.
 """
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "feature-perturbation": {"confidence": MARGIN, "radius": 1e9, "retreat": 0, "stride": 0.02},
-    "feature-perturbation@paper": {"confidence": MARGIN, "stride": 0.02},
+    "feature-perturbation": {
+        "confidence": MARGIN,
+        "radius": 1e9,
+        "bisections": 0,
+        "step_size": 0.02,
+    },
+    "feature-perturbation@paper": {"confidence": MARGIN, "step_size": 0.02},
     "pgd": {"epsilon": 0.1},
     "fgsm": {"epsilon": 0.1},
 }
@@ -366,9 +371,9 @@ def run(bench: Bench) -> Outcome:
     students = {
         fault: [student(here, fault, number) for number in range(trainings)] for fault in faults
     }
-    painted = _painted(here, tests, bench)
+    generated = _generated(here, tests, bench)
     seeds = {
-        fault: _seeds(here, [*some, *clean], painted, tests) for fault, some in students.items()
+        fault: _seeds(here, [*some, *clean], generated, tests) for fault, some in students.items()
     }
     cells: dict[tuple[str, str], paired.Pairs] = {}
     shown: dict[str, Tensor] = {}
@@ -380,7 +385,7 @@ def run(bench: Bench) -> Outcome:
             shown.setdefault(fault, made)
     told = paired.verdicts(list(cells.values()), seed=bench.seed)
     verdicts = dict(zip(cells, told, strict=True))
-    empty = {fault: _placebo(here, fault, seeds[fault], painted, bench) for fault in faults}
+    empty = {fault: _placebo(here, fault, seeds[fault], generated, bench) for fault in faults}
     tables = [
         _acquired(here, students, clean),
         _detected(here, faults, names, verdicts, empty, (tests, trainings), seeds),
@@ -449,7 +454,7 @@ def _pairs(
     return paired.Pairs(one >= HALF, two >= HALF, (one - two) * unit)
 
 
-def _painted(here: Lab, each: int, bench: Bench) -> Images:
+def _generated(here: Lab, each: int, bench: Bench) -> Images:
     """Fresh samples of either class, many for each seed that is wanted."""
     assert isinstance(here.generator, Sampler)
     label = torch.arange(2 * POOL * each, device=bench.device) % 2
@@ -471,29 +476,29 @@ def _painted(here: Lab, each: int, bench: Bench) -> Images:
     )
 
 
-def _seeds(here: Lab, students: Sequence[Student], painted: Images, each: int) -> Images:
+def _seeds(here: Lab, students: Sequence[Student], generated: Images, each: int) -> Images:
     """Up to `each` samples of either class that every one of the networks gets right."""
-    right = torch.ones(len(painted), dtype=torch.bool)
+    right = torch.ones(len(generated), dtype=torch.bool)
     for one in students:
-        right &= probabilities(one.subject, painted.x).argmax(1) == painted.y
-    rows = [(right & (painted.y == c)).nonzero().squeeze(1)[:each] for c in (0, 1)]
+        right &= probabilities(one.subject, generated.x).argmax(1) == generated.y
+    rows = [(right & (generated.y == c)).nonzero().squeeze(1)[:each] for c in (0, 1)]
     if sum(map(len, rows)) < FEW:
         raise Problem(
-            f"only {sum(map(len, rows))} of {len(painted)} painted images are classified"
+            f"only {sum(map(len, rows))} of {len(generated)} painted images are classified"
             " correctly by all networks.",
             fix="a generator trained longer: --set vae_epochs=30",
         )
-    return painted.take(torch.cat(rows))
+    return generated.take(torch.cat(rows))
 
 
-def _placebo(here: Lab, fault: str, seeds: Images, painted: Images, bench: Bench) -> Rate:
+def _placebo(here: Lab, fault: str, seeds: Images, generated: Images, bench: Bench) -> Rate:
     """A method that asks no network: each seed is replaced by another sample of its class."""
     rng = stream(bench.seed, "faults", "placebo")
     column = here.column(fault)
-    value = measures(from_bytes(painted.x), here.traits)[:, column]
+    value = measures(from_bytes(generated.x), here.traits)[:, column]
     own = measures(from_bytes(seeds.x), here.traits)[:, column]
     toward = torch.where(seeds.y == 0, 1.0, -1.0)
-    pools = [(painted.y == c).nonzero().squeeze(1) for c in (0, 1)]
+    pools = [(generated.y == c).nonzero().squeeze(1) for c in (0, 1)]
     outcomes = []
     for _ in range(2 * paired.PLACEBOS):
         drawn = [pool[torch.randint(len(pool), (len(seeds),), generator=rng)] for pool in pools]

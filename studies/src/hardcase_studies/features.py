@@ -7,7 +7,7 @@ There ImageNet at 512 pixels with BigGAN, and people who looked; here small imag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.campaign.in_memory import Searched, search
-from hardcase.generators.quality import Sampler, recognised_seeds, refuse_unreadable
+from hardcase.generators.quality import Sampler, check_samples, verified_seeds
 from hardcase.generators.staged import Decoder
 from hardcase.inference import max_statistic
 from hardcase.methods.feature_perturbation import feature_perturbation
@@ -38,6 +38,9 @@ from hardcase_studies.lab import Lab
 CONFIDENCE = 3.0
 EPSILON = 0.3
 LEAST = 1.0
+LONGEST = 1000.0
+"""The longest change of activations that is tried; no image changes more beyond it."""
+HALVINGS = 30
 PAIRS = ((4, 9), (9, 4), (3, 8), (8, 3))
 
 
@@ -53,7 +56,7 @@ class Studio:
     lab: Lab
     generator: nn.Module
     note: str
-    readers: tuple[Subject, ...]
+    verifiers: tuple[Subject, ...]
 
     @property
     def classes(self) -> int:
@@ -72,22 +75,22 @@ class Studio:
     def fresh_seeds(
         self, one: Subject, count: int, *, labels: Sequence[int] | None = None
     ) -> tuple[Images, str]:
-        """New samples of the generator that the network and most of the readers classify correctly, and how many there were."""
+        """New samples of the generator that the network and most of the verifiers classify correctly, and how many there were."""
         assert isinstance(self.generator, Sampler)
         bench = self.lab.bench
-        seeds, told = recognised_seeds(
+        seeds, told = verified_seeds(
             self.generator,
             self.lab.test.classes,
             count,
             subject=one,
-            readers=self.readers,
+            verifiers=self.verifiers,
             seed=bench.seed,
             device=bench.device,
             labels=None if labels is None else torch.tensor(labels),
         )
         return seeds, (
-            f"seeds for {one.name.removeprefix('zoo:')}: {told['painted']} painted, {told['read by the subject']} read as asked, "
-            f"{told['recognised']} of these recognised by most of {len(self.readers)} networks that no search asks"
+            f"seeds for {one.name.removeprefix('zoo:')}: {told['generated']} samples, {told['correctly classified']} correctly classified, "
+            f"{told['verified']} of these verified by most of {len(self.verifiers)} networks that no search asks"
         )
 
 
@@ -101,12 +104,12 @@ def studio(bench: Bench) -> Studio:
     net, card = lab.trained(family, kind=kind, epochs=bench.options.get("gan_epochs"))
     seen = card.get("sample_accuracy", card.get("reconstruction_accuracy"))
     note = f"generator {card['kind']} {card['name']}; sinvad-cnn sees the class asked for in {seen:.1%}"
-    readers = default_witnesses(data.train, data.test, device=bench.device)
+    verifiers = default_witnesses(data.train, data.test, device=bench.device)
     made = Decoder(net) if family == "vae" else net  # type: ignore[arg-type]  # a Vae, by its family
     assert isinstance(made, Sampler)
     labels = torch.arange(len(data.test.classes))
-    refuse_unreadable(made, labels, readers, data.test, device=bench.device)
-    return Studio(lab, made, note, readers)
+    check_samples(made, labels, verifiers, data.test, device=bench.device)
+    return Studio(lab, made, note, verifiers)
 
 
 def _targeted(here: Studio, target: int) -> dict[str, Method]:
@@ -152,8 +155,8 @@ def rq2(bench: Bench) -> Outcome:
         f"lenet5 on {here.lab.train.name}; {here.note}; margin {CONFIDENCE} in logits, pixels within {EPSILON} of the seed",
         "moved: by what a person can see (a pixel of 28, half a pixel of stroke or size, 10 grey levels, 10° of hue, 5° of slant); Wilson's 95 % intervals",
         f"shown are the three largest of {2 * len(FEATURES)} shares (each feature, up and down)",
-        "by chance: random changes of the same size, finding by finding: a random direction of the same length in the generator's "
-        "activations, or Gaussian noise of the same L2 distance in pixels",
+        "by chance: random changes that are as large in the image (L2), finding by finding: along a random direction of the "
+        "generator's activations, or Gaussian noise in pixels",
         "p: of the difference from chance, for the best of all features by sign flips (Westfall and Young)",
         *told,
     ]
@@ -170,7 +173,11 @@ def _pairs(classes: int) -> Sequence[tuple[int, int]]:
 
 @torch.no_grad()
 def _random_alike(here: Studio, seeds: Images, done: Searched, name: str, seed: int) -> Tensor:
-    """For each finding, its seed after a random change of the same size, in the space that was searched."""
+    """For each finding, its seed after a random change of the same L2 distance *in the image*.
+
+    Beside feature perturbation it is a random direction in the generator's activations, as long as makes the image differ so
+    much; beside pixels, noise.
+    """
     found = done.findings
     before = from_bytes(seeds.x[found.seed])
     if name == "pgd" or not len(found):
@@ -182,10 +189,33 @@ def _random_alike(here: Studio, seeds: Images, done: Searched, name: str, seed: 
     x = before.to(device)
     known = {key: value.to(device) for key, value in own.context.items()}
     z, context = space.encode(x, y, Rng.numbered(seed, "random alike", len(y), device=x.device))
-    random = torch.randn(z.shape, generator=stream(seed, "direction")).to(device)
-    length = found.distance.to(device) / random.flatten(1).norm(dim=1)
     origin = Seeds(z, x, y, torch.arange(len(y), device=x.device), {**known, **context})
-    return space.decode(random * length[:, None].to(random), origin).clamp(0, 1).cpu()
+    random = torch.randn(z.shape, generator=stream(seed, "direction")).to(device)
+    random = random / random.flatten(1).norm(dim=1).reshape(-1, *[1] * (random.dim() - 1))
+    asked = (from_bytes(found.x).to(device) - x).flatten(1).norm(dim=1)
+    return as_far_in_the_image(lambda code: space.decode(code, origin), random, x, asked).cpu()
+
+
+@torch.no_grad()
+def as_far_in_the_image(
+    decode: Callable[[Tensor], Tensor], direction: Tensor, before: Tensor, asked: Tensor
+) -> Tensor:
+    """Images along `direction` whose L2 distance from `before` is `asked`, by bisection; the farthest where none is so far.
+
+    Args:
+        decode: Images of codes.
+        direction: One for each image, of length 1.
+        before: The images from which distances are measured.
+        asked: The distance of each.
+    """
+    wide = [-1, *[1] * (direction.dim() - 1)]
+    low, high = torch.zeros_like(asked), torch.full_like(asked, LONGEST)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        made = decode(direction * middle.reshape(wide)).clamp(0, 1)
+        short = (made - before).flatten(1).norm(dim=1) < asked
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    return decode(direction * high.reshape(wide)).clamp(0, 1)
 
 
 def _surest(
@@ -307,10 +337,10 @@ def _trials(here: Studio) -> dict[str, Method]:
     space = here.space()
     return {
         "as maintained": feature_perturbation(space=space),
-        "without the way back": feature_perturbation(space=space, retreat=0),
-        "step 0.001": feature_perturbation(space=space, stride=0.001, gradients=600),
+        "without the way back": feature_perturbation(space=space, bisections=0),
+        "step 0.001": feature_perturbation(space=space, step_size=0.001, gradients=600),
         "step 0.02, no bound, no way back": feature_perturbation(
-            space=space, stride=0.02, radius=1e9, retreat=0
+            space=space, step_size=0.02, radius=1e9, bisections=0
         ),
         "as published (step 0.01)": resolve("method", "feature-perturbation@paper")(space=space),
         "latent code only": feature_perturbation(space=space, places=(0,)),

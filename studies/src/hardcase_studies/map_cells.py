@@ -22,7 +22,7 @@ from hardcase.judges.panel import for_data
 from hardcase.models.health import answers
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Outcome, Table
-from hardcase.types import Budget, Findings, Images, Judge, Look, Model, Seeds, State
+from hardcase.types import Budget, Evaluator, Findings, Images, Judge, Model, Seeds, State
 from hardcase_studies.bench import Bench, finite_mean
 from hardcase_studies.lab import Lab
 
@@ -40,14 +40,14 @@ class RandomCodes:
     def init(self, seeds: Seeds, rng: Rng) -> State:
         return {"z": seeds.z.clone()}
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        rows = look.live.nonzero().squeeze(1)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
         z = state["z"][rows]
         noise = rng.normal(rows, (self.children, *z.shape[1:]))
         size = self.spread * 2 ** (-4.0 * rng.uniform(rows, (self.children,)))
         size = size.reshape(*size.shape, *[1] * (z.ndim - 1))
         asked = (z[:, None] + size * noise).flatten(0, 1)
-        look(asked, rows.repeat_interleave(self.children))
+        evaluate(asked, rows.repeat_interleave(self.children))
         return state
 
 

@@ -31,7 +31,7 @@ from hardcase_studies.lab import Lab
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")
 STEPS = 10
-STRIDE = 0.05
+STEP_SIZE = 0.05
 K = 6
 SWEEP = (1, 3, 6, 12, 24)
 
@@ -79,7 +79,7 @@ def ends_of(
         per=per,
         k=k,
         walks=walks,
-        stride=STRIDE,
+        step_size=STEP_SIZE,
         steps=STEPS,
     )
     return ends(here, method, seeds, seed=bench.seed)
@@ -93,7 +93,7 @@ def _third(here: Lab, seeds: Images, bench: Bench) -> dict[str, Made]:
         "Multi-Topk, per filter": resolve("method", "maxplore@code")(**given, k=K),
         "Multi-Topk, per layer": resolve("method", "maxplore@paper")(**given, k=K),
         "DeepXplore, text's setting": deepxplore(
-            **given, constraint="none", differ=1.5, cover=1.0, stride=0.15, gradients=25
+            **given, constraint="none", differ=1.5, cover=1.0, step_size=0.15, gradients=25
         ),
         "DeepXplore, code's setting": deepxplore(**given, constraint="blackout"),
     }
@@ -126,7 +126,7 @@ def _first_table(bounds: Bounds, one: Made, seeds: Images) -> Table:
         [f"mean Layer-SNAC of {name}, %", mean(per_seed(value, pushed), scale=100)]
         for name, value in list(shares.items())[1:]
     ]
-    notes = [f"{len(seeds)} seeds, {units} of {first} units of {bounds.selection.names[0]}, step {STRIDE}, {STEPS} steps", "report: 244 units raised, more than 93 % of them with later layers"]  # fmt: skip
+    notes = [f"{len(seeds)} seeds, {units} of {first} units of {bounds.selection.names[0]}, step {STEP_SIZE}, {STEPS} steps", "report: 244 units raised, more than 93 % of them with later layers"]  # fmt: skip
     return Table("RQ1: One-MaXplore on the first convolution", ["measure", "value"], rows, notes)
 
 
@@ -284,7 +284,7 @@ class Bounds:
 
     @staticmethod
     def of(lab: Lab) -> Bounds:
-        selection = select(lab.profile.anatomy(lab.subject), "activated", "unit")
+        selection = select(lab.profile.graph(lab.subject), "activated", "unit")
         most = torch.zeros(selection.units)
         for part in chunks(len(lab.train), 256):
             most = torch.maximum(most, _values(lab, selection, lab.train.x[part]).amax(0))

@@ -16,7 +16,13 @@ from hardcase.inference import cluster_means
 from hardcase.methods.sinvad import sinvad
 from hardcase.models.health import usable
 from hardcase.registry import resolve
-from hardcase.suite.retrain import (
+from hardcase.suite.tables import Cell, Outcome, Table
+from hardcase.tensors import chunks, flat, from_bytes
+from hardcase.types import Images, Method
+from hardcase_studies.bench import Bench, mean
+from hardcase_studies.lab import Lab
+from hardcase_studies.maxplore import NETWORKS, K
+from hardcase_studies.retraining import (
     GENTLE,
     Retraining,
     against_controls,
@@ -25,12 +31,6 @@ from hardcase.suite.retrain import (
     helped,
     tabulated,
 )
-from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tensors import chunks, flat, from_bytes
-from hardcase.types import Images, Method
-from hardcase_studies.bench import Bench, mean
-from hardcase_studies.lab import Lab
-from hardcase_studies.maxplore import NETWORKS, K
 
 CRITERION = "kmnc:k=100"
 NEIGHBOURS = 5

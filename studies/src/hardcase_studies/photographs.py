@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from hardcase.generators.build import trained_generator
-from hardcase.generators.diffusion import Diffusion
 from hardcase.generators.quality import write
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
@@ -24,6 +23,7 @@ from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images
 from hardcase_studies.bench import Bench, share
+from hardcase_studies.diffusion import Diffusion
 from hardcase_studies.lab import Lab
 
 KINDS = ("vqvae:hierarchical",)
@@ -142,7 +142,6 @@ def diffusion(bench: Bench) -> Outcome:
         latent=options.get("width"),
         epochs=options.get("generator_epochs"),
         minutes=options.get("minutes"),
-        piece=float(options.get("piece", "inf")),
         judge=lambda x: subject(x).logits,
         device=bench.device,
         progress=_telling(bench),

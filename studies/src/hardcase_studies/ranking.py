@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.criteria.criterion import anatomy_of, plan, profile_for
-from hardcase.criteria.frame import Frame
+from hardcase.criteria.batch import ActivationBatch
+from hardcase.criteria.criterion import layer_graph, plan, profile_for
 from hardcase.criteria.surprise import SurpriseModel
 from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
 from hardcase.errors import Problem, choice
@@ -212,8 +212,8 @@ def surprise_scores(
     subject: Model, images: Images, train: Images, name: str = "dsa", *, batch: int = 256
 ) -> Float[Tensor, " n"]:
     """The surprise of each image by the criterion of that name, compared with training images."""
-    anatomy = anatomy_of(subject, images)
-    rule = plan(name, anatomy).make(profile_for(subject, train, name, anatomy=anatomy))
+    graph = layer_graph(subject, images)
+    rule = plan(name, graph).make(profile_for(subject, train, name, graph=graph))
     if not isinstance(rule, MeanSurprise):
         raise choice("surprise", name, SURPRISE)
     parts = []
@@ -222,7 +222,7 @@ def surprise_scores(
             answer = subject(from_bytes(images.x[part]).to(subject.device), rule.selection.taps)
             parts.append(
                 surprise_of(
-                    Frame(answer.activations, answer.logits), rule.selection, rule.model
+                    ActivationBatch(answer.activations, answer.logits), rule.selection, rule.model
                 ).cpu()
             )
     return torch.nan_to_num(torch.cat(parts).double(), nan=torch.inf, posinf=torch.inf)

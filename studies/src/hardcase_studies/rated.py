@@ -118,8 +118,7 @@ def _tables(
     place = bench.device
     signals = judge.panel.ask(from_bytes(people.x.to(place)), people.expected.to(place))
     rules = rules_from_card(judge.card)
-    rng = stream(bench.seed, "study", "people")
-    found = calibrate(signals, people, rules, rng)
+    found = calibrate(signals, people, rules)
     known = found.measured
     everyone = {"all": torch.ones(len(people), dtype=torch.bool)}
     kept = rules["label_kept"].evidence(signals).cpu()
@@ -129,7 +128,7 @@ def _tables(
         truth = people.label_kept if name == "label_kept" else people.valid
         for which, own in {**everyone, **(halves or {})}.items():
             use = own & (truth >= 0)
-            area = auroc_interval(evidence[use], truth[use] == 1, rng)
+            area = auroc_interval(evidence[use], truth[use] == 1)
             rows.append(
                 [f"{name.replace('_', ' ')}, {which}", _value(area), area["yes"], area["no"]]
             )
@@ -206,5 +205,7 @@ def _value(area: Mapping[str, Any]) -> str:
     return f"{area['value']:.3f} [{area['low']:.3f}, {area['high']:.3f}]"
 
 
-def _signed(gap: Mapping[str, float]) -> str:
+def _signed(gap: Mapping[str, float | None]) -> str:
+    if gap["low"] is None:  # the same of every image
+        return f"{gap['value']:+.3f}"
     return f"{gap['value']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]"

@@ -11,20 +11,20 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from scipy import stats
 
-from hardcase.cache import make_folder, write_atomically
 from hardcase.data.sources import load
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.suite.tables import Outcome, said
+from hardcase_studies import stored
 from hardcase_studies.bench import Bench
 
 COLUMNS = ("table", "row", "column", "value")
@@ -98,43 +98,38 @@ class Rerun:
         )
 
 
-def keep(outcome: Outcome, bench: Bench, name: str, folder: Path) -> Path:
-    """Write an outcome as ``FOLDER/NAME.json`` in the form of all kept results.
+def keep(outcome: Outcome, bench: Bench, name: str, place: Path) -> Path:
+    """Write an outcome as a stored result: ``FOLDER/NAME.json``, or the file that is named.
 
     A study of a file of one's own (``file.py:function``) is kept by its outcome's name.
 
     Args:
         outcome: What a study found.
         bench: What it was given.
-        name: What ``hardcase reproduce`` calls it; of ``FILE.py:FUNCTION`` the outcome's own name
-            is taken.
-        folder: Where results are kept.
+        name: What ``hardcase reproduce`` calls it.
+        place: A folder, or ``FILE.json`` where one study is kept several times.
     """
-    name = outcome.name if ".py:" in name else name
+    study = outcome.name if ".py:" in name else name
+    path = place if place.suffix == ".json" else place / f"{study}.json"
     record = {
-        "name": name,
-        "command": bench.command(name),
-        "commit": _commit(),
+        "name": path.stem,
+        "command": bench.command(study),
         "seeds": bench.seed,
         "data": _data(bench.data),
-        "device": bench.device,
+        "device": _device(bench.device),
         "versions": {"hardcase": VERSION, "torch": metadata.version("torch")},
         "notes": [note for table in outcome.tables for note in table.notes],
         "columns": list(COLUMNS),
         "rows": [dict(zip(COLUMNS, cell, strict=True)) for cell in _cells(outcome)],
     }
-    make_folder(folder)
-    return write_atomically(folder / f"{name}.json", (json.dumps(record, indent=1) + "\n").encode())
+    return stored.write(path, record)
 
 
-def _commit() -> str | None:
-    """The commit of the working folder, where it is one of git's."""
-    try:
-        asked = ["git", "rev-parse", "--short", "HEAD"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return told.stdout.strip() or None
+def _device(device: str) -> str:
+    """The device with its make, where it has one."""
+    if not device.startswith("cuda"):
+        return device
+    return f"{device}, {torch.cuda.get_device_name(device)}"
 
 
 def _data(spec: str) -> str:

@@ -48,6 +48,9 @@ OURS = "ways out (ours)"
 FLOOR = "floor (ours, scores)"
 GENETIC = "genetic search (paper)"
 ERROR = "test error"
+MEASURES = (OURS, FLOOR, GENETIC, ERROR)
+PARTS = ("pairs", "fill")
+"""Options that only choose what a process measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Rates:
 def run(bench: Bench) -> Outcome:
     """Train one network for each pair, share and repeat, and see which measure follows the share.
 
-    ``--set shares=[0.02,0.1] pairs=[[0,1]] attempts=60 walks=40``, ``--repeats N`` (trainings) change what is run.
+    ``--set shares=[0.02,0.1] pairs=[[0,1]] attempts=60 walks=40``, ``--repeats N`` (trainings) change what is run. Several
+    processes can fill one folder, each with ``fill=true`` and some ``pairs``.
     """
     here = Lab(bench)
     shares = (0.0, *bench.options.get("shares", FULL if bench.full else QUICK))
@@ -72,10 +76,12 @@ def run(bench: Bench) -> Outcome:
         raise Problem(
             f"{here.test.name} has {len(here.test.classes)} classes; the pairs {pairs} do not fit."
         )
-    usual = 3 if bench.full else 2
+    usual = 5 if bench.full else 2
     rounds = [
         _rates(bench, here, pairs, shares, number) for number in range(bench.repeats or usual)
     ]
+    if bench.options.get("fill"):
+        return Outcome("sinvad-rq3", [])
     rates = _mean(rounds)
     shown = [
         figures.curves(
@@ -117,21 +123,18 @@ def _rates(
     number: int,
 ) -> Rates:
     seed = bench.seed + number
-    names = (OURS, FLOOR, GENETIC, ERROR)
-    found = {name: torch.zeros(len(pairs), len(shares)) for name in names}
+    found = {name: torch.zeros(len(pairs), len(shares)) for name in MEASURES}
     spent = dict.fromkeys(found, 0.0)
     for p, pair in enumerate(pairs):
         base: dict[str, float] = {}
         for a, share in enumerate(shares):
-            polluted = pollute(here.train, pair, share, seed=seed)
-            subject, accuracy = _network(here, polluted, seed)
-            said = _measures(bench, here, subject, pair, spent)
+            numbers = _cell(bench, here, pair, share, seed)
+            said = dict(zip(MEASURES, numbers, strict=False))
             base = base or {**said, ERROR: 0.0}
-            bench.say(
-                f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said)
-            )
             for name in found:
                 found[name][p, a] = said[name] - base[name]
+            spent[OURS] += numbers[-2]
+            spent[GENETIC] += numbers[-1]
     networks = len(pairs) * len(shares)
     return Rates(
         tuple(shares),
@@ -139,6 +142,23 @@ def _rates(
         found,
         {name: value / networks for name, value in spent.items()},
     )
+
+
+def _cell(
+    bench: Bench, here: Lab, pair: tuple[int, int], share: float, seed: int
+) -> Sequence[float]:
+    """The measures of one network, then the queries per seed of the two searches; kept once they are measured."""
+
+    def numbers() -> list[float]:
+        subject, accuracy = _network(here, pollute(here.train, pair, share, seed=seed), seed)
+        spent = dict.fromkeys(MEASURES, 0.0)
+        said = _measures(bench, here, subject, pair, spent)
+        bench.say(
+            f"{pair[0]} and {pair[1]}, {share:g} mixed: accuracy {accuracy:.3f}, " + _told(said)
+        )
+        return [*(said[name] for name in MEASURES), spent[OURS], spent[GENETIC]]
+
+    return bench.cell(f"{pair} {share:g} {seed}", numbers, but=PARTS)
 
 
 def _told(said: dict[str, float]) -> str:
@@ -156,7 +176,7 @@ def _measures(
     """The three rates between the two classes of `pair`, both ways together."""
     rows = ((here.test.y == pair[0]) | (here.test.y == pair[1])).nonzero().squeeze(1)
     both = here.test.take(rows)
-    attempts = bench.size("attempts", 60, 100)
+    attempts = bench.size("attempts", 60, 200)
     seeds = both.sample(count=min(attempts, len(both)), seed=bench.seed)
     walks = bench.size("walks", 40, 40)
     ours, _, _ = measure(

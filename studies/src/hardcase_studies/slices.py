@@ -51,8 +51,8 @@ def run(bench: Bench) -> Outcome:
     permutations = bench.size("permutations", 200, 200)
     faults = bench.names("faults", NAMES)
     splits = load(bench.data, split="train"), load(bench.data, split="test")
-    train, train_traits = _painted(splits[0], bench.seed, "train", copies=COPIES)
-    test, test_traits = _painted(splits[1], bench.seed, "test")
+    train, train_traits = _generated(splits[0], bench.seed, "train", copies=COPIES)
+    test, test_traits = _generated(splits[1], bench.seed, "test")
     tags = _tags(test, bench.seed)
     rows = []
     hits: dict[str, Tensor] = {}
@@ -169,7 +169,7 @@ def _of_acquired(hits: Bool[Tensor, " t"], acquired: Bool[Tensor, " t"]) -> str:
     return f"{int(hits[acquired].sum())} of {int(acquired.sum())}"
 
 
-def _painted(digits: Images, seed: int, name: str, copies: int = 1) -> tuple[Images, Tensor]:
+def _generated(digits: Images, seed: int, name: str, copies: int = 1) -> tuple[Images, Tensor]:
     """The digits with free traits, so many pictures of each, and the traits."""
     digits = digits.take(torch.arange(len(digits)).repeat(copies))
     digits = replace(digits, id=tuple(f"{name}/{i}" for i in range(len(digits))))

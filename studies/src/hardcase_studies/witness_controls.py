@@ -39,10 +39,10 @@ from hardcase.spaces.latent import WithResidual
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_grid
 from hardcase.types import (
+    Evaluator,
     Findings,
     Images,
     Judge,
-    Look,
     Method,
     Model,
     Search,
@@ -112,12 +112,12 @@ SEARCHES = {
         ),
         StudiedSearch(
             "natural-blackbox",
-            lambda here, shape: natural_blackbox(shape, here.subject, here.standins),
+            lambda here, shape: natural_blackbox(shape, here.subject, here.surrogates),
             0.0,
         ),
         StudiedSearch(
             "natural-blackbox-labels",
-            lambda here, shape: natural_blackbox(shape, LabelOnly(here.subject), here.standins),
+            lambda here, shape: natural_blackbox(shape, LabelOnly(here.subject), here.surrogates),
             0.0,
             labels=True,
         ),
@@ -255,7 +255,7 @@ def controlled(
             here, method, seeds, rng, subject=subject
         ),
     }
-    named = f"{name}, {method.search}, aim {method.aim:g}"
+    named = f"{name}, {method.search}, aim {method.target_margin:g}"
     try:
         found = [
             parts.outcomes(here, f"{named}, {what}", seeds, make) for what, make in making.items()
@@ -341,8 +341,8 @@ class Jittered:
         state = self.search.init(replace(seeds, z=seeds.z + noise), rng)
         return {**state, "start": seeds.z.clone()} if "start" in state else state
 
-    def step(self, state: State, look: Look, rng: Rng) -> State:
-        return self.search.step(state, look, rng)
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        return self.search.step(state, evaluate, rng)
 
 
 def filtered(
@@ -523,7 +523,7 @@ def _as_subjects(
     method = search.make(each, _shape(seeds))
     found = list[SeedOutcomes]()
     for one in each.scorers:
-        name = f"{search.name}, {method.search}, aim {method.aim:g}, {one.name} as the subject"
+        name = f"{search.name}, {method.search}, aim {method.target_margin:g}, {one.name} as the subject"
         make = partial(searched, each, method, seeds, subject=one, witnesses=each.witnesses)
         try:
             found.append(parts.outcomes(each, name, seeds, make))
@@ -615,7 +615,7 @@ def _shape(seeds: Images) -> tuple[int, int, int]:
 def _random_camera(shape: tuple[int, int, int], queries: int) -> Method:
     """Random poses, the first that fails moved back toward the seed."""
     usual = natural_blackbox(shape, space="camera(rotation=30)", queries=queries)
-    return replace(usual, search=Evolution(spread=0.6, growth=1.0, stride=0.0))
+    return replace(usual, search=Evolution(spread=0.6, growth=1.0, step_size=0.0))
 
 
 _RATES = (

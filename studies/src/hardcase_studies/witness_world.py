@@ -31,7 +31,13 @@ from hardcase.models.health import answers
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import Subject
-from hardcase.models.witnesses import NETWORK, SEEDS, STANDINS, augmentation_for, default_witnesses
+from hardcase.models.witnesses import (
+    NETWORK,
+    SEEDS,
+    SURROGATES,
+    augmentation_for,
+    default_witnesses,
+)
 from hardcase.models.zoo import trained_classifier
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import MARGIN
@@ -61,7 +67,7 @@ class WitnessWorld:
         scorers: Networks that no search asks, for digits from images that no witness learned from.
         judges: For digits the usual judge (``confirmed``) and one whose training leaves bending out (``untaught``).
         codes: The codes of a VAE, where one is searched.
-        standins: Networks whose gradients stand for those of a subject that gives none.
+        surrogates: Networks whose gradients stand for those of a subject that gives none.
         precision: Arithmetic of searches on a GPU; findings count in the subject's own.
     """
 
@@ -71,13 +77,13 @@ class WitnessWorld:
     judges: Mapping[str, PanelJudge] = field(default_factory=dict)
     codes: Space | None = None
     precision: str = "strict"
-    standins: tuple[Model, ...] = ()
+    surrogates: tuple[Model, ...] = ()
 
     @property
     def hash(self) -> str:
         """Of all its networks."""
         judges = [str(judge.card["weights"]) for judge in self.judges.values()]
-        networks = (self.subject, *self.witnesses, *self.scorers, *self.standins)
+        networks = (self.subject, *self.witnesses, *self.scorers, *self.surrogates)
         return digest([*(one.hash for one in networks), *judges, self.precision])
 
     @property
@@ -128,14 +134,14 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
             for name, families in JUDGES.items()
         },
         _codes(bench, train, test, subject) if codes else None,
-        standins=tuple(
+        surrogates=tuple(
             Subject(
                 here(name, train, seed=APART * number + int(seed or 0), epochs=epochs)[0],
                 classes=test.classes,
-                name=f"stand-in {name} {seed}",
+                name=f"surrogate {name} {seed}",
                 device=bench.device,
             )
-            for name, _, seed in (one.partition("?seed=") for one in (STANDINS if blind else ()))
+            for name, _, seed in (one.partition("?seed=") for one in (SURROGATES if blind else ()))
         ),
     )
 

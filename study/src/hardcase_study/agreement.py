@@ -5,12 +5,16 @@ Tables have a row per unit (an image) and a column per rater; NaN stands where a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+
+if TYPE_CHECKING:
+    from hardcase.inference import Interval
 
 Array = np.ndarray
 Level = Literal["nominal", "ordinal", "interval"]
@@ -139,64 +143,79 @@ def bradley_terry(wins: Float[Array, "n n"], *, prior: float = 0.1, steps: int =
     return Strengths(np.log(strength), error, int(wins.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with the ends of its 95 % interval."""
+def crossed_mean(
+    values: Float[Array, " n"], rater: Int[Array, " n"], image: Int[Array, " n"]
+) -> Interval:
+    """The mean of answers, with an interval for other raters *and* other images.
 
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
-
-
-def clustered_mean(
-    values: Float[Array, " n"],
-    rater: Int[Array, " n"],
-    image: Int[Array, " n"],
-    rng: np.random.Generator,
-    *,
-    repeats: int = 2000,
-) -> Estimate:
-    """The mean of answers, with an interval that resamples raters and images, not answers.
-
-    Both are drawn with replacement, and an answer counts as often as its rater times its image was
-    drawn (A. B. Owen, "The pigeonhole bootstrap", 2007): answers of one person, or about one
-    image, are no independent evidence.
+    Answers of one person, or about one image, are no independent evidence
+    (`inference.crossed_interval`). Fewer than three people or images have no interval.
 
     Args:
+        values: One number for each answer.
         rater: The number of each answer's rater, from 0.
         image: The number of its image, from 0.
 
-    >>> ones = np.zeros(4, dtype=np.int64)
-    >>> str(clustered_mean(np.ones(4), ones, ones, np.random.default_rng(0)))
-    '1.000 (1.000 to 1.000)'
+    >>> five = np.arange(5)
+    >>> str(crossed_mean(np.ones(5), five, five))
+    '1.000 in all 5'
     """
     if not len(values):
-        return Estimate(float("nan"), float("nan"), float("nan"))
-    people = int(rater.max()) + 1
-    images = int(image.max()) + 1
-    drawn = rng.multinomial(people, np.full(people, 1 / people), repeats)
-    shown = rng.multinomial(images, np.full(images, 1 / images), repeats)
-    weight = drawn[:, rater] * shown[:, image]  # (repeats, answers)
-    total = weight.sum(1)
-    means = (weight @ values)[total > 0] / total[total > 0]
-    low, high = np.quantile(means, (0.025, 0.975)).tolist()
-    return Estimate(float(values.mean()), low, high)
+        from hardcase.inference import Interval  # loads torch, which a server does without
+
+        return Interval(math.nan, math.nan, math.nan)
+    mean = float(values.mean())
+    count = np.full(len(values), len(values))
+    found = crossed_difference(values - mean, count, rater, image, mean)
+    if found.known and np.isin(values, (0, 1)).all():
+        return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+    return found
 
 
-def over_units(
-    statistic: Callable[[Array], float],
-    table: Float[Array, "u r"],
-    rng: np.random.Generator,
-    *,
-    repeats: int = 200,
-) -> Estimate:
-    """`statistic` of a table, with a bootstrap interval over its rows."""
-    drawn = [statistic(table[rng.integers(len(table), size=len(table))]) for _ in range(repeats)]
-    finite = np.array([one for one in drawn if np.isfinite(one)])
-    if not len(finite):
-        return Estimate(statistic(table), float("nan"), float("nan"))
-    low, high = np.quantile(finite, (0.025, 0.975)).tolist()
-    return Estimate(statistic(table), low, high)
+def crossed_difference(
+    residual: Float[Array, " n"],
+    count: Int[Array, " n"],
+    rater: Int[Array, " n"],
+    image: Int[Array, " n"],
+    value: float,
+) -> Interval:
+    """A number that is made of means, with an interval for other raters and other images.
+
+    Args:
+        residual: How far each answer lies from its mean; with the other sign where that mean is
+            subtracted.
+        count: How many answers that mean has.
+        rater: The number of each answer's rater, from 0.
+        image: The number of its image, from 0.
+        value: The number itself.
+    """
+    pull = np.zeros((int(rater.max()) + 1, int(image.max()) + 1))
+    there = np.zeros_like(pull, dtype=bool)
+    np.add.at(pull, (rater, image), residual / count)
+    there[rater, image] = True
+    # cells whose mean is the value, and whose deviations from it are what each cell pulls it by
+    table = np.where(there, value + there.sum() * pull, np.nan)
+    import torch
+
+    from hardcase.inference import crossed_interval
+
+    return crossed_interval(torch.from_numpy(table), unit="raters or images")
+
+
+def over_units(statistic: Callable[[Array], float], table: Float[Array, "u r"]) -> Interval:
+    """`statistic` of a table, with an interval over its rows: of jackknife pseudo-values.
+
+    J. Tukey, 1958; the interval is that of a mean of so many units (`inference.mean_interval`).
+    """
+    from hardcase.inference import Interval, mean_interval
+
+    value = statistic(table)
+    count = len(table)
+    without = [statistic(np.delete(table, row, axis=0)) for row in range(count)]
+    pseudo = np.array([count * value - (count - 1) * one for one in without])
+    pseudo = pseudo[np.isfinite(pseudo)]
+    if not len(pseudo):
+        return Interval(value, math.nan, math.nan)
+    import torch
+
+    return replace(mean_interval(torch.from_numpy(pseudo), unit="images"), value=value)

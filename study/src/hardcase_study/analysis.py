@@ -13,11 +13,11 @@ import numpy as np
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
+from hardcase.inference import Interval
 from hardcase_study import confirmed, papers
 from hardcase_study.agreement import (
-    Estimate,
     bradley_terry,
-    clustered_mean,
+    crossed_mean,
     fleiss_kappa,
     krippendorff_alpha,
     over_units,
@@ -105,15 +105,15 @@ def measured(study: Study, given: Sequence[Given], seed: int = 0) -> dict[str, A
         "seconds": _seconds(main),
     }
     if study.design in PRIMARY:
-        made["agreement"] = agreement(study, fixed, rng)
+        made["agreement"] = agreement(study, fixed)
     if study.design in ("label", "same"):
         made["labels"] = labels(study, main, fixed, rng)
     if study.design == "same":
-        made["anchoring"] = anchoring(study, fixed, rng)
+        made["anchoring"] = anchoring(study, fixed)
     if study.design == "likert":
-        made["scores"] = _by_method(study, fixed, lambda one: float(one.value["score"]), rng)
+        made["scores"] = _by_method(study, fixed, lambda one: float(one.value["score"]))
     if study.design == "fault":
-        made["fault"] = fault(study, fixed, rng)
+        made["fault"] = fault(study, fixed)
     if study.design == "compare":
         made["compare"] = compare(study, main)
     if study.design == "sinvad":
@@ -123,7 +123,7 @@ def measured(study: Study, given: Sequence[Given], seed: int = 0) -> dict[str, A
     return made
 
 
-def agreement(study: Study, given: Sequence[Given], rng: np.random.Generator) -> dict[str, Any]:
+def agreement(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     """Krippendorff's α with an interval over images, and Fleiss' κ where every image has as many.
 
     Of items whose number of answers was fixed beforehand.
@@ -141,9 +141,7 @@ def agreement(study: Study, given: Sequence[Given], rng: np.random.Generator) ->
             "items": int((counts.sum(1) == usual).sum()),
             "answers_each": usual,
         }
-    alpha = (
-        over_units(lambda rows: krippendorff_alpha(rows, level), table, rng) if len(items) else None
-    )
+    alpha = over_units(lambda rows: krippendorff_alpha(rows, level), table) if len(items) else None
     return {
         "level": level,
         "alpha": asdict(alpha) if alpha else None,
@@ -164,9 +162,9 @@ def labels(
     if not rows:
         return {"methods": [], "posterior": None}
     shown = [one for one in fixed if study.items[one.item].form == "label"]
-    made = _by_method(study, shown, lambda one: float(_kept(study, one)), rng)
+    made = _by_method(study, shown, lambda one: float(_kept(study, one)))
     for name in (NONE, UNSURE):
-        other = _by_method(study, shown, lambda one, n=name: float(one.value["label"] == n), rng)
+        other = _by_method(study, shown, lambda one, n=name: float(one.value["label"] == n))
         for row, extra in zip(made, other):
             row[name] = extra["mean"]["value"]
     return {"methods": made, "posterior": _outcomes(study, rows, rng)}
@@ -217,7 +215,7 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
     }
 
 
-def anchoring(study: Study, given: Sequence[Given], rng: np.random.Generator) -> dict[str, Any]:
+def anchoring(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     """Does the seed beside a test make people find its class? Pairs, tests alone, sham pairs."""
     groups: dict[str, list[Given]] = {"pair": [], "alone": [], "sham same": [], "sham other": []}
     for one in given:
@@ -229,14 +227,14 @@ def anchoring(study: Study, given: Sequence[Given], rng: np.random.Generator) ->
         else:
             groups["sham same" if item.truth[1] == "yes" else "sham other"].append(one)
     made: dict[str, Any] = {
-        name: asdict(_mean(rows, [float(_kept(study, one)) for one in rows], rng))
+        name: asdict(_mean(rows, [float(_kept(study, one)) for one in rows]))
         for name, rows in groups.items()
     }
     made["difference"] = made["pair"]["value"] - made["alone"]["value"]
     return made
 
 
-def fault(study: Study, given: Sequence[Given], rng: np.random.Generator) -> list[dict[str, Any]]:
+def fault(study: Study, given: Sequence[Given]) -> list[dict[str, Any]]:
     """By arm: the share of answers that see a change, more of it, less of it."""
     rows = []
     arms = sorted({study.stimuli[study.items[one.item].stimuli[0]].arm for one in given})
@@ -249,7 +247,7 @@ def fault(study: Study, given: Sequence[Given], rng: np.random.Generator) -> lis
             ("less", ("less",)),
         ):
             values = [float(one.value["change"] in wanted) for one in own]
-            row[name] = asdict(_mean(own, values, rng))
+            row[name] = asdict(_mean(own, values))
         rows.append(row)
     return rows
 
@@ -343,7 +341,7 @@ def _kept(study: Study, one: Given) -> bool:
     return bool(one.value["label"] == own)
 
 
-def _by_method(study: Study, given: Sequence[Given], value: Any, rng: Any) -> list[dict[str, Any]]:
+def _by_method(study: Study, given: Sequence[Given], value: Any) -> list[dict[str, Any]]:
     groups: dict[str, list[Given]] = {}
     for one in given:
         stimulus = study.stimuli[study.items[one.item].stimuli[0]]
@@ -353,20 +351,19 @@ def _by_method(study: Study, given: Sequence[Given], value: Any, rng: Any) -> li
             "method": name,
             "items": len({one.item for one in rows}),
             "answers": len(rows),
-            "mean": asdict(_mean(rows, [value(one) for one in rows], rng)),
+            "mean": asdict(_mean(rows, [value(one) for one in rows])),
         }
         for name, rows in sorted(groups.items())
     ]
 
 
-def _mean(rows: Sequence[Given], values: Sequence[float], rng: np.random.Generator) -> Estimate:
+def _mean(rows: Sequence[Given], values: Sequence[float]) -> Interval:
     raters = {name: i for i, name in enumerate(sorted({one.rater for one in rows}))}
     items = {name: i for i, name in enumerate(sorted({one.item for one in rows}))}
-    return clustered_mean(
+    return crossed_mean(
         np.array(values, dtype=np.float64),
         np.array([raters[one.rater] for one in rows], dtype=np.int64),
         np.array([items[one.item] for one in rows], dtype=np.int64),
-        rng,
     )
 
 

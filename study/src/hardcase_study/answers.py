@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hardcase.errors import Problem
+from hardcase.runs.files import require_plain
 from hardcase_study.bundle import ANSWERS, opaque
 
 TRIES = 5
@@ -340,6 +342,9 @@ _ANSWER = f"SELECT {', '.join(_COLUMNS)} FROM answer"
 def _sqlite(place: str, durable: bool) -> sqlite3.Connection:
     if not Path(place).parent.is_dir():
         raise Problem(f"{Path(place).parent} is no folder.", fix="hardcase study new ... --out DIR")
+    require_plain(Path(place))
+    if not Path(place).exists():  # what SQLite writes beside it has the same rights
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
     connection = sqlite3.connect(place, timeout=30, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")

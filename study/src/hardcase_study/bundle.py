@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -26,11 +28,24 @@ from typing import Any
 
 from hardcase.cache import make_folder, write_atomically
 from hardcase.errors import Problem
+from hardcase.runs.files import LARGE, read_json, read_plain
 from hardcase_study.forms import Item, Stimulus
 
 SCHEMA = 1
 ANSWERS = "answers.sqlite"
+OTHERS = 0o077
+"""The rights of everybody but the owner of a file."""
 DESIGNS = ("label", "likert", "rank", "compare", "same", "sinvad", "argus", "fault")
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """Files that are made meanwhile are their owner's alone: some hold the key to the blinding."""
+    before = os.umask(OTHERS)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def opaque(*parts: str | int) -> str:
@@ -87,6 +102,23 @@ class Study:
     def image(self, stimulus: str) -> Path:
         return self.folder / "images" / f"{stimulus}.png"
 
+    def png(self, stimulus: str) -> bytes:
+        """The bytes of an image: of a file of this folder, never of one that it links to."""
+        path = self.image(stimulus)
+        try:
+            if path.resolve().parent != self.folder.resolve() / "images":
+                raise OSError("it lies in another folder")
+            return read_plain(path)
+        except OSError as error:
+            raise Problem(f"{path} cannot be shown: {error}.") from error
+
+    def make_private(self) -> None:
+        """Take from others what rights they have on the files."""
+        for path in (self.folder, *self.folder.rglob("*")):
+            if not path.is_symlink():
+                with suppress(PermissionError):
+                    path.chmod(path.stat().st_mode & ~OTHERS)
+
     @classmethod
     def open(cls, folder: str | Path) -> Study:
         """The study in `folder`, checked."""
@@ -124,15 +156,16 @@ def write(
     """Write a new study into `folder`, which must not hold anything yet; ``study.json`` last."""
     if folder.exists() and any(folder.iterdir()):
         raise Problem(f"{folder} is not empty; a study is never overwritten.", fix="--out DIR")
-    make_folder(folder / "images")
-    for name, data in pictures.items():
-        write_atomically(folder / "images" / f"{name}.png", data, flush=False)
-    for language, words in shipped_words().items():
-        write_atomically(folder / "words" / f"{language}.json", _json(words))
     key = {"items": [asdict(one) for one in items], "stimuli": [asdict(one) for one in stimuli]}
-    write_atomically(folder / "items.json", _json(key))
-    write_atomically(folder / "assignments.json", _json({"lists": assignments}))
-    write_atomically(folder / "study.json", _json({"schema": SCHEMA, **settings}))
+    with private():
+        make_folder(folder / "images")
+        for name, data in pictures.items():
+            write_atomically(folder / "images" / f"{name}.png", data, flush=False)
+        for language, words in shipped_words().items():
+            write_atomically(folder / "words" / f"{language}.json", _json(words))
+        write_atomically(folder / "items.json", _json(key))
+        write_atomically(folder / "assignments.json", _json({"lists": assignments}))
+        write_atomically(folder / "study.json", _json({"schema": SCHEMA, **settings}))
     return Study.open(folder)
 
 
@@ -145,13 +178,13 @@ def shipped_words() -> dict[str, dict[str, str]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(read_json(read_plain(path, most=LARGE)))
     except FileNotFoundError as error:
         raise Problem(
             f"{path} does not exist, so {path.parent} is no study.",
             fix="hardcase study new RUN --design label --out STUDY",
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise Problem(f"{path} cannot be read: {error}") from error
 
 

@@ -54,7 +54,7 @@ def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
         if not all(two):
             continue
         one = study.stimuli[name]
-        image = tensors.decode(study.image(name).read_bytes()).numpy()
+        image = tensors.decode(study.png(name)).numpy()
         labels = [_majority(half, study.classes) for half in two]
         rows.append(
             (

@@ -91,6 +91,10 @@ def serve_command(
         str, typer.Option(help="0.0.0.0 for everybody who reaches this machine.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option()] = 8000,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="A host name that raters use, of a proxy for example; may be repeated."),
+    ] = None,
     token: Annotated[
         str | None, typer.Option(help="In the raters' link; random by default, none for no token.")
     ] = None,
@@ -105,7 +109,16 @@ def serve_command(
     def say(text: str) -> None:
         typer.echo(text)
 
-    serve(folder, host=host, port=port, token=token, database=database, pilot=pilot, say=say)
+    serve(
+        folder,
+        host=host,
+        port=port,
+        names=name or (),
+        token=token,
+        database=database,
+        pilot=pilot,
+        say=say,
+    )
 
 
 @app.command("analyse")

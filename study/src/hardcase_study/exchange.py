@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from hardcase.cache import write_atomically
-from hardcase.environment import inert, stirred
+from hardcase.environment import escape_csv, unescape_csv
 from hardcase.errors import Problem, choice
 from hardcase_study import bundle
 from hardcase_study.answers import KINDS, Answers, Given, Rater
@@ -104,14 +104,17 @@ def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
             numbers = (f"{one.seconds:.3f}", f"{one.hidden:.3f}", one.lost, one.revision)
             kind = kinds.get(one.rater, "imported")
             words = (one.rater, kind, one.item, one.position, name, text)
-            writer.writerow((*map(inert, words), *numbers))
+            writer.writerow((*map(escape_csv, words), *numbers))
     return file.getvalue()
 
 
 def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
     """Raters' kinds and answers from what `to_csv` writes; ``kind`` and later columns may lack."""
     rows = [
-        {name: stirred(value) if isinstance(value, str) else value for name, value in row.items()}
+        {
+            name: unescape_csv(value) if isinstance(value, str) else value
+            for name, value in row.items()
+        }
         for row in csv.DictReader(io.StringIO(text))
     ]
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]
@@ -251,7 +254,7 @@ def _result(result: Mapping[str, Any]) -> Any:
 
 
 def _inline(study: Study, stimulus: str) -> str:
-    return "data:image/png;base64," + base64.b64encode(study.image(stimulus).read_bytes()).decode()
+    return "data:image/png;base64," + base64.b64encode(study.png(stimulus)).decode()
 
 
 # Rated images in one file, as a study that is over.

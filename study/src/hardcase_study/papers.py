@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hardcase import statistics
-from hardcase_study.agreement import clustered_mean, kendall_w
+from hardcase_study.agreement import crossed_difference, crossed_mean, kendall_w
 from hardcase_study.answers import Given
 from hardcase_study.bundle import Study
 
@@ -131,7 +131,7 @@ def _interval(own: Sequence[Rating]) -> list[float]:
     values = np.array([float(one.confusion) for one in own])
     raters = np.unique([one.rater for one in own], return_inverse=True)[1]
     images = np.unique([one.quadruple for one in own], return_inverse=True)[1]
-    found = clustered_mean(values, raters, images, np.random.default_rng(0))
+    found = crossed_mean(values, raters, images)
     return [found.low, found.high]
 
 
@@ -147,27 +147,19 @@ def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[
 
 
 def _crossed(found: Sequence[Rating], measure: str, one: str, two: str) -> list[float]:
-    """95 % of the difference of means, second minus first: raters and seeds are drawn anew,
-    independently of each other (Owen's pigeonhole bootstrap)."""
+    """95 % of the difference of means, second minus first, for other raters and other seeds."""
     some = [rating for rating in found if rating.method in (one, two)]
     value = np.array([float(getattr(rating, measure)) for rating in some])
     second = np.array([rating.method == two for rating in some])
-    places = [
+    rater, seed = (
         np.unique(names, return_inverse=True)[1]
         for names in ([r.rater for r in some], [r.quadruple for r in some])
-    ]
-    rng = np.random.default_rng(0)
-    drawn = []
-    for _ in range(1000):
-        often = np.ones(len(some))
-        for place in places:
-            count = int(place.max()) + 1
-            often *= np.bincount(rng.integers(count, size=count), minlength=count)[place]
-        if often[second].any() and often[~second].any():
-            ends = (np.average(value[m], weights=often[m]) for m in (second, ~second))
-            drawn.append(next(ends) - next(ends))
-    low, high = np.quantile(drawn, (0.025, 0.975)) if drawn else (np.nan, np.nan)
-    return [float(low), float(high)]
+    )
+    means = value[~second].mean(), value[second].mean()
+    residual = np.where(second, value - means[1], means[0] - value)
+    count = np.where(second, second.sum(), (~second).sum())
+    interval = crossed_difference(residual, count, rater, seed, float(means[1] - means[0]))
+    return [interval.low, interval.high]
 
 
 def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, Any]]:
@@ -199,7 +191,7 @@ def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, An
 def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     """Figure 3: mean ranks and grades of every method over originals, with tests between methods.
 
-    Quartiles are of the originals' means over people; intervals resample raters and originals.
+    Quartiles are of the originals' means over people; intervals are for other raters and originals.
     """
     rows = [one for one in given if study.items[one.item].use == "main" and "order" in one.value]
     methods = _methods(study)
@@ -249,8 +241,7 @@ def _spread(values: Float[np.ndarray, "u r"]) -> dict[str, Any] | None:
         return None
     means = _mean_over_raters(values)
     finite = means[np.isfinite(means)]
-    rng = np.random.default_rng(0)
-    found = clustered_mean(values[original, rater], rater, original, rng)
+    found = crossed_mean(values[original, rater], rater, original)
     first, middle, third = np.quantile(finite, (0.25, 0.5, 0.75)).tolist()
     return {
         "mean": found.value,

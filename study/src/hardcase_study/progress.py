@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hardcase_study.agreement import krippendorff_alpha
 from hardcase_study.answers import Answers
 from hardcase_study.bundle import Study
 from hardcase_study.screening import screen
@@ -70,5 +69,7 @@ def _alpha(study: Study, main: list[Any]) -> float | None:
         return None
     fixed = [one for one in main if study.items[one.item].fixed]
     table, _ = rating_table(study, fixed)
+    from hardcase_study.agreement import krippendorff_alpha  # loads torch
+
     value = krippendorff_alpha(table, LEVELS[study.design])
     return value if value == value else None

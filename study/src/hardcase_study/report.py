@@ -84,7 +84,7 @@ def _disputed(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _inline(study: Study, stimulus: str) -> str:
-    return "data:image/png;base64," + base64.b64encode(study.image(stimulus).read_bytes()).decode()
+    return "data:image/png;base64," + base64.b64encode(study.png(stimulus)).decode()
 
 
 def _percent(value: float | None, digits: int = 0) -> str:
@@ -99,6 +99,8 @@ def _interval(one: dict[str, Any] | None, digits: int = 2) -> str:
     """A value with the ends of its interval."""
     if one is None or one["value"] is None or one["value"] != one["value"]:
         return "–"
+    if one["low"] is None or one["low"] != one["low"]:
+        return f"{one['value']:.{digits}f} {one['kind']}".rstrip()
     low = _number(one["low"], digits)
     high = _number(one["high"], digits)
-    return f"{one['value']:.{digits}f} ({low} to {high})"
+    return f"{one['value']:.{digits}f} ({low} to {high}) {one['kind']}".rstrip()

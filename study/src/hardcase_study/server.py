@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import re
+import resource
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 from hardcase.errors import Problem
+from hardcase.runs.files import read_json, read_plain
 from hardcase_study.answers import Answers, Rater, rater_id
-from hardcase_study.bundle import Study
+from hardcase_study.bundle import Study, private
 from hardcase_study.forms import Item, questions
 from hardcase_study.session import Session
 from hardcase_study.site import HEADERS, Site, item_page, same
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 LARGEST = 64 * 1024
 """Bytes of a request body."""
+FILES = 4096
+"""Files and connections that the server may have open, where the system allows as many."""
+
+
+class MalformedRequest(ValueError):  # noqa: N818 - what happened
+    """A request that no page of the study sends."""
 
 
 def application(site: Site) -> Starlette:
@@ -49,8 +57,8 @@ def application(site: Site) -> Starlette:
         async def answer(request: Request) -> Response:
             from starlette.responses import PlainTextResponse
 
-            if not site.asking.allows(_address(request)):
-                return PlainTextResponse("too many requests", 429, headers={"Retry-After": "5"})
+            if not site.is_own(request.headers.get("host", "")):
+                return PlainTextResponse("this server has another name (see --name)", 421)
             body = b""
             async for part in request.stream():
                 body += part
@@ -58,6 +66,8 @@ def application(site: Site) -> Starlette:
                     return PlainTextResponse("too large", 413)
             try:
                 return await run_in_threadpool(handler, site, request, body)
+            except MalformedRequest as error:
+                return PlainTextResponse(str(error), 400)
             except Problem as problem:  # its words are for whoever runs the study
                 log.error("%s", problem)
                 later = {"Retry-After": "2"}
@@ -69,9 +79,9 @@ def application(site: Site) -> Starlette:
         Route("/", door(entrance), methods=["GET"]),
         Route("/begin", door(begin), methods=["POST"]),
         Route("/r/{token}", door(resume), methods=["GET"]),
-        Route("/r/{token}/{position:int}", door(show), methods=["GET"]),
-        Route("/r/{token}/{position:int}", door(receive), methods=["POST"]),
         Route("/r/{token}/done", door(done), methods=["GET"]),
+        Route("/r/{token}/{position}", door(show), methods=["GET"]),
+        Route("/r/{token}/{position}", door(receive), methods=["POST"]),
         Route("/image/{name}.png", door(picture), methods=["GET"]),
         Route("/static/{name}", door(static), methods=["GET"]),
         Route("/desk/{desk}", door(dashboard), methods=["GET"]),
@@ -111,7 +121,7 @@ def begin(site: Site, request: Request, body: bytes) -> Response:
     own = _own_form(site, request, form, "begin", given)
     if not (invited and own and form.get("agree") == "yes"):
         return site.message("link", language, 403)
-    if not site.entering.allows(_address(request)):
+    if not site.entering.allows(given):
         return site.message("slow", language, 429, Retry_After="60")
     token = secrets.token_urlsafe(16)
     rater = site.session.enter(token, language)
@@ -145,9 +155,9 @@ def show(site: Site, request: Request, body: bytes) -> Response:
     if rater is None:
         return site.message("link", site.language(request), 404)
     token = request.path_params["token"]
-    if not site.looking.allows(token):
+    if not site.asking.allows(rater.id):
         return site.message("slow", rater.language, 429, Retry_After="5")
-    position = request.path_params["position"]
+    position = _position(request)
     answers = site.session.store.of(rater.id)
     frontier = len(answers) + 1
     item = site.session.item(rater, position) if 1 <= position <= frontier else None
@@ -164,12 +174,12 @@ def receive(site: Site, request: Request, body: bytes) -> Response:
     rater = _rater(site, request)
     token = request.path_params["token"]
     scripted = request.headers.get("content-type", "").startswith("application/json")
+    position = _position(request)
     sent: dict[str, Any] = _sent(body) if scripted else dict(_form(body))
     if rater is None or not _own_form(site, request, sent, "answer", token):
         return site.message("link", site.language(request), 403)
-    if not site.answering.allows(token):
+    if not site.asking.allows(rater.id):
         return site.message("slow", rater.language, 429, Retry_After="5")
-    position = request.path_params["position"]
     item = site.session.shown(rater, position)
     if item is None or sent.get("item") != item.id:
         return JSONResponse({"state": "elsewhere", "next": f"/r/{token}"}, 409, headers=HEADERS)
@@ -218,7 +228,7 @@ def picture(site: Site, request: Request, body: bytes) -> Response:
     if name not in site.study.stimuli:
         return PlainTextResponse("not here", 404)
     cached = {**HEADERS, "Cache-Control": "private, max-age=86400, immutable"}
-    return Plain(site.study.image(name).read_bytes(), media_type="image/png", headers=cached)
+    return Plain(site.study.png(name), media_type="image/png", headers=cached)
 
 
 _STATIC = {"study.css": "text/css", "study.js": "text/javascript"}
@@ -263,6 +273,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    names: Sequence[str] = (),
     token: str | None = None,
     database: str = "",
     pilot: bool = False,
@@ -273,6 +284,7 @@ def serve(
 
     Args:
         folder: The study.
+        names: Names by which browsers reach the server; numbers and ``localhost`` need none.
         token: What the entrance link carries; made at random by default, ``none`` for no token.
         database: ``postgresql://…``; by default ``answers.sqlite`` in the study's folder.
         pilot: Whoever enters takes part in a trial that the analysis leaves out.
@@ -286,7 +298,10 @@ def serve(
             "serving a study needs starlette and uvicorn, which are not installed.",
             fix="pip install 'hardcase[study]'",
         ) from error
+    from hardcase_study.connections import BoundedConnection
+
     study = Study.open(folder)
+    study.make_private()
     kept = _secrets(study.folder)
     word = "" if token == "none" else (token or kept["token"])
     site = Site(
@@ -294,17 +309,24 @@ def serve(
         token=word,
         desk=kept["desk"],
         secret=kept["secret"].encode(),
+        names=(host, *names),
         limits=limits,
     )
+    _allow_files(FILES)
     line = _listening(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{line.getsockname()[1]}"
     say(f"raters     {address}/{f'?t={quote(word)}' if word else ''}")
     say(f"dashboard  {address}/desk/{kept['desk']}")
     config = uvicorn.Config(
-        application(site), log_level="warning", access_log=False, server_header=False
+        application(site),
+        http=BoundedConnection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
     )
-    with suppress(KeyboardInterrupt):
+    with private(), suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[line])
 
 
@@ -318,19 +340,23 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _secrets(folder: Path) -> dict[str, str]:
-    """The study's tokens and signing key, made once and readable by the owner alone."""
-    from hardcase.cache import write_atomically
+def _allow_files(wanted: int) -> None:
+    """Raise the number of files that this process may open, as far as the system allows."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or now < wanted <= most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
-    def write(place: Path) -> None:
-        made = {name: secrets.token_urlsafe(16) for name in ("token", "desk", "secret")}
-        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(made, file)
+
+def _secrets(folder: Path) -> dict[str, str]:
+    """The study's tokens and signing key, made once."""
+    from hardcase.cache import write_atomically
 
     path = folder / "secret.json"
     if not path.exists():
-        write_atomically(path, write)
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+        made = {name: secrets.token_urlsafe(16) for name in ("token", "desk", "secret")}
+        with private():
+            write_atomically(path, json.dumps(made).encode())
+    return dict(json.loads(read_plain(path)))
 
 
 def _rater(site: Site, request: Request) -> Rater | None:
@@ -340,29 +366,37 @@ def _rater(site: Site, request: Request) -> Rater | None:
 def _own_form(site: Site, request: Request, form: Mapping[str, Any], *parts: str) -> bool:
     """Whether a form was made by this server for this rater, and sent from one of its pages."""
     origin = request.headers.get("origin")
-    host = request.headers.get("host", "")
-    if origin not in (None, "null") and origin.split("://")[-1] != host:
-        return False
+    if origin is not None:
+        place = origin.partition("://")[2]
+        if not place or (place != request.headers.get("host") and not site.is_named(place)):
+            return False
     return same(form.get("csrf", ""), site.sign(*parts))
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+def _position(request: Request) -> int:
+    text = request.path_params["position"]
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise MalformedRequest("no position of a list")
+    return int(text)
 
 
 def _form(body: bytes) -> dict[str, str]:
     try:
         return {k: v[-1] for k, v in parse_qs(body.decode(), max_num_fields=100).items()}
-    except ValueError:
-        return {}
+    except ValueError as error:
+        raise MalformedRequest("no form") from error
 
 
 def _sent(body: bytes) -> dict[str, Any]:
+    """What the script of a page sends."""
     try:
-        sent = json.loads(body)
-        return sent if isinstance(sent, dict) and isinstance(sent.get("value"), dict) else {}
-    except (ValueError, RecursionError):
-        return {}
+        sent = read_json(body)
+        words = [sent[name] for name in ("csrf", "item", "key")]
+        if isinstance(sent["value"], dict) and all(isinstance(word, str) for word in words):
+            return dict(sent)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    raise MalformedRequest("no answer of a page")
 
 
 def _plain_value(sent: Mapping[str, str], item: Item, study: Study) -> dict[str, Any]:

@@ -8,9 +8,11 @@ import secrets
 import string
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hardcase_study.answers import Rater
 from hardcase_study.bundle import opaque
@@ -29,7 +31,8 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; "
     "script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
+    # not "no-referrer", under which browsers send forms with "Origin: null", as strangers' do
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Robots-Tag": "noindex",
@@ -66,12 +69,20 @@ class Site:
         token: What the entrance asks for (``?t=``); empty for an open study.
         desk: The secret part of the dashboard's address.
         secret: Signs forms and completion codes.
-        limits: Whether requests are limited: by address in all (a school behind one address is
-            still served) and at the entrance, by rater for pages and answers.
+        names: Names by which browsers reach the server, beside numbers and ``localhost``.
+        limits: Whether requests are limited: entering by invitation, pages and answers by rater;
+            never by address, behind which a whole school may sit.
     """
 
     def __init__(
-        self, session: Session, *, token: str, desk: str, secret: bytes, limits: bool = True
+        self,
+        session: Session,
+        *,
+        token: str,
+        desk: str,
+        secret: bytes,
+        names: Sequence[str] = (),
+        limits: bool = True,
     ) -> None:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -80,20 +91,31 @@ class Site:
         self.token = token
         self.desk = desk
         self.secret = secret
+        self.names = {"localhost", *(name.lower() for name in names)}
         loader = PackageLoader("hardcase_study", "pages")
         self.pages = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False
         )
         free = Bucket(1e9, 1e9)
-        self.asking = Bucket(200, 1000) if limits else free
-        self.entering = Bucket(0.5, 30) if limits else free
-        self.answering = Bucket(5, 40) if limits else free
-        self.looking = Bucket(20, 200) if limits else free
+        self.entering = Bucket(20, 1000) if limits else free
+        self.asking = Bucket(20, 200) if limits else free
+
+    def is_named(self, place: str) -> bool:
+        """Whether a host, with or without a port, is a name that was given to this server."""
+        return _hostname(place) in self.names
+
+    def is_own(self, place: str) -> bool:
+        """Whether a browser that asks for this host means this server: it is named, or a number,
+        which no stranger's name server can point here.
+        """
+        try:
+            return self.is_named(place) or bool(ip_address(_hostname(place)))
+        except ValueError:
+            return False
 
     def size(self, stimulus: str, large: bool) -> tuple[int, int]:
         """Width and height to show an image at: a whole number of times its own."""
-        with open(self.study.image(stimulus), "rb") as file:
-            width, height = struct.unpack(">II", file.read(24)[16:])
+        width, height = struct.unpack(">II", self.study.png(stimulus)[16:24])
         times = max(1, -(-(LARGE if large else SMALL) // max(width, height)))
         return width * times, height * times
 
@@ -137,6 +159,10 @@ class Site:
     def language(self, request: Request) -> str:
         asked = request.query_params.get("lang", "")
         return asked if asked in self.study.words else str(self.study.settings["language"])
+
+
+def _hostname(place: str) -> str:
+    return (urlsplit(f"//{place}").hostname or "").lower()
 
 
 def same(given: object, right: str) -> bool:

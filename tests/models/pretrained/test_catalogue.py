@@ -8,7 +8,7 @@ import pytest
 
 from hardcase.models.load import lineage_of
 from hardcase.models.pretrained.catalogue import CLASSES, PRETRAINED
-from hardcase.models.pretrained.roles import roles
+from hardcase.models.witnesses import roles
 
 
 @pytest.mark.parametrize("row", PRETRAINED.values(), ids=PRETRAINED.keys())

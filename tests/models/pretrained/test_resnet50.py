@@ -10,7 +10,7 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.models.pretrained import efficientnet_lite as lite
 from hardcase.models.pretrained import lpips
-from hardcase.models.pretrained.pickles import read_arrays
+from hardcase.models.pretrained.lpips import read_arrays
 from hardcase.models.pretrained.resnet50 import resnet50
 
 

@@ -14,6 +14,5 @@ from hardcase.lazy import lazy
 if TYPE_CHECKING:
     from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
     from hardcase.models.pretrained.fetching import Fetched, fetch, is_fetched, load, subject
-    from hardcase.models.pretrained.roles import Roles, roles
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -15,9 +15,8 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -26,16 +25,17 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 
+__all__ = ["LITE", "efficientnet_lite"]
+
 EPSILON = 1e-3
 SCALES = {0: (1.0, 1.0), 1: (1.0, 1.1), 2: (1.1, 1.2), 3: (1.2, 1.4), 4: (1.4, 1.8)}
 """Width and depth of each variant, against Lite0."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiteStage:
+class LiteStage(NamedTuple):
     """Blocks of one width: how many, kernel, stride of the first, expansion, channels."""
 
-    count: int
+    blocks: int
     kernel: int
     stride: int
     expansion: int
@@ -87,7 +87,9 @@ class LiteBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
         out: Tensor = self.project(self.depthwise(self.expand(x)))
-        return out + x if self.residual else out
+        if self.residual:
+            return out + x
+        return out
 
 
 def _unit(conv: nn.Conv2d) -> nn.Sequential:
@@ -111,7 +113,7 @@ def efficientnet_lite(number: int, *, classes: int = 1000) -> nn.Sequential:
     for position, stage in enumerate(STAGES):
         scaled = 0 < position < len(STAGES) - 1
         after = rounded(stage.width * width)
-        count = math.ceil(stage.count * depth) if scaled else stage.count
+        count = math.ceil(stage.blocks * depth) if scaled else stage.blocks
         for inner in range(count):
             stride = stage.stride if inner == 0 else 1
             layers[f"block{position + 1}_{inner + 1}"] = LiteBlock(
@@ -129,7 +131,9 @@ def efficientnet_lite(number: int, *, classes: int = 1000) -> nn.Sequential:
 def rounded(width: float, *, multiple: int = 8) -> int:
     """The nearest multiple of 8, never less than 90 % of `width`."""
     near = max(multiple, int(width + multiple / 2) // multiple * multiple)
-    return near + multiple if near < 0.9 * width else near
+    if near < 0.9 * width:
+        return near + multiple
+    return near
 
 
 def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -137,7 +141,8 @@ def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[
     names.
     """
     theirs = torch.load(next(iter(files.values())), map_location="cpu", weights_only=True)
-    blocks = [name for name, _ in build(options).named_children() if name.startswith("block")]
+    children = dict(efficientnet_lite(**options).named_children())
+    blocks = [name for name in children if name.startswith("block")]
     return {_renamed(name, blocks): value for name, value in theirs.items()}
 
 
@@ -168,8 +173,4 @@ def _renamed(name: str, blocks: list[str]) -> str:
     raise Problem(f"the package has a weight {name!r} that no EfficientNet-Lite has.")
 
 
-def build(options: Mapping[str, Any]) -> nn.Module:
-    return efficientnet_lite(**options)
-
-
-LITE = (build, from_package)
+LITE = (efficientnet_lite, from_package)

@@ -24,20 +24,27 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hardcase.data.public import run_client, unpack
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, reading
 from hardcase.models.pretrained import synsets
 from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
 from hardcase.tensors import digest_values
 from hardcase.training import cards
 
+__all__ = ["Fetched", "fetch", "fetched_classifiers", "is_fetched", "known_as", "load", "subject"]
+
 KIND = "pretrained"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """What a stored network holds beside its parameters."""
+STATED = (
+    *("summary", "lineage", "licence", "licensed", "paper"),
+    *("mean", "std", "size", "outputs", "accuracy"),
+)
+"""What the card of a fetched network repeats of its row."""
 ARCHIVES = (".whl", ".tgz", ".tar.gz", ".zip")
 log = logging.getLogger(__name__)
 
-Build = Callable[[Mapping[str, Any]], nn.Module]
+Build = Callable[..., nn.Module]
 Convert = Callable[[Mapping[str, Path], Mapping[str, Any]], dict[str, Tensor]]
 
 
@@ -83,7 +90,9 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fe
         with tempfile.TemporaryDirectory(prefix="hardcase-") as place:
             files = obtain(row.package, Path(place), source=source, offline=offline)
             _, convert = _parts(row)
-            _fill(net, convert(files, row.options), row)
+            state = convert(files, row.options)
+            with reading(f"the weights of {row.package} do not fit {row.name}"):
+                net.load_state_dict(state)
         return {**_entries(row), "classes": (), "synsets": (), **_classes(row, offline=offline)}
 
     _, card = cards.cached(
@@ -113,10 +122,6 @@ def fetched_classifiers() -> list[str]:
 def known_as(name: str, weights: str) -> str:
     """The name in the catalogue of a network that was fetched too, recognised by its weights; else
     its own name.
-
-    Args:
-        name: What the network is called here, as ``hf:lite0``.
-        weights: The digest of its parameters (`Subject.weights`); empty if they are not known.
     """
     if not weights or name.removeprefix("zoo:") in PRETRAINED:
         return name
@@ -199,11 +204,8 @@ def obtain(
 
 def checksum(path: Path) -> str:
     """The SHA-256 sum of a file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror or error}.") from error
+    with reading(f"cannot read {path}"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(package: Package, place: Path) -> Path:
@@ -261,36 +263,19 @@ def _parts(row: Pretrained) -> tuple[Build, Convert]:
 
 def _build(row: Pretrained) -> Build:
     build, _ = _parts(row)
-    return lambda config: build(config["options"])
+    return lambda config: build(**config["options"])
 
 
 def _config(row: Pretrained) -> dict[str, Any]:
     return {"options": dict(row.options), "package": str(row.package)}
 
 
-def _fill(net: nn.Module, state: dict[str, Tensor], row: Pretrained) -> None:
-    try:
-        net.load_state_dict(state)
-    except RuntimeError as error:
-        why = " ".join(line.strip() for line in str(error).splitlines()[:3])
-        raise Problem(f"the weights of {row.package} do not fit {row.name}: {why[:300]}") from error
-
-
 def _entries(row: Pretrained) -> dict[str, Any]:
     return {
-        "summary": row.summary,
+        **{name: getattr(row, name) for name in STATED},
         "source": str(row.package),
         "sha256": row.package.sha256,
-        "lineage": row.lineage,
-        "licence": row.licence,
-        "licensed": row.licensed,
-        "paper": row.paper,
-        "mean": row.mean,
-        "std": row.std,
-        "size": row.size,
-        "outputs": row.outputs,
-        "accuracy": row.accuracy,
-        "measured_with": MEASURED_ON if row.accuracy is not None else None,
+        "measured_with": None if row.accuracy is None else MEASURED_ON,
     }
 
 

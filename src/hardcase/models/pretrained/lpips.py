@@ -10,16 +10,27 @@ torchvision and a pickle from the web; these come from a pinned package, and onl
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
-from hardcase.models.pretrained.pickles import read_arrays
+from hardcase.data.formats import Array
+from hardcase.errors import Problem, choice, reading
+
+try:
+    from numpy._core.multiarray import _reconstruct as _rebuild
+except ImportError:  # NumPy 1 keeps it elsewhere
+    from numpy.core.multiarray import (  # type: ignore[no-redef,unused-ignore]
+        _reconstruct as _rebuild,
+    )
+
+__all__ = ["LPIPS", "Lpips", "read_arrays"]
 
 SHIFT = (-0.030, -0.088, -0.188)
 SCALE = (0.458, 0.448, 0.450)
@@ -104,6 +115,53 @@ def _last_width(stage: nn.Module) -> int:
     return [layer.out_channels for layer in stage.modules() if isinstance(layer, nn.Conv2d)][-1]
 
 
+# Pickled arrays of others, read without running anything: only the names that rebuild a NumPy array
+# are known. `torch.load(weights_only=True)` reads files of torch alone.
+
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _rebuild,
+    ("numpy._core.multiarray", "_reconstruct"): _rebuild,
+}
+"""Every name that such a file may use.
+
+None of them opens, imports or calls anything of the user's.
+"""
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Nested dictionaries of arrays in a pickle, flattened to names with ``/``;
+    anything else in it is refused.
+    """
+    why = "A pickle can run code; only plain NumPy arrays are taken from one."
+    with reading(f"{path.name} is not read", why), path.open("rb") as file:
+        content = _Reader(file).load()
+    return _flat(content, "", path)
+
+
+def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
+    if isinstance(content, np.ndarray) and content.dtype.kind in "fiub":
+        return {name: content}
+    if isinstance(content, dict):
+        flat: dict[str, Array] = {}
+        for key, value in content.items():
+            flat |= _flat(value, f"{name}/{key}" if name else str(key), path)
+        return flat
+    raise Problem(
+        f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers"
+        " are known."
+    )
+
+
 def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The state of `Lpips` from the pickled arrays of the package."""
     arrays = read_arrays(next(iter(files.values())))
@@ -128,8 +186,4 @@ def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[
     return state
 
 
-def build(options: Mapping[str, Any]) -> nn.Module:
-    return Lpips(**options)
-
-
-LPIPS = (build, from_package)
+LPIPS = (Lpips, from_package)

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from hardcase.data.formats import Array
 from hardcase.errors import Problem
 
+__all__ = ["RESNET50", "resnet50"]
+
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
 
@@ -164,8 +166,4 @@ def _tensor(array: Array) -> Tensor:
     return torch.from_numpy(array.astype(np.float32))
 
 
-def build(options: Mapping[str, Any]) -> nn.Module:
-    return resnet50(**options)
-
-
-RESNET50 = (build, from_shards)
+RESNET50 = (resnet50, from_shards)

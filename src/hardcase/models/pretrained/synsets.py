@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.models.pretrained.catalogue import CLASSES
+
+__all__ = ["ImageNetClass", "imagenet"]
 
 COUNT = 1000
 SYNSET = re.compile(r"n\d{8}")
@@ -42,12 +44,11 @@ def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClas
     """The classes in the order of the outputs of every ImageNet network.
 
     Args:
-        offline: Ask nothing outside this machine.
         fetch: Whether the package may be fetched if the classes are not on this machine.
     """
-    kept = cache_file()
-    if kept.exists():
-        return _kept(kept)
+    path = cache_file()
+    if path.exists():
+        return _kept(path)
     installed = _installed()
     if installed is not None:
         return _keep(parse(installed))
@@ -101,11 +102,9 @@ def _keep(rows: tuple[ImageNetClass, ...]) -> tuple[ImageNetClass, ...]:
 
 
 def _kept(path: Path) -> tuple[ImageNetClass, ...]:
-    try:
+    with reading(f"{path} cannot be read", fix=f"delete {path}"):
         rows = json.loads(path.read_text(encoding="utf-8"))
         classes = tuple(ImageNetClass(synset, name, tuple(lemmas)) for synset, name, lemmas in rows)
-    except (OSError, ValueError, TypeError) as error:
-        raise Problem(f"{path} cannot be read: {error}.", fix=f"delete {path}") from error
     if len(classes) != COUNT:
         raise Problem(
             f"{path} holds {len(classes)} classes instead of {COUNT}.", fix=f"delete {path}"

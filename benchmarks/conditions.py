@@ -1,0 +1,100 @@
+"""Declared conditions: seconds of risk and worst case on 1,000 digits, the share of it inside decoder and networks, and how
+often intervals cover the mean where one image in a hundred carries most of the risk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+
+import numpy as np
+import torch
+from scipy import stats
+
+from benchmarks.figures import Figure
+from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
+from hardcase.conditions.box import ConditionBox
+from hardcase.conditions.intervals import mean_interval
+from hardcase.data.sources import load
+from hardcase.models.load import Loading, load_model
+from hardcase.randomness import Rng, keys_of
+from hardcase.tensors import chunks, from_bytes, to_grid
+from hardcase.types import Images, Model, Seeds
+
+COMMAND = "python -m benchmarks conditions"
+IMAGES = 1000
+DRAWS = 64
+REPEATS = 4000
+
+
+def figures() -> Iterator[Figure]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    train, test = load("mnist5k", split="train"), load("mnist5k", split="test")
+    model = load_model("zoo:lenet5", Loading(train=train, test=test, device=device, seed=0))
+    images = test.sample(count=min(IMAGES, len(test)), seed=0)
+    box = condition_box(Conditions.load("scanner"), images.shape)
+    measure_risk(model, images.first(32), box, draws=16)
+    begun = perf_counter()
+    table = measure_risk(model, images, box, draws=DRAWS)
+    risk = perf_counter() - begun
+    begun = perf_counter()
+    measure_worst(model, images, box, table=table)
+    both = risk + perf_counter() - begun
+    whole = f"{len(images)} digits, scanner, LeNet-5, {device}"
+    yield _figure("conditions-risk", risk, f"seconds, {DRAWS} draws and costs: {whole}", "goal 20")
+    yield _figure(
+        "conditions-worst", both, f"seconds with curves and worst case: {whole}", "goal 90"
+    )
+    share = _bare(model, images, box) / _seconds(model, images, box)
+    yield _figure("conditions-inside", share, "inside decoder and networks", "goal 0.85")
+    for count in (50, 200, 1000):
+        ours, student = _coverage(count)
+        told = f"of {REPEATS} intervals over {count} images cover the mean"
+        yield _figure(f"conditions-coverage-{count}", ours, told, "goal 0.94")
+        yield _figure(f"conditions-coverage-{count}-t", student, told, "Student's, for comparison")
+
+
+def _figure(name: str, value: float, unit: str, against: str) -> Figure:
+    return Figure(name, value, unit, against, COMMAND)
+
+
+def _seconds(model: Model, images: Images, box: ConditionBox) -> float:
+    begun = perf_counter()
+    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    return perf_counter() - begun
+
+
+def _bare(model: Model, images: Images, box: ConditionBox) -> float:
+    """Seconds of decoding and answering the same draws, and nothing else."""
+    x = from_bytes(images.x).to(model.device)
+    y = images.y.to(model.device)
+    rng = Rng(0, "conditions", keys_of(images.id).to(model.device))
+    drawn = box.draw(rng, torch.arange(len(x), device=model.device), DRAWS)
+    z = drawn.z.flatten(0, 1)
+    number = torch.arange(len(x), device=x.device)
+    seeds = Seeds(torch.zeros(len(x), box.size, device=x.device), x, y, number)
+    of = number.repeat_interleave(DRAWS)
+    begun = perf_counter()
+    with torch.inference_mode():
+        for part in chunks(len(z), 512):
+            model(to_grid(box.decode(z[part], seeds.take(of[part]))))
+    return perf_counter() - begun
+
+
+def _coverage(count: int) -> tuple[float, float]:
+    """How often Gaffke's and Student's intervals cover the mean.
+
+    Chances of failing go over twelve orders of magnitude; one image in a hundred carries most of the risk.
+    """
+    rng = np.random.default_rng(count)
+    mean = 0.01 * 0.65 + 0.99 * (1e-2 - 1e-12) / (10 * np.log(10))
+    hits = np.zeros(2)
+    for _ in range(REPEATS):
+        heavy = rng.random(count) < 0.01
+        chance = np.where(heavy, rng.uniform(0.3, 1, count), 10 ** rng.uniform(-12, -2, count))
+        values = rng.binomial(DRAWS, chance) / DRAWS
+        low, high = mean_interval(values)
+        half = stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
+        hits += [low <= mean <= high, abs(values.mean() - mean) <= half]
+    ours, student = hits / REPEATS
+    return float(ours), float(student)

@@ -1,0 +1,664 @@
+"""`evaluate`: the one way from a search to the networks, for every method alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
+from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
+from hardcase.oracles import witness_margin
+from hardcase.randomness import Rng
+from hardcase.tensors import (
+    chunks,
+    flat,
+    margin,
+    ordinal,
+    pad_rows,
+    steady,
+    tile_in_use,
+    tile_rows,
+    to_bytes,
+    to_grid,
+)
+from hardcase.types import (
+    KINDS,
+    Answer,
+    Feedback,
+    Findings,
+    Following,
+    Guide,
+    Probe,
+    Seeds,
+    Targets,
+)
+
+__all__ = ["ShardEvaluator"]
+
+# From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
+
+log = logging.getLogger(__name__)
+OFTEN = 4
+"""Queries of a shard after which it asks by captured calls."""
+STREAMS = 4
+"""Tiles that are computed side by side, at most."""
+OWN = ("z", "x", "y", "id")
+"""What every seed has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A probe, its scores, and the gradient of each row's score by its code (zero where none was
+    asked for).
+    """
+
+    probe: Probe
+    score: Float[Tensor, " m"]
+    slope: Float[Tensor, "m *code"]
+
+
+class Query:
+    """Asks about the seeds of one shard.
+
+    The result never depends on how the rows were cut into calls.
+    """
+
+    def __init__(self, campaign: Campaign, seeds: Seeds, guides: Sequence[Guide] = ()) -> None:
+        self.campaign = campaign
+        self.seeds = seeds
+        self.models = (campaign.subject, *campaign.peers)
+        self.taps = campaign.taps()
+        self.guides = {guide.name: guide for guide in guides}
+        self.tile = tile_rows(campaign.subject.device)
+        self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
+        self.objective = campaign.method.objective
+        self.streams = self._streams()
+        self.asked = 0
+        self.opened = not campaign.method.closed
+
+    def __call__(
+        self,
+        z: Tensor,
+        rows: Int[Tensor, " m"],
+        targets: Targets,
+        *,
+        graded: bool = False,
+        seeds: Seeds | None = None,
+    ) -> Evaluation:
+        """Ask in calls of `batch` rows; memory that runs out halves the calls, down to one tile,
+        and changes no answer. `seeds`: whose rows they are, where it is not the shard's.
+        """
+        self.asked += 1
+        if seeds is None and self.streams and self.asked > OFTEN:
+            evaluation = self._replayed(z, rows, targets, graded=graded)
+            if evaluation is not None:
+                return evaluation
+        space = self.campaign.method.space
+        while True:
+            try:
+                parts = list[Evaluation]()
+                for part in chunks(len(rows), self.batch):
+                    origin = (self.seeds if seeds is None else seeds).take(rows[part])
+                    with torch.no_grad():
+                        code = space.project(z[part].detach(), origin)
+                    with torch.set_grad_enabled(graded):
+                        code = code.detach().requires_grad_() if graded else code
+                        x = to_grid(space.decode(code, origin))
+                        seen = x if self.opened else x.detach()
+                        answers = [model(seen, taps) for model, taps in zip(self.models, self.taps)]
+                        witnesses = [
+                            one(x if one.offers == "gradients" else x.detach()).logits
+                            for one in self.campaign.witnesses
+                        ]
+                        probe = Probe(
+                            z=code,
+                            x=x,
+                            logits=answers[0].logits,
+                            origin=origin,
+                            peers=tuple(peer.logits for peer in answers[1:]),
+                            witnesses=tuple(witnesses),
+                            activations=_activations(answers),
+                            targets=rows_of(targets, part),
+                            guides=self.guides,
+                        )
+                        score = self.objective(probe)
+                    parts.append(_evaluated(probe, score, graded=graded))
+                return parts[0] if len(parts) == 1 else _join(parts)
+            except (torch.OutOfMemoryError, MemoryError):
+                if self.batch <= self.tile:
+                    raise
+                self.batch = max(self.tile, self.batch // 2 // self.tile * self.tile)
+                log.warning("out of memory: going on with %d rows a call", self.batch)
+
+    def _streams(self) -> int:
+        """How many tiles are replayed side by side; 0: none, for only small calls of one shape can
+        be, of networks alone, of which nobody learns anything.
+        """
+        device = self.campaign.subject.device
+        everybody = (*self.models, *self.campaign.witnesses)
+        constant = (
+            not steady(device)
+            and replays(device)
+            and tile_in_use(device.type) is not None
+            and not self.guides
+            and not any(self.taps)
+            and all(one.offers == "gradients" for one in everybody)
+        )
+        size = self.tile * max(1, self.seeds.x[:1].numel())
+        return min(STREAMS, SMALL // size) if constant else 0
+
+    def _replay(
+        self,
+        z: Tensor,
+        rows: Int[Tensor, " m"],
+        targets: Targets,
+        *,
+        graded: bool,
+        streams: int = 1,
+    ) -> CapturedCall | None:
+        """The call of one tile, or of several side by side, as a graph."""
+        names = [name for name, _ in self._tables()]
+        tables = [table for _, table in self._tables()]
+        shapes = [(one.dtype, *one.shape[1:]) for one in (z, *tables, *targets.values())]
+        kind = (graded, streams, self.tile, *names, *targets, *shapes, *arithmetic())
+        known = self.campaign.replays
+        if kind not in known:
+
+            def call(z: Tensor, *given: Tensor) -> list[Tensor]:
+                own = dict(zip(names, given))
+                z0, x, y, number = (own.pop(name) for name in OWN)
+                evaluation = self(
+                    z,
+                    torch.arange(len(z), device=z.device),
+                    dict(zip(targets, given[len(names) :])),
+                    graded=graded,
+                    seeds=Seeds(z0, x, y, number, own),
+                )
+                probe = evaluation.probe
+                told = [probe.z, probe.x, probe.logits, evaluation.score, evaluation.slope]
+                return [*told, *probe.peers, *probe.witnesses]
+
+            size = self.tile * streams
+            seeds = [pad_rows(table[rows[:size]], size) for table in tables]
+            mine, *aligned = (pad_rows(one[:size], size) for one in (z, *targets.values()))
+            known[kind] = captured(side_by_side(call, streams), mine, *seeds, *aligned)
+        return known[kind]
+
+    def _replayed(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
+    ) -> Evaluation | None:
+        """As a call, by tiles that were captured; None where they cannot be."""
+        one = self._replay(z, rows, targets, graded=graded)
+        if one is None:
+            return None
+        wide = self.tile * self.streams
+        several = None
+        if self.streams > 1 and len(rows) >= wide:
+            several = self._replay(z, rows, targets, graded=graded, streams=self.streams)
+        whole = 0 if several is None else len(rows) // wide * wide
+        found = [out.new_empty(len(rows), *out.shape[1:]) for out in one.out]
+        tables = [table for _, table in self._tables()]
+        rest = range(whole, len(rows), self.tile)
+        single = (slice(at, min(at + self.tile, len(rows))) for at in rest)
+        for part in (*chunks(whole, wide), *single):
+            replay = several if several is not None and part.start < whole else one
+            count = part.stop - part.start
+            # what a smaller last tile leaves of the one before is computed again, and not read
+            places = [place[:count] for place in replay.inputs]
+            places[0].copy_(z[part])
+            for place, table in zip(places[1:], tables):
+                torch.index_select(table, 0, rows[part], out=place)
+            for place, value in zip(places[1 + len(tables) :], targets.values()):
+                place.copy_(value[part])
+            replay()
+            for column, out in zip(found, replay.out):
+                column[part] = out[:count]
+        code, x, logits, score, slope, *others = found
+        peers = len(self.models) - 1
+        probe = Probe(
+            z=code,
+            x=x,
+            logits=logits,
+            origin=self.seeds.take(rows),
+            peers=tuple(others[:peers]),
+            witnesses=tuple(others[peers:]),
+            targets=targets,
+            guides=self.guides,
+        )
+        return Evaluation(probe, score, slope)
+
+    def _tables(self) -> list[tuple[str, Tensor]]:
+        """What is known of every seed, by name."""
+        return [*((name, getattr(self.seeds, name)) for name in OWN), *self.seeds.context.items()]
+
+
+def _activations(answers: Sequence[Answer]) -> dict[str, Tensor]:
+    """What was tapped in the subject, and in its peers under their numbers."""
+    peers = {
+        f"peer{i}/{name}": value
+        for i, peer in enumerate(answers[1:])
+        for name, value in peer.activations.items()
+    }
+    return {**answers[0].activations, **peers}
+
+
+def _evaluated(probe: Probe, score: Float[Tensor, " m"], *, graded: bool) -> Evaluation:
+    slope = torch.zeros_like(probe.z)
+    if not graded:
+        return Evaluation(probe, score, slope)
+    if score.requires_grad:  # else a black box, and nobody beside it who gives gradients
+        slope = torch.autograd.grad(score.sum(), probe.z)[0].nan_to_num(0, 0, 0)
+    return Evaluation(_detached(probe), score.detach(), slope)
+
+
+def rows_of(targets: Targets, part: slice | Tensor) -> Targets:
+    return {name: value[part] for name, value in targets.items()}
+
+
+def _detached(probe: Probe) -> Probe:
+    seen = {name: value.detach() for name, value in probe.activations.items()}
+    return replace(
+        probe,
+        z=probe.z.detach(),
+        x=probe.x.detach(),
+        logits=probe.logits.detach(),
+        peers=tuple(logits.detach() for logits in probe.peers),
+        witnesses=tuple(logits.detach() for logits in probe.witnesses),
+        activations=seen,
+    )
+
+
+def _join(parts: Sequence[Evaluation]) -> Evaluation:
+    probes = [part.probe for part in parts]
+    origins = [probe.origin for probe in probes]
+    z, x, y, number = (_cat(origins, name) for name in OWN)
+    origin = Seeds(z, x, y, number, _cat_maps([one.context for one in origins]))
+    peers = tuple(torch.cat(logits) for logits in zip(*(probe.peers for probe in probes)))
+    witnesses = tuple(torch.cat(logits) for logits in zip(*(probe.witnesses for probe in probes)))
+    seen = _cat_maps([p.activations for p in probes])
+    targets = _cat_maps([p.targets for p in probes])
+    z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
+    probe = replace(
+        probes[0],
+        z=z,
+        x=x,
+        logits=logits,
+        origin=origin,
+        peers=peers,
+        witnesses=witnesses,
+        activations=seen,
+        targets=targets,
+    )
+    return Evaluation(probe, _cat(parts, "score"), _cat(parts, "slope"))
+
+
+def _cat(parts: Sequence[object], name: str) -> Tensor:
+    return torch.cat([getattr(part, name) for part in parts])
+
+
+def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+# Which candidates become findings, and of what kind.
+
+PENDING = 512
+"""Findings that may wait before the rule of keeping is applied to them."""
+UNSORTED = 2**26
+"""Numbers of codes and images that may wait on a device before somebody asks which of them fail."""
+LABEL = KINDS.index("label")
+NON_FINITE = KINDS.index("non_finite")
+
+
+class Recorder:
+    """Keeps what fails by the method's own oracle, and every answer that is not a number,
+    by the campaign's `keep` rule.
+    """
+
+    def __init__(self, campaign: Campaign, seeds: Seeds) -> None:
+        self.campaign = campaign
+        self.seeds = seeds
+        self.space = campaign.method.space
+        self.keep = replace(
+            campaign.keep, target_margin=max(campaign.margin, campaign.method.target_margin)
+        )
+        self.failing = campaign.failing
+        self.own = KINDS.index(self.failing.kind)
+        self.found = [
+            _none(
+                seeds,
+                len(campaign.peers),
+                flat(seeds.z[:1]).shape[1] if self.space.keeps_code else 0,
+            )
+        ]
+        self.waiting = list[_Candidates]()
+
+    def findings(self) -> Findings:
+        self.sort()
+        return self.keep.prune(Findings.join(self.found))
+
+    def add(
+        self,
+        probe: Probe,
+        rows: Int[Tensor, " m"],
+        *,
+        score: Float[Tensor, " m"],
+        failed: Bool[Tensor, " m"],
+        left: Bool[Tensor, " m"],
+        new: Bool[Tensor, " m"],
+        number: Int[Tensor, " m"],
+    ) -> bool:
+        """`left`: the subject has left the seed's label; `new`: the candidate was not evaluated
+        before; `number`: the seed's queries when it was evaluated.
+
+        Returns:
+            Whether it is time to `sort`. On a device candidates wait until there are many: to ask
+            which of them fail is to wait for all that the device has to do.
+        """
+        finite = probe.logits.isfinite().all(1)
+        fails = failed
+        if self.failing is not self.campaign.method.oracle:
+            fails = self.failing(probe)
+        shown = _Candidates(
+            probe.z,
+            probe.x,
+            probe.logits,
+            rows,
+            score,
+            (fails | ~finite) & new,
+            torch.where(left, LABEL, torch.where(finite, self.own, NON_FINITE)),
+            number,
+            witness_margin(probe),
+            _labels(probe),
+        )
+        self.waiting.append(shown)
+        held = sum(one.x.numel() + one.z.numel() for one in self.waiting)
+        return steady(probe.x.device) or held > UNSORTED
+
+    def sort(self) -> None:
+        """Keep what is to be kept of the candidates that wait."""
+        if not self.waiting:
+            return
+        shown = self.waiting[0] if len(self.waiting) == 1 else _Candidates.join(self.waiting)
+        self.waiting = []
+        kept = shown.wanted.nonzero().squeeze(1)
+        if not len(kept):
+            return
+        shown = shown.take(kept)
+        origin = self.seeds.take(shown.row)
+        label = shown.logits.argmax(1)
+        with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
+            distance = self.space.distance(shown.z, origin)
+        witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
+        found = Findings(
+            seed=origin.id,
+            x=to_bytes(shown.x),
+            kind=shown.kind,
+            expected=origin.y,
+            predicted=label,
+            peer_predicted=shown.peers,
+            confidence=shown.logits.softmax(1).amax(1),
+            score=shown.score,
+            distance=distance,
+            queries=shown.number,
+            code=flat(shown.z) if self.space.keeps_code else shown.logits.new_empty(len(kept), 0),
+            witnessed=witnessed,
+            witness_margin=shown.margin,
+        )
+        self.found.append(
+            found.take(
+                self.keep.rows(found.seed, found.kind, label, distance, shown.margin, shown.x)
+            )
+        )
+        if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
+            self.found = [self.findings()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Candidates as they were seen, and which of them are wanted."""
+
+    z: Tensor
+    x: Float[Tensor, "m c h w"]
+    logits: Float[Tensor, "m k"]
+    row: Int[Tensor, " m"]
+    score: Float[Tensor, " m"]
+    wanted: Bool[Tensor, " m"]
+    kind: Int[Tensor, " m"]
+    number: Int[Tensor, " m"]
+    margin: Float[Tensor, " m"]
+    peers: Int[Tensor, "m p"]
+
+    @staticmethod
+    def join(parts: Sequence[_Candidates]) -> _Candidates:
+        return _Candidates(**{f.name: _cat(parts, f.name) for f in fields(_Candidates)})
+
+    def take(self, rows: Int[Tensor, " r"]) -> _Candidates:
+        return _Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(_Candidates)})
+
+
+def _labels(probe: Probe) -> Int[Tensor, "m p"]:
+    columns = [peer.argmax(1) for peer in probe.peers]
+    if not columns:
+        return torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
+    return torch.stack(columns, 1)
+
+
+def _none(seeds: Seeds, peers: int, width: int) -> Findings:
+    whole = seeds.id[:0]
+    real = seeds.x.new_empty(0)
+    images = to_bytes(seeds.x[:0])
+    codes = seeds.x.new_empty(0, width)
+    return Findings(
+        whole,
+        images,
+        whole,
+        whole,
+        whole,
+        whole.new_empty(0, peers),
+        real,
+        real,
+        real,
+        whole,
+        codes,
+        whole.bool(),
+        real,
+    )
+
+
+# What a search calls: it meters, records and feeds guides.
+
+
+class ShardEvaluator:
+    """Implements `types.Evaluator` for the seeds of one shard: meters, stops finished seeds, keeps
+    findings, feeds guides.
+
+    Rows whose target ``seen`` is true were evaluated before: they cost again, but are not counted
+    or kept a second time.
+    """
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        seeds: Seeds,
+        limits: Limits,
+        guides: Sequence[Guide],
+        rng: Rng,
+    ) -> None:
+        self.campaign = campaign
+        self.method = campaign.method
+        self.oracle = campaign.method.oracle
+        self.seeds = seeds
+        self.limits = limits
+        self.rng = rng
+        self.guides = tuple(guides)
+        self.steering = tuple(guides[: len(campaign.method.guides)])
+        self.counts = Counts.zeros(len(seeds), seeds.y.device)
+        self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
+        self.query = Query(campaign, seeds, self.guides)
+        self.recorder = Recorder(campaign, seeds)
+
+    @property
+    def live(self) -> Bool[Tensor, " n"]:
+        return ~self.finished & (self.counts.queries < self.limits.queries)
+
+    def retire(self, rows: Int[Tensor, " r"]) -> None:
+        self.finished[rows] = True
+
+    def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
+        asked = [
+            guide.follow(rows, following, self.rng)
+            if following is not None and isinstance(guide, Following)
+            else guide.choose(rows, self.rng)
+            for guide in self.steering
+        ]
+        return {name: value for targets in asked for name, value in targets.items()}
+
+    def __call__(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> Feedback:
+        return self._evaluate(z, rows, targets or {})[0]
+
+    def gradient(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> tuple[Feedback, Tensor]:
+        """An evaluation with the gradient of each row's score.
+
+        A method to which the subject is closed gets the gradients of witnesses alone, and pays for
+        none. A seed whose gradients are spent gets one plain query and ends.
+        """
+        targets = targets or {}
+        if self._affordable(rows, graded=True):
+            evaluation = self.query(z.detach(), rows, targets, graded=True)
+            return self._told(evaluation, rows, targets, graded=True), evaluation.slope
+        paid = within(rows, self.limits.gradients - self.counts.gradients)
+        if bool(paid.all()):
+            return self._evaluate(z, rows, targets, graded=True)
+        graded = self._evaluate(z[paid], rows[paid], rows_of(targets, paid), graded=True)
+        plain = self._evaluate(z[~paid], rows[~paid], rows_of(targets, ~paid))
+        self.retire(rows[~paid])
+        back = torch.cat([paid.nonzero(), (~paid).nonzero()]).squeeze(1).argsort()
+        both = (
+            torch.cat([getattr(graded[0], f.name), getattr(plain[0], f.name)])[back]
+            for f in fields(Feedback)
+        )
+        return Feedback(*both), torch.cat([graded[1], plain[1]])[back]
+
+    def surrogates(
+        self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
+    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
+        """What the method's surrogates say in place of a subject that gives no gradient.
+
+        Returns:
+            Each surrogate's logit margin, and its gradient by the (flattened) code.
+        """
+        networks = self.method.surrogates
+        origin = self.seeds.take(rows.repeat(len(networks)))
+        with torch.enable_grad():
+            code = z.detach().repeat(len(networks), *[1] * (z.ndim - 1)).requires_grad_()
+            images = to_grid(self.method.space.decode(code, origin)).chunk(len(networks))
+            margins = [
+                margin(network(x).logits, self.seeds.y[rows])
+                for network, x in zip(networks, images)
+            ]
+            (slope,) = torch.autograd.grad(torch.cat(margins).sum(), code)
+        spent = counted(rows, len(self.seeds)) * len(networks)
+        self.counts.surrogate_queries.add_(spent)
+        self.counts.surrogate_gradients.add_(spent)
+        slopes = flat(slope.nan_to_num(0, 0, 0)).reshape(len(networks), len(rows), -1)
+        return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
+
+    def reconstruct(self) -> None:
+        """Spend a query on each seed to see whether its own code, decoded, keeps its label;
+        retire those that do not.
+        """
+        rows = self.live.nonzero().squeeze(1)
+        probe = self.query(self.seeds.z[rows], rows, self.choose(rows)).probe
+        self._meter(rows, graded=False)
+        lost = rows[probe.logits.argmax(1) != probe.origin.y]
+        self.counts.lost[lost] = True
+        self.retire(lost)
+
+    def _evaluate(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool = False
+    ) -> tuple[Feedback, Tensor]:
+        """Evaluate the rows that are live and paid for; the others score -inf and cost nothing."""
+        if self._affordable(rows):
+            evaluation = self.query(z.detach(), rows, targets, graded=graded)
+            return self._told(evaluation, rows, targets, graded=graded), evaluation.slope
+        open_rows = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
+        unseen = self._unseen(z, rows)
+        slope = torch.zeros_like(z)
+        if bool(open_rows.any()):
+            some = rows[open_rows]
+            targets = rows_of(targets, open_rows)
+            evaluation = self.query(z[open_rows].detach(), some, targets, graded=graded)
+            slope[open_rows] = evaluation.slope
+            seen = self._told(evaluation, some, targets, graded=graded)
+            for f in fields(Feedback):
+                getattr(unseen, f.name)[open_rows] = getattr(seen, f.name)
+        return unseen, slope
+
+    def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
+        """Whether every row is of a live seed and paid for: the one thing that most steps must know
+        before they can go on.
+        """
+        if not len(rows):
+            return False
+        spent = counted(rows, len(self.seeds))
+        fits = (spent <= self.limits.queries - self.counts.queries) & ~(self.finished & (spent > 0))
+        if graded:
+            fits &= spent <= self.limits.gradients - self.counts.gradients
+        return bool(fits.all())
+
+    def _told(
+        self, evaluation: Evaluation, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
+    ) -> Feedback:
+        """What the search is told, after what was seen was metered, kept and shown to guides."""
+        probe = evaluation.probe
+        finite = probe.logits.isfinite().all(1)
+        score = torch.where(finite, evaluation.score, -torch.inf)
+        failed = self.oracle(probe)
+        left = self.campaign.leaves(probe) & finite
+        number = self.counts.queries[rows] + ordinal(rows) + 1
+        gain = torch.zeros(len(rows), device=score.device)
+        for guide in self.steering:
+            gain = gain + guide.gain(probe)
+        for guide in self.guides:
+            guide.update(probe)
+        self._meter(rows, graded=graded)
+        new = ~targets["seen"] if "seen" in targets else torch.ones_like(left)
+        self.counts.failing.index_add_(0, rows, (left & new).long())
+        if self.recorder.add(
+            probe, rows, score=score, failed=failed, left=left, new=new, number=number
+        ):
+            self.recorder.sort()
+        if self.method.until == "first":
+            self.finished |= counted(rows, len(self.seeds), failed) > 0
+        label = probe.logits.argmax(1)
+        ahead = margin(probe.logits, probe.origin.y)
+        return Feedback(probe.z, score, failed, label, gain, torch.ones_like(failed), ahead)
+
+    def _meter(self, rows: Int[Tensor, " m"], *, graded: bool) -> None:
+        spent = counted(rows, len(self.seeds))
+        self.counts.queries.add_(spent)
+        self.counts.peer_queries.add_(spent * len(self.campaign.peers))
+        self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))
+        if graded:
+            if self.query.opened:
+                self.counts.gradients.add_(spent)
+            open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
+            self.counts.witness_gradients.add_(spent * open_boxes)
+
+    def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
+        zero = torch.zeros(len(rows), device=z.device)
+        no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
+        worst = zero - torch.inf
+        return Feedback(
+            z.detach().clone(), worst, no, self.seeds.y[rows], zero, no.clone(), worst.clone()
+        )

@@ -1,0 +1,191 @@
+"""``hardcase repair``: train on with the search inside the loop, keep the weights, prove it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hardcase.cache import free
+from hardcase.cli import options as o
+from hardcase.cli.insight import ASKED, MaybeRun
+from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.errors import CANNOT_TELL, FAILED, Problem
+
+if TYPE_CHECKING:
+    from hardcase.context import Context
+    from hardcase.repair import RepairResult
+    from hardcase.runs.results import Run
+    from hardcase.types import Images
+
+__all__ = ["repair"]
+
+
+class ProofName(StrEnum):
+    quick = "quick"
+    usual = "usual"
+    full = "full"
+
+
+@o.takes("model", "data", "conditions", *ASKED, *o.FOREIGN, "out", *o.SAYS)
+def repair(
+    flags: o.Flags,
+    folder: MaybeRun = None,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs, at most.")] = 12,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Images in each step.")] = 64,
+    rate: Annotated[
+        float | None, typer.Option(metavar="R", help="Learning rate; chosen if not given.")
+    ] = None,
+    draws: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            min=0,
+            help="Learn from the worst of K draws; 1: random draws; 0: plain training on.",
+        ),
+    ] = 4,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Gradient steps from the worst draw.")
+    ] = 0,
+    findings: Annotated[
+        bool, typer.Option("--findings", help="Also train with the findings of RUN.")
+    ] = False,
+    outside: Annotated[
+        list[str] | None,
+        typer.Option("--outside", metavar="DATA", help="Other data to prove it on; repeatable."),
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(metavar="SHARE", help="By how much no figure may be worse.")
+    ] = 0.01,
+    proof: Annotated[
+        ProofName, typer.Option(help="How much is measured; full is for a GPU.")
+    ] = ProofName.usual,
+) -> None:
+    """Train a network on under declared conditions and prove the repair on unseen images.
+
+    Writes weights, card, repair.json and a page. 0: repaired; 1: worse, or moved elsewhere; 4:
+    cannot tell.
+    """
+    from hardcase.repair.front import repair_network, stored_failures
+    from hardcase.repair.loop import RepairRecipe
+
+    context, run = _ingredients(folder, flags)
+    train = context.train
+    stored = None if run is None or not len(run.findings) else stored_failures(run, train)
+    if findings and stored is None:
+        raise Problem("there are no findings to train with.", fix="hardcase repair RUN --findings")
+    done = repair_network(
+        context.subject,
+        train,
+        _unseen(context, run),
+        flags.out or free(Path("runs") / "repair" if folder is None else folder / "repair"),
+        conditions=_conditions(context, run),
+        recipe=RepairRecipe(
+            epochs=epochs,
+            batch=batch,
+            rate=rate,
+            draws=draws,
+            steps=steps,
+            seed=context.config.seed,
+        ),
+        proof=proof.value,
+        margin=margin,
+        outside={name: context.named_images(name, "all") for name in outside or []},
+        added=stored if findings else None,
+        carried=None if findings else stored,
+        about={"findings": findings, "run": None if folder is None else str(folder)},
+        say=flags.say,
+    )
+    if flags.json:
+        as_json({"folder": str(done.folder), **done.record})
+    else:
+        tell_repair(done, quiet=flags.quiet)
+    if done.verdict != "repaired":
+        raise typer.Exit(CANNOT_TELL if done.verdict == "cannot tell" else FAILED)
+
+
+def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | None]:
+    """The context of the network that a run or flags name."""
+    from hardcase.cli.results import config_of, same_ingredients
+    from hardcase.context import Context
+
+    named = vars(flags)
+    if folder is not None:
+        run = opened(folder)
+        given = {name: named[name] for name in ("conditions", *ASKED)}
+        config = config_of(
+            run, uses=None, trusted=flags.trust, changed=flags.allow_changes, **given
+        )
+        context = Context(config)
+        same_ingredients(run, context, flags)
+        return context, run
+    if flags.model is None or flags.data is None:
+        raise Problem(
+            "there is no model or no data.", fix="hardcase repair RUN, or --model ... --data ..."
+        )
+    return Context(o.resolve(named, {"method": "pgd"})), None
+
+
+def _unseen(context: Context, run: Run | None) -> Images:
+    """Test images that no search started from."""
+    import torch
+
+    if run is None or context.config.split == "train":
+        return context.test
+    seeds = set(run.seeds.column("id").to_pylist())
+    rows = [i for i, name in enumerate(context.test.id) if name not in seeds]
+    return context.test.take(torch.tensor(rows, dtype=torch.int64))
+
+
+def _conditions(context: Context, run: Run | None) -> Any:
+    """What was asked for, else what the run declared; None: the usual ones."""
+    if context.config.conditions not in (None, "none"):
+        return context.config.conditions
+    return None if run is None else run.record.get("conditions")
+
+
+def demonstrate(context: Context, run: Run, folder: Path, flags: o.Flags) -> RepairResult:
+    """A repair of a run's network in seconds: few epochs, a quick proof."""
+    from hardcase.repair.front import repair_network
+    from hardcase.repair.loop import RepairRecipe
+
+    return repair_network(
+        context.subject,
+        context.train,
+        _unseen(context, run),
+        folder,
+        conditions=None,
+        recipe=RepairRecipe(epochs=3, rate=1e-3, seed=context.config.seed),
+        proof="quick",
+        margin=0.01,
+        outside={},
+        about={"findings": False, "run": str(run.folder)},
+        say=flags.say,
+    )
+
+
+def tell_repair(done: RepairResult, *, quiet: bool) -> None:
+    """Print the verdict first, then the figures that decide."""
+    tell(f"{done.verdict}: {done.record['parents']['model']}")
+    for reason in done.proof.reasons:
+        tell(f"  {reason}")
+    if not quiet:
+        wanted = [r for r in done.proof.rows if r.decides or r.group in ("declared", "stored")]
+        wanted += [row for row in done.proof.rows if row.outcome == "worse" and row not in wanted]
+        columns = ("figure", "group", "before", "after", "95 % of the change", "it is")
+        rows = [
+            (
+                row.name,
+                row.group,
+                f"{row.before:.2%}",
+                f"{row.after:.2%}",
+                f"{row.low:+.2%} to {row.high:+.2%}",
+                row.outcome,
+            )
+            for row in wanted
+        ]
+        console().print(grid("", columns, rows))
+    tell(f"weights  {shown(done.model)}")
+    tell(f"page     {shown(done.folder / 'report.html')}")

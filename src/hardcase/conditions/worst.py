@@ -1,0 +1,437 @@
+"""How little of the declared conditions makes a model fail, and how many images fail at worst.
+
+A search in boxes whose scale is halved, then a bisection along the ray to the unchanged image.
+What is found is an upper bound of the least scale: a better search could find less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hardcase.campaign.in_memory import Searched, search
+from hardcase.conditions.box import ConditionBox, condition_box
+from hardcase.conditions.declared import Conditions
+from hardcase.conditions.risk import RiskTable, Tell, failing_rows, seeds_of
+from hardcase.data.streams import ImageSet
+from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.searches.evolution import Evolution
+from hardcase.searches.gradient import AdamAscent, GradientAscent
+from hardcase.statistics import interval
+from hardcase.tensors import chunks, per_row, to_grid
+from hardcase.types import Budget, Images, Method, Model, Search, Seeds
+
+__all__ = ["WorstCase", "bisected", "measure_worst"]
+
+SCALES = (0.25, 0.5, 0.75, 1.0)
+"""Scales of the curve."""
+ROUNDS = 3
+"""Halvings of the scale of the box that is searched: to an eighth of the range."""
+GRADIENTS = 30
+"""Gradients per image and box; a condition alone has a third."""
+QUERIES = 40
+"""Queries per image and box of the search without gradients."""
+HALVINGS = 7
+CLEAR = 0.1
+"""By how much of the range another search must do better to count."""
+BEATEN = 0.02
+"""Share of images on which others may do better before gradients count as masked."""
+SHARD = 512
+"""Images that are searched at once."""
+OTHERS = ("draws", "queries", "other models")
+"""What is compared with the search by gradients."""
+
+Failing = tuple[Float[Tensor, "n d"], Int[Tensor, " n"], Bool[Tensor, " n"]]
+"""A code and a pattern per image, and whether they are any."""
+
+
+def bisected(
+    fails: Callable[[Float[Tensor, " n"]], Bool[Tensor, " n"]],
+    high: Float[Tensor, " n"],
+    halvings: int,
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    """Halve the way from 0 to `high` in every row, keeping to the failing side.
+
+    Args:
+        fails: Which rows fail at a value each.
+        high: Where each row starts.
+        halvings: How often.
+
+    Returns:
+        The highest value seen to be right below, the lowest one seen to fail (or `high`), and
+        whether any was.
+    """
+    low = torch.zeros_like(high)
+    failed = torch.zeros(len(high), dtype=torch.bool, device=high.device)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        now = fails(middle)
+        high = torch.where(now, middle, high)
+        low = torch.where(now, low, middle)
+        failed |= now
+    return low, high, failed
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The least scale of the declared conditions at which each image was made to fail.
+
+    Args:
+        id: Names of the images.
+        least: By how it was found (``gradients``, ``queries``, ``draws``): the least scale of each
+            image, infinite where none was found. 0 where the model misreads the unchanged image.
+        alone: The same by gradients for each condition alone.
+        z: Codes of the least failing conditions.
+        pattern: What their random patterns follow from.
+        queries: Questions about each image until its first failure, or in all.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> from hardcase.conditions import condition_box, measure_worst
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> box = condition_box(hc.Conditions({"exposure": "±3 stops"}), toy_images(4).shape)
+        >>> found = measure_worst(toy_subject(), toy_images(4), box)
+        >>> bool((found.least_scale > 0).all())
+        True
+    """
+
+    id: tuple[str, ...]
+    least: Mapping[str, Float[Tensor, " n"]]
+    alone: Mapping[str, Float[Tensor, " n"]]
+    z: Float[Tensor, "n d"]
+    pattern: Int[Tensor, " n"]
+    queries: Int[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @property
+    def least_scale(self) -> Float[Tensor, " n"]:
+        """The least of all that was found, per image; infinite where nothing was."""
+        return torch.stack(list(self.least.values())).amin(0)
+
+    @property
+    def beaten(self) -> float | None:
+        """The share of images on which others did clearly better than gradients.
+
+        None where the model has no gradients.
+        """
+        if "gradients" not in self.least:
+            return None
+        others = [self.least[name] for name in OTHERS if name in self.least]
+        if not others:
+            return 0.0
+        better = torch.stack(others).amin(0) < self.least["gradients"] - CLEAR
+        return float(better.double().mean())
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the search by gradients is good enough to compare models by it."""
+        return self.beaten is None or self.beaten <= BEATEN
+
+    def curve(self, scales: Sequence[float] = SCALES) -> list[dict[str, Any]]:
+        """Return the share of images that fail at each scale, with an interval over images."""
+        return _curve(self.least_scale, scales)
+
+    def doubling(self) -> list[dict[str, Any]]:
+        """Return the share of images that fail with an eighth, a quarter, half and all of the
+        questions: where it still rises, more would be found.
+        """
+        most = int(self.queries.max())
+        found = self.least_scale <= 1
+        budgets = [math.ceil(most / part) for part in (8, 4, 2, 1)]
+        shares = [float((found & (self.queries <= one)).double().mean()) for one in budgets]
+        return [{"queries": one, "share": share} for one, share in zip(budgets, shares)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what run.json and report.json keep under ``least_scale`` and ``worst_case``."""
+        least = self.least_scale
+        found = int((least <= 1).sum())
+        return {
+            "least_scale": {
+                "quantiles": _quantiles(least),
+                "alone": {name: _quantiles(values) for name, values in self.alone.items()},
+                "seeds": len(self),
+                "bound": "upper",
+            },
+            "worst_case": {
+                "value": found / len(self),
+                "images_like_these": list(interval(found, len(self))),
+                "seeds": len(self),
+                "bound": "lower",
+                "curve": self.curve(),
+                "alone": {name: _curve(values, SCALES) for name, values in self.alone.items()},
+                "doubling": self.doubling(),
+                "beaten": self.beaten,
+                "comparable": self.comparable,
+            },
+        }
+
+
+def _curve(least: Float[Tensor, " n"], scales: Sequence[float]) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
+    for scale in scales:
+        hits = int((least <= scale).sum())
+        low, high = interval(hits, len(least))
+        rows.append({"scale": scale, "share": hits / len(least), "low": low, "high": high})
+    return rows
+
+
+def _quantiles(least: Float[Tensor, " n"]) -> dict[str, float | None]:
+    """The 10 % quantile and the median by rank; None where they lie above the range."""
+    values = least.double().sort().values
+    found = dict[str, float | None]()
+    for part in (0.1, 0.5):
+        value = float(values[math.ceil(part * len(values)) - 1])
+        found[f"{part:g}"] = value if value <= 1 else None
+    return found
+
+
+def measure_worst(
+    subject: Model,
+    images: ImageSet,
+    box: ConditionBox,
+    *,
+    table: RiskTable | None = None,
+    others: Sequence[WorstCase] = (),
+    seed: int = 0,
+    gradients: int = GRADIENTS,
+    queries: int = QUERIES,
+    alone: bool = True,
+    tell: Tell | None = None,
+) -> WorstCase:
+    """Search the declared conditions for the least that makes a model fail, image by image.
+
+    Adam on the logit margin in boxes of halved scales, from the unchanged image and, where the
+    whole box shows no failure, once from elsewhere; an evolution strategy by queries alone; the
+    failing draws of the risk and what made other models fail. Each failure is followed back toward
+    the unchanged image.
+
+    Args:
+        subject: The model.
+        images: All images; those that it misreads unchanged have the least scale 0.
+        box: The declared conditions for images of this shape.
+        table: The risk of the same model on the same images: its failing draws are tried too.
+        others: What was found of other models on the same images: it is tried too. Compare models
+            only by figures for which each was given the others'.
+        seed: Everything random follows from it and from the names of the images.
+        gradients: Gradients per image and box.
+        queries: Queries per image and box of the search without gradients; 0: none, unless the
+            model has no gradients.
+        alone: Search each condition alone, too.
+        tell: Told how many images are done.
+
+    Raises:
+        Problem: If there are no images, or `table` or `others` are about others.
+    """
+    if len(images) == 0:
+        raise Problem("a worst case needs images.")
+    sizes = [len(other) for other in others] + ([] if table is None else [len(table)])
+    for size in sizes:
+        if size != len(images):
+            raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
+    parts = list[WorstCase]()
+    done = 0
+    for shard in images.shards(SHARD):
+        rows = slice(done, done + len(shard))
+        tried = _known(table, others, rows)
+        search = _ShardSearch(subject, shard, box, seed)
+        parts.append(search.measured(tried, gradients, queries, alone=alone))
+        done += len(shard)
+        if tell is not None:
+            tell(done, len(images))
+    return _joined(parts)
+
+
+def _known(
+    table: RiskTable | None, others: Sequence[WorstCase], rows: slice
+) -> list[tuple[str, Failing]]:
+    """Failing conditions that were found before, of some images."""
+    known = list[tuple[str, Failing]]()
+    if table is not None:
+        any_fails = (table.failing > 0)[rows]
+        known.append(("draws", (table.least_z[rows], table.least_pattern[rows], any_fails)))
+    for other in others:
+        own = (other.least_scale <= 1)[rows]
+        known.append(("other models", (other.z[rows], other.pattern[rows], own)))
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardSearch:
+    """The search of some images."""
+
+    subject: Model
+    images: Images
+    box: ConditionBox
+    seed: int
+
+    def measured(
+        self, tried: list[tuple[str, Failing]], gradients: int, queries: int, *, alone: bool
+    ) -> WorstCase:
+        origin = seeds_of(self.images, self.box, self.subject.device)
+        wrong = self._failing(origin, origin.z, torch.zeros_like(origin.y))
+        right = (~wrong).nonzero().squeeze(1).cpu()
+        found = dict[str, Failing]()
+        graded = self.subject.offers == "gradients"
+        if graded:
+            found["gradients"], asked = self._climbed(self.box, right, gradients, ROUNDS)
+        if queries or not graded:
+            evolution = Evolution(pairs=5, spread=0.3, growth=1.5, most=1.0, bisections=0)
+            budget = Budget(queries=queries or QUERIES)
+            found["queries"], more = self._narrowed(self.box, right, evolution, budget, ROUNDS)
+            asked = asked if graded else more
+        least = {name: self._least(origin, one, wrong) for name, one in found.items()}
+        codes = [(least[name], *one[:2]) for name, one in found.items()]
+        for name, one in tried:
+            value = self._least(origin, one, wrong)
+            codes.append((value, *one[:2]))
+            least[name] = torch.minimum(least[name], value) if name in least else value
+        best = torch.stack([value for value, _, _ in codes]).argmin(0)
+        place = torch.arange(len(self.images))
+        single = dict[str, Tensor]()
+        if alone and graded and len(self.box.conditions.ranges) > 1:
+            single = {
+                name: self._alone(name, right, wrong, gradients // 3)
+                for name in self.box.conditions.ranges
+            }
+        return WorstCase(
+            id=self.images.id,
+            least=least,
+            alone=single,
+            z=torch.stack([z for _, z, _ in codes])[best, place],
+            pattern=torch.stack([pattern for _, _, pattern in codes])[best, place],
+            queries=asked,
+        )
+
+    def _alone(
+        self, name: str, right: Int[Tensor, " r"], wrong: Bool[Tensor, " n"], gradients: int
+    ) -> Float[Tensor, " n"]:
+        declared = self.box.conditions
+        single = Conditions({name: declared.ranges[name]}, name=declared.name)
+        box = condition_box(single, self.box.space.shape)
+        own = replace(self, box=box)
+        found, _ = own._climbed(box, right, max(gradients, 1), 0)
+        return own._least(seeds_of(self.images, box, self.subject.device), found, wrong)
+
+    def _climbed(
+        self, box: ConditionBox, right: Int[Tensor, " r"], gradients: int, rounds: int
+    ) -> tuple[Failing, Int[Tensor, " n"]]:
+        """Failures by gradients: from the unchanged image, then from elsewhere in the whole box."""
+        budget = Budget(gradients=gradients)
+        adam = AdamAscent(step_size=3.0 / gradients)
+        first, asked = self._narrowed(box, right, adam, budget, rounds)
+        left = right[~first[2][right]]
+        elsewhere = GradientAscent(step_size=3.0 / gradients, jitter=1.0)
+        again, more = self._narrowed(box, left, elsewhere, budget, 0)
+        new = again[2]
+        z = torch.where(new[:, None], again[0], first[0])
+        return (z, first[1], first[2] | new), asked + more
+
+    def _narrowed(
+        self,
+        box: ConditionBox,
+        rows: Int[Tensor, " r"],
+        way: Search,
+        budget: Budget,
+        rounds: int,
+    ) -> tuple[Failing, Int[Tensor, " n"]]:
+        """A failure of each image in the smallest box in which one was found, and the questions
+        until its first.
+
+        Boxes are halved toward the scale at which searches begin to find; the whole box is last.
+        """
+        count = len(self.images)
+        z = torch.zeros(count, box.size)
+        fails = torch.zeros(count, dtype=torch.bool)
+        asked = torch.zeros(count, dtype=torch.int64)
+        low, high = torch.zeros(count), torch.ones(count)
+        for number in range(rounds + 1):
+            last = number == rounds
+            open_rows = rows[~fails[rows]] if last else rows
+            middle = high if last else (low + high) / 2
+            for scale in sorted(set(middle[open_rows].tolist())):
+                own = open_rows[middle[open_rows] == scale]
+                found = self._search(box.scaled(scale), own, _scaled(way, scale), budget)
+                asked[own] += torch.where(fails[own], 0, found.queries.cpu())
+                hit = own[found.findings.seed]
+                z[hit], fails[hit], high[hit] = found.findings.code, True, scale
+                low[own[~torch.isin(own, hit)]] = scale
+        return (z, torch.zeros_like(asked), fails), asked
+
+    def _search(
+        self, box: ConditionBox, rows: Int[Tensor, " r"], way: Search, budget: Budget
+    ) -> Searched:
+        method = Method(
+            space=box,
+            search=way,
+            objective=Margin(),
+            oracle=LeavesLabel(),
+            until="first",
+            needs="gradients" if budget.gradients else "label",
+            budget=budget,
+        )
+        return search(self.subject, method, self.images.take(rows), keep="first", seed=self.seed)
+
+    def _least(
+        self, origin: Seeds, failing: Failing, wrong: Bool[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        """The least scale along the rays to failing codes; they need not fail for this model."""
+        z, pattern, known = (one.to(origin.z.device) for one in failing)
+        gauge = self.box.gauge(z)
+        still = known & self._failing(origin, z, pattern)
+
+        def fails(share: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
+            return self._failing(origin, per_row(share, z) * z, pattern, still)
+
+        _, high, _ = bisected(fails, torch.ones_like(gauge), HALVINGS)
+        least = torch.where(still, high * gauge, torch.inf)
+        return torch.where(wrong, 0.0, least).cpu()
+
+    def _failing(
+        self,
+        origin: Seeds,
+        z: Float[Tensor, "n d"],
+        pattern: Int[Tensor, " n"],
+        only: Bool[Tensor, " n"] | None = None,
+    ) -> Bool[Tensor, " n"]:
+        """Which images the model misreads under a condition each; `only` these are asked."""
+        fails = torch.zeros(len(z), dtype=torch.bool, device=z.device)
+        rows = torch.arange(len(z), device=z.device)
+        rows = rows if only is None else rows[only]
+        for part in chunks(len(rows), SHARD):
+            own = origin.take(rows[part])
+            own = replace(own, context={"pattern": pattern[rows[part]]})
+            with torch.inference_mode():
+                logits = self.subject(to_grid(self.box.decode(z[rows[part]], own))).logits
+            fails[rows[part]] = failing_rows(logits, own.y)[0]
+        return fails
+
+
+def _scaled(way: Search, scale: float) -> Search:
+    """The same search with steps for a smaller box."""
+    if isinstance(way, AdamAscent | GradientAscent):
+        return replace(way, step_size=way.step_size * scale)
+    if isinstance(way, Evolution):
+        return replace(way, spread=way.spread * scale, most=way.most * scale)
+    return way
+
+
+def _joined(parts: Sequence[WorstCase]) -> WorstCase:
+    return WorstCase(
+        id=tuple(name for part in parts for name in part.id),
+        least={name: torch.cat([part.least[name] for part in parts]) for name in parts[0].least},
+        alone={name: torch.cat([part.alone[name] for part in parts]) for name in parts[0].alone},
+        z=torch.cat([part.z for part in parts]),
+        pattern=torch.cat([part.pattern for part in parts]),
+        queries=torch.cat([part.queries for part in parts]),
+    )

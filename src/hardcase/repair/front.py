@@ -1,0 +1,432 @@
+"""Find, fix, prove: train a network on with the search inside the loop, and prove what it did."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from hardcase.cache import make_folder, write_atomically
+from hardcase.conditions import Conditions, condition_box
+from hardcase.conditions.declared import usual_profile
+from hardcase.data.images import images_of
+from hardcase.data.sources import load
+from hardcase.errors import Problem, choice
+from hardcase.models.health import answers
+from hardcase.models.load import Loading, load_model, model_of
+from hardcase.models.names import aligned
+from hardcase.models.subject import Subject
+from hardcase.repair.hardest import conditions_of
+from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
+from hardcase.repair.proof import SIZES, Proof, ProofRow, ProofSize, Verdict, prove
+from hardcase.repair.weights import repairable, write_weights
+from hardcase.runs.files import checked_json, locked
+from hardcase.runs.folder import refuse_used
+from hardcase.runs.results import Run
+from hardcase.suite.tables import Cell, Outcome, Table, page
+from hardcase.tensors import fingerprints, usable_device
+from hardcase.types import Images, Model
+
+__all__ = [
+    "RECORD",
+    "RepairResult",
+    "held_apart",
+    "joined_images",
+    "repair",
+    "split_validation",
+    "stored_failures",
+    "with_network",
+]
+
+_log = logging.getLogger(__name__)
+
+RECORD = "repair.json"
+PAGE = "report.html"
+MOST_VALIDATION = 2000
+"""Validation images, at most: more would choose no better."""
+FEWEST = 20
+"""Training images, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResult:
+    """A repaired network and the proof of it.
+
+    Args:
+        folder: Where weights, card, ``repair.json`` and the page are.
+        subject: The network after.
+        model: What ``--model`` calls it.
+        proof: Every figure before and after.
+        record: What ``repair.json`` says.
+    """
+
+    folder: Path
+    subject: Subject
+    model: str
+    proof: Proof
+    record: Mapping[str, Any]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Repaired, moved elsewhere, worse, or cannot tell."""
+        return self.proof.verdict
+
+
+def repair(
+    subject: Any,
+    data: Any,
+    *,
+    out: str | Path,
+    test: Any = None,
+    conditions: str | Mapping[str, Any] | Conditions | None = None,
+    recipe: RepairRecipe | None = None,
+    proof: str | ProofSize = "usual",
+    margin: float = 0.01,
+    outside: Mapping[str, Any] | None = None,
+    added: Images | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
+) -> RepairResult:
+    """Train a network on under declared conditions, write its weights, and prove the repair.
+
+    Args:
+        subject: The network, a `torch.nn.Module` or `hc.Subject`, or a name as ``--model`` takes
+            it.
+        data: Training images in any form that `hc.run` takes, or a name as ``--data`` takes it.
+        out: A new folder; one in which a repair was stopped goes on.
+        test: Images to prove it on; by default the test split of named data.
+        conditions: A profile, a file, a table of ranges, `hc.Conditions`; None: the usual profile
+            of such images.
+        recipe: How it is trained; `RepairRecipe()` by default.
+        proof: ``quick``, ``usual``, ``full`` or a `ProofSize`.
+        margin: By how much no figure may be worse.
+        outside: Images of other data with the same classes, by name.
+        added: Images that are added to the training images, such as findings.
+        device: Where it computes, if the network is named.
+        say: Told how it goes; logged by default.
+
+    Returns:
+        The repaired network with its proof.
+
+    Raises:
+        Problem: If the network cannot learn or be written, or there is nothing to prove it on.
+
+    Example:
+        >>> import tempfile
+        >>> import hardcase as hc
+        >>> from hardcase.testing.toys import toy_images, toy_subject
+        >>> done = hc.repair(
+        ...     toy_subject(),
+        ...     toy_images(60, seed=1),
+        ...     test=toy_images(40, seed=2),
+        ...     conditions={"shift": "±5 %"},
+        ...     recipe=hc.RepairRecipe(epochs=1, rate=1e-3),
+        ...     proof="quick",
+        ...     out=tempfile.mkdtemp(),
+        ... )
+        >>> done.verdict in ("repaired", "moved elsewhere", "worse", "cannot tell")
+        True
+    """
+    recipe = recipe or RepairRecipe()
+    train, unseen = _images(data, test)
+    if isinstance(subject, str):
+        how = Loading(train=train, test=unseen, device=usable_device(device), seed=recipe.seed)
+        model = load_model(subject, how)
+    else:
+        model = model_of(subject, unseen)
+    names = tuple(getattr(model, "class_names", ()))
+    if names:
+        train, unseen = aligned(train, names), aligned(unseen, names)
+    others = {name: _outside(given, names) for name, given in (outside or {}).items()}
+    return repair_network(
+        model,
+        train,
+        unseen,
+        Path(out),
+        conditions=conditions,
+        recipe=recipe,
+        proof=proof,
+        margin=margin,
+        outside=others,
+        added=added,
+        say=say or _log.info,
+    )
+
+
+def _images(data: Any, test: Any) -> tuple[Images, Images]:
+    if isinstance(data, str):
+        unseen = load(data, split="test") if test is None else images_of(test)
+        return load(data, split="train"), unseen
+    if test is None:
+        raise Problem(
+            "there are training images but none to prove a repair on.",
+            "A proof needs images that took no part in the training.",
+            fix="hc.repair(net, train, test=test, ...)",
+        )
+    return images_of(data), images_of(test)
+
+
+def _outside(given: Any, names: tuple[str, ...]) -> Images:
+    images = load(given, split="all") if isinstance(given, str) else images_of(given)
+    return aligned(images, names) if names else images
+
+
+def repair_network(
+    model: Model,
+    train: Images,
+    test: Images,
+    folder: Path,
+    *,
+    conditions: str | Mapping[str, Any] | Conditions | None,
+    recipe: RepairRecipe,
+    proof: str | ProofSize,
+    margin: float,
+    outside: Mapping[str, Images],
+    added: Images | None = None,
+    carried: Images | None = None,
+    about: Mapping[str, Any] | None = None,
+    say: Callable[[str], None],
+) -> RepairResult:
+    """As `repair`, of ingredients that are objects.
+
+    Args:
+        model: The network.
+        train: Training images under its classes.
+        test: Images to prove the repair on.
+        folder: Where everything goes.
+        conditions: What it must stand.
+        recipe: How it is trained.
+        proof: How much the proof measures.
+        margin: By how much no figure may be worse.
+        outside: Images of other data, by name.
+        added: Images that are added to the training images.
+        carried: Failures that were found before, to be tried on both networks.
+        about: What else repair.json says.
+        say: Told how it goes.
+    """
+    began = monotonic()
+    if not isinstance(proof, ProofSize) and proof not in SIZES:
+        raise choice("size of a proof", proof, list(SIZES))
+    size = proof if isinstance(proof, ProofSize) else SIZES[proof]
+    if not 0 <= margin < 1:
+        raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
+    subject = repairable(model)
+    unseen = held_apart(train, test)
+    _check_classes(subject, train, unseen)
+    learn, valid = split_validation(train, recipe)
+    if conditions is None:
+        conditions = usual_profile(train.shape)
+        say(f"conditions: {conditions}, the usual ones of such images")
+    declared = conditions_of(conditions)
+    box = condition_box(declared, train.shape)
+    _open(folder)
+    with locked(folder):
+        trained = train_on(
+            subject,
+            learn if added is None else joined_images(learn, added),
+            valid,
+            box,
+            recipe,
+            kept=folder,
+            say=say,
+        )
+        facts = {
+            "data": {"train": train.name, "hash": train.hash, "images": len(learn)},
+            "conditions": declared.to_record(),
+            "recipe": asdict(recipe),
+            "training": trained.to_json(),
+        }
+        written = write_weights(folder, subject, trained.net, facts)
+        after = with_network(subject, trained, written.model)
+        shown = prove(
+            subject,
+            after,
+            unseen,
+            box,
+            size,
+            margin=margin,
+            seed=recipe.seed,
+            outside=outside,
+            say=say,
+        )
+        if carried is not None and len(carried):
+            shown = replace(shown, rows=(*shown.rows, _carried_row(subject, after, carried)))
+        record = {
+            "schema": 1,
+            "verdict": shown.verdict,
+            "model": written.model,
+            "weights": written.digest,
+            "parents": {"model": subject.name, "hash": subject.hash, "weights": subject.weights},
+            **facts,
+            "margin": margin,
+            "proof": shown.to_json(),
+            "seconds": monotonic() - began,
+            **(about or {}),
+        }
+        write_atomically(folder / PAGE, _page(folder, record, shown).encode())
+        write_atomically(folder / RECORD, checked_json(record))
+        (folder / STATE).unlink(missing_ok=True)
+    return RepairResult(folder, after, written.model, shown, record)
+
+
+def _open(folder: Path) -> None:
+    """A new folder, or one in which a repair was stopped."""
+    if (folder / RECORD).exists():
+        raise Problem(f"{folder} holds a repair already.", fix="another --out folder")
+    if not (folder / STATE).exists():
+        refuse_used(folder)
+    make_folder(folder)
+
+
+def held_apart(train: Images, test: Images) -> Images:
+    """Return the test images that are no training images.
+
+    Raises:
+        Problem: If there are too few images to train or to prove with.
+    """
+    if len(train) < FEWEST:
+        raise Problem(
+            f"{train.name} has {len(train)} training images; a repair needs {FEWEST} or more.",
+            fix="data with a training split: folders train and test, or both splits of a data set",
+        )
+    if train.shape != test.shape:
+        raise Problem(
+            f"training images are {train.shape}, those of the proof {test.shape}.",
+            fix="folder:PATH?resize=224 for both",
+        )
+    known = set(fingerprints(train.x).tolist())
+    rows = [i for i, one in enumerate(fingerprints(test.x).tolist()) if one not in known]
+    if len(rows) < len(test):
+        _log.warning("%d test images are training images; left out", len(test) - len(rows))
+    if not rows:
+        raise Problem(
+            "no image is left to prove a repair on: all are training images or seeds of the run.",
+            fix="a test split of its own, or a run with fewer --seeds",
+        )
+    return test.take(torch.tensor(rows))
+
+
+def _check_classes(subject: Subject, train: Images, test: Images) -> None:
+    outputs = answers(subject, test.first(1)).shape[1]
+    highest = max(int(train.y.max()), int(test.y.max()))
+    if highest >= outputs:
+        raise Problem(
+            f"model {subject.name} has {outputs} outputs; the labels go to {highest}, for"
+            f" {len(train.classes)} classes.",
+            fix="a network with an output for each class of the data",
+        )
+
+
+def split_validation(train: Images, recipe: RepairRecipe) -> tuple[Images, Images]:
+    """Images to learn from, and the validation part."""
+    count = min(max(round(recipe.validation * len(train)), 10), MOST_VALIDATION)
+    valid = train.sample(count=count, seed=recipe.seed)
+    names = set(valid.id)
+    rows = [i for i, name in enumerate(train.id) if name not in names]
+    return train.take(torch.tensor(rows)), valid
+
+
+def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
+    return Subject(
+        trained.net,
+        mean=subject.mean.flatten().tolist(),
+        std=subject.std.flatten().tolist(),
+        classes=subject.class_names,
+        name=name,
+        outputs=subject.outputs,
+        device=subject.device,
+        channels=subject.channels,
+    )
+
+
+def joined_images(one: Images, two: Images) -> Images:
+    """Return two sets of images as one, those of the second renamed."""
+    names = (*one.id, *(f"added/{name}" for name in two.id))
+    x = torch.cat([one.x, two.x])
+    return replace(one, x=x, y=torch.cat([one.y, two.y]), id=names, context={})
+
+
+def stored_failures(run: Run, like: Images) -> Images:
+    """Return the label failures of a run under their seeds' labels.
+
+    Of a run with witnesses only those whose label every witness keeps.
+
+    Args:
+        run: A stored run.
+        like: Images of the same shape and classes.
+    """
+    wanted = ["id", "kind", "expected", "witnessed"]
+    witnessed = bool(run.record.get("witnesses"))
+    rows = [
+        (i, row)
+        for i, row in enumerate(run.findings.select(wanted).to_pylist())
+        if row["kind"] == "label" and (row["witnessed"] or not witnessed)
+    ]
+    if not rows:
+        raise Problem(f"{run.folder} holds no label failures to learn from or to measure with.")
+    x = run.images([i for i, _ in rows])
+    if x.shape[1:] != like.x.shape[1:]:
+        raise Problem(
+            f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"
+            f" {like.shape}."
+        )
+    y = torch.tensor([row["expected"] for _, row in rows])
+    names = tuple(str(row["id"]) for _, row in rows)
+    return replace(like, x=x, y=y, id=names, name=run.folder.name, context={})
+
+
+def _carried_row(before: Subject, after: Subject, found: Images) -> ProofRow:
+    """How many stored failures each network misreads; both read the very same images."""
+    wrong, left = (
+        float((answers(one, found).argmax(1) != found.y).double().mean()) for one in (before, after)
+    )
+    change = left - wrong
+    return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
+
+
+def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
+    """The one page: verdict, figures, how it was trained."""
+    training = record["training"]
+    notes = [
+        f"verdict: {proof.verdict}",
+        *proof.reasons,
+        f"repaired weights: {record['model']}",
+        f"{proof.seeds} images that neither training, validation nor search saw; differences are"
+        " paired by image, intervals hold in 95 of 100 cases, those of single conditions and"
+        " classes together",
+        "1 - least scale: how much less than the whole range is enough to break an image;"
+        " both networks were attacked with what broke the other",
+    ]
+    tables = [proof_table(proof, notes)]
+    rows: list[list[Cell]] = [
+        [name, str(training[name])] for name in ("rate", "epochs", "best", "seconds")
+    ]
+    rows += [[name, str(value)] for name, value in record["recipe"].items()]
+    rows += [[name, str(value)] for name, value in record["conditions"].items()]
+    tables.append(Table("how it was trained", ["", "value"], rows, training["notes"]))
+    name = f"Repair of {record['parents']['model']}: {proof.verdict}"
+    return page(Outcome(name, tables), folder, "")
+
+
+def proof_table(proof: Proof, notes: Sequence[str] = ()) -> Table:
+    """Return all figures before and after as a table."""
+    rows: list[list[Cell]] = [
+        [
+            row.name,
+            row.group,
+            f"{row.before:.2%}",
+            f"{row.after:.2%}",
+            f"{row.after - row.before:+.2%}",
+            f"{row.low:+.2%} to {row.high:+.2%}",
+            row.units,
+            row.outcome,
+        ]
+        for row in proof.rows
+    ]
+    columns = ["figure", "group", "before", "after", "change", "95 %", "images", "it is"]
+    return Table("before and after", columns, rows, list(notes))

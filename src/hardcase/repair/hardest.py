@@ -1,0 +1,304 @@
+"""The worst of several random conditions for each image: a search inside any training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.conditions import ConditionBox, Conditions, condition_box
+from hardcase.errors import Problem
+from hardcase.models.subject import in_evaluation_mode
+from hardcase.randomness import Rng
+from hardcase.searches.gradient import AdamAscent
+from hardcase.tensors import margin, to_grid
+from hardcase.types import Feedback, Seeds, Targets
+
+__all__ = [
+    "Hardest",
+    "Variants",
+    "climb",
+    "conditions_of",
+    "hardest_rows",
+    "render_draws",
+    "seeds_at",
+    "worst_rows",
+]
+
+Logits = Callable[[Tensor], Tensor]
+"""Images in [0, 1] to logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """Several appearances of each image of a batch.
+
+    Args:
+        x: The images, as many per seed as were drawn.
+        z: Their codes in the box of conditions.
+        pattern: What grain, drops and flakes follow from.
+    """
+
+    x: Float[Tensor, "n k c h w"]
+    z: Float[Tensor, "n k d"]
+    pattern: Int[Tensor, "n k"]
+
+
+class Hardest:
+    """Replace part of a batch by the draws of declared conditions that the model likes least.
+
+    For each of those images several conditions are drawn and rendered at once, and the draw with
+    the largest loss is returned. Gradients do not flow through it. The same seed and the same
+    order of batches give the same images.
+
+    Args:
+        model: The network in training: images as the loop has them to logits.
+        conditions: A profile, a ``.toml`` file, a table of ranges or `hc.Conditions`.
+        draws: Draws per image; 1 is plain random augmentation.
+        share: The part of each batch that is replaced, from its beginning; the rest stays.
+        steps: Steps of gradient ascent from the worst draw, by the search of ``natural``.
+        mean: Mean per channel by which the loop's images are normalised; 0 if they are not.
+        std: Standard deviation per channel.
+        seed: Everything random follows from it and from how many images came before.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+        >>> hard = hc.Hardest(net, {"rotation": "±8 deg"}, draws=4)
+        >>> x = torch.rand(8, 1, 28, 28)
+        >>> changed = hard(x, torch.arange(8))
+        >>> torch.equal(changed[4:], x[4:]), torch.equal(changed[:4], x[:4])
+        (True, False)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        conditions: str | Mapping[str, Any] | Conditions,
+        *,
+        draws: int = 4,
+        share: float = 0.5,
+        steps: int = 0,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        seed: int = 0,
+    ) -> None:
+        if draws < 1 or not 0 < share <= 1 or steps < 0:
+            raise Problem(
+                f"{draws} draws of {share:.0%} of a batch with {steps} steps are not possible.",
+                fix="draws=4, share=0.5, steps=0",
+            )
+        self.model = model
+        self.conditions = conditions_of(conditions)
+        self.draws = draws
+        self.share = share
+        self.steps = steps
+        self.seed = seed
+        self.seen = 0
+        self._mean = torch.tensor(mean).reshape(1, -1, 1, 1)
+        self._std = torch.tensor(std).reshape(1, -1, 1, 1)
+        self._boxes = dict[tuple[int, ...], ConditionBox]()
+
+    def __call__(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]) -> Tensor:
+        """Return the batch with its first part replaced by the hardest draws.
+
+        Args:
+            x: Images as the loop has them: in [0, 1], or normalised by `mean` and `std`.
+            y: Their labels.
+        """
+        count = max(1, round(self.share * len(x)))
+        mean = self._mean.to(x)
+        std = self._std.to(x)
+        keys = self.seen + torch.arange(count, device=x.device)
+        self.seen += len(x)
+        shape = tuple(x.shape[1:])
+        if shape not in self._boxes:
+            self._boxes[shape] = condition_box(self.conditions, shape)
+
+        def logits(images: Tensor) -> Tensor:
+            answer: Tensor = self.model((images - mean) / std)
+            return answer
+
+        with in_evaluation_mode(self.model), torch.no_grad():
+            pixels = (x[:count].detach() * std + mean).float().clamp(0, 1)
+            found = hardest_rows(
+                logits,
+                self._boxes[shape],
+                pixels,
+                y[:count],
+                keys,
+                draws=self.draws,
+                steps=self.steps,
+                seed=self.seed,
+            )
+        return torch.cat([((found.to(x.dtype) - mean) / std), x[count:]])
+
+    def collate(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
+
+        Args:
+            rows: Pairs of an image and its label.
+        """
+        from torch.utils.data import default_collate, get_worker_info
+
+        if get_worker_info() is not None:
+            raise Problem(
+                "a worker process of a DataLoader has a copy of the model that learns nothing.",
+                fix="DataLoader(..., num_workers=0), or x = hard(x, y) inside the loop",
+            )
+        x, y = default_collate(list(rows))
+        place = next((weight.device for weight in self.model.parameters()), x.device)
+        return self(x.to(place), y.to(place)), y.to(place)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return what a checkpoint needs to go on with the same draws."""
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on where `state_dict` was taken."""
+        self.seen = int(state["seen"])
+
+
+def conditions_of(given: str | Mapping[str, Any] | Conditions) -> Conditions:
+    """Return declared conditions in any of the forms that users have them in."""
+    return given if isinstance(given, Conditions) else Conditions.load(given)
+
+
+def render_draws(
+    box: ConditionBox,
+    x: Float[Tensor, "n c h w"],
+    keys: Int[Tensor, " n"],
+    count: int,
+    *,
+    seed: int,
+    name: str = "hardest",
+) -> Variants:
+    """Render several random conditions of each image, all at once on the images' device.
+
+    Args:
+        box: The declared conditions for images of this shape.
+        x: The images, in [0, 1].
+        keys: A number for each image, from which its draws follow.
+        count: Draws per image.
+        seed: Everything random follows from it.
+        name: Of the stream of random numbers.
+    """
+    rows = torch.arange(len(x), device=x.device)
+    drawn = box.draw(Rng(seed, name, keys.to(x.device)), rows, count)
+    z = drawn.z.flatten(0, 1)
+    of = rows.repeat_interleave(count)
+    origin = seeds_at(x[of], of, z, drawn.pattern.flatten())
+    with torch.no_grad():
+        images = to_grid(box.decode(z, origin))
+    return Variants(images.reshape(len(x), count, *x.shape[1:]), drawn.z, drawn.pattern)
+
+
+def worst_rows(
+    logits: Logits, x: Float[Tensor, "n k c h w"], y: Int[Tensor, " n"]
+) -> Int[Tensor, " n"]:
+    """Return which of its variants costs each image most."""
+    count = x.shape[1]
+    if count == 1:
+        return torch.zeros_like(y)
+    loss = functional.cross_entropy(
+        logits(x.flatten(0, 1)).float(), y.repeat_interleave(count), reduction="none"
+    )
+    return loss.reshape(len(x), count).argmax(1)
+
+
+def hardest_rows(
+    logits: Logits,
+    box: ConditionBox,
+    x: Float[Tensor, "n c h w"],
+    y: Int[Tensor, " n"],
+    keys: Int[Tensor, " n"],
+    *,
+    draws: int,
+    steps: int,
+    seed: int,
+) -> Float[Tensor, "n c h w"]:
+    """Return the worst draw of each image, `steps` of gradient ascent further."""
+    found = render_draws(box, x, keys, draws, seed=seed)
+    rows = torch.arange(len(x), device=x.device)
+    best = worst_rows(logits, found.x, y)
+    if steps == 0:
+        return found.x[rows, best]
+    origin = seeds_at(x, y, found.z[rows, best], found.pattern[rows, best])
+    z = climb(logits, box, origin, steps=steps)
+    return to_grid(box.decode(z, origin))
+
+
+def seeds_at(x: Tensor, y: Tensor, z: Tensor, pattern: Tensor) -> Seeds:
+    """Return images with the codes and patterns from which a search starts."""
+    rows = torch.arange(len(x), device=x.device)
+    return Seeds(z, x, y, rows, {"pattern": pattern})
+
+
+def climb(
+    logits: Logits, box: ConditionBox, origin: Seeds, *, steps: int, step_size: float = 0.1
+) -> Float[Tensor, "n d"]:
+    """Return codes by the gradient search of ``natural``: each row climbs until it fails.
+
+    Args:
+        logits: The network.
+        box: Where codes stay.
+        origin: Images, labels, patterns, and the codes to start from.
+        steps: Steps of Adam, at most.
+        step_size: Their size, in units of each coordinate's range.
+    """
+    evaluate = _BatchEvaluator(logits, box, origin)
+    search = AdamAscent(step_size=step_size)
+    rng = Rng.numbered(0, "climb", len(origin), device=origin.x.device)  # it draws nothing
+    state = search.init(origin, rng)
+    for _ in range(steps):
+        if not bool(state["high"].isinf().any()):  # all rows fail
+            break
+        state = search.step(state, evaluate, rng)
+    return box.project(state["z"], origin)
+
+
+class _BatchEvaluator:
+    """What a gradient search asks about the batch of a training step."""
+
+    def __init__(self, logits: Logits, box: ConditionBox, origin: Seeds) -> None:
+        self.logits = logits
+        self.box = box
+        self.origin = origin
+
+    @property
+    def live(self) -> Bool[Tensor, " n"]:
+        return torch.ones_like(self.origin.y, dtype=torch.bool)
+
+    def __call__(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> Feedback:
+        return self.gradient(z, rows)[0]
+
+    def gradient(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
+    ) -> tuple[Feedback, Tensor]:
+        origin = self.origin.take(rows)
+        with torch.enable_grad():
+            code = self.box.project(z.detach(), origin).requires_grad_()
+            lead = margin(self.logits(to_grid(self.box.decode(code, origin))), origin.y)
+            (slope,) = torch.autograd.grad(lead.sum(), code)
+        lead = lead.detach()
+        failed = lead > 0
+        none = torch.zeros_like(lead)
+        evaluated = torch.ones_like(failed)
+        return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), slope
+
+    def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
+        return {}  # no guide steers a training batch
+
+    def surrogates(self, z: Tensor, rows: Int[Tensor, " r"]) -> tuple[Tensor, Tensor]:
+        return z.new_zeros(len(z), 0), z.new_zeros(len(z), 0, z.shape[1])
+
+    def retire(self, rows: Int[Tensor, " r"]) -> None:
+        """Every row of a batch takes the same number of steps."""

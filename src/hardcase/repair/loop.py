@@ -1,0 +1,570 @@
+"""Training on from a network with the search inside the loop, one kept epoch after the other.
+
+What is chosen and kept are weights averaged over about an epoch.
+Order, draws and dropout of an epoch follow from the seed and its number alone, so a training that
+was killed goes on from the last whole epoch and ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.cache import write_atomically
+from hardcase.conditions import ConditionBox
+from hardcase.errors import Problem
+from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
+from hardcase.randomness import stream
+from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
+from hardcase.tensors import chunks, digest, from_bytes, steady, to_bytes
+from hardcase.training.loop import OPTIMISERS, SCHEDULES, average, halved, own_randomness, tuned
+from hardcase.training.replay import ReplayedStep
+from hardcase.types import Images
+
+__all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]
+
+_log = logging.getLogger(__name__)
+
+RATES = (3e-3, 1e-3, 3e-4)
+"""Learning rates of which the validation part chooses one."""
+TRIAL = 100
+"""Steps after which they are compared."""
+JUDGED = 4
+"""Draws per validation image, of which the worst counts."""
+AHEAD = 16
+"""Steps whose images are rendered at once on a GPU, where small batches cost as much as large."""
+NUMBERS = 2**26
+"""Numbers of the images that are rendered at once, at most, unless one step needs more."""
+LARGE = 1_000_000
+"""Weights from which on a GPU computes in bfloat16."""
+STATE = "training.safetensors"
+
+Source = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor, Tensor], Tensor]
+"""Changed images (n, k, c, h, w) of (logits of images, images, labels, a key for each image)."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRecipe:
+    """How a network is trained on.
+
+    Args:
+        epochs: Passes over the training images, at most.
+        batch: Images in each step.
+        rate: The largest learning rate of Adam; None: one of `RATES`, chosen on the validation
+            part.
+        draws: Draws of the conditions per changed image, of which the worst is learned from; 1:
+            random draws; 0: nothing is changed, which is training on for more epochs.
+        steps: Gradient steps on the code from the worst draw.
+        share: The part of each batch that is changed.
+        consistency: Weight of the divergence between answers to the changed and the unchanged
+            image.
+        patience: Epochs without a better validation loss after which it stops.
+        validation: The part of the training images that is held out to choose by.
+        seed: Everything random follows from it.
+    """
+
+    epochs: int = 12
+    batch: int = 64
+    rate: float | None = None
+    draws: int = 4
+    steps: int = 0
+    share: float = 0.5
+    consistency: float = 0.5
+    patience: int = 4
+    validation: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole = self.epochs >= 1 and self.batch >= 1 and min(self.draws, self.steps) >= 0
+        parts = 0 < self.share <= 1 and 0 < self.validation < 1 and self.consistency >= 0
+        if not whole or not parts or (self.rate is not None and not 0 < self.rate < math.inf):
+            raise Problem(
+                f"nothing can be trained by {self}.",
+                fix="epochs and batch from 1 on, shares between 0 and 1, a positive rate",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Weights of the best epoch, and how they came about.
+
+    Args:
+        net: The subject's network with the new weights, in evaluation mode.
+        rate: The learning rate.
+        scores: Validation loss before the training and after every epoch.
+        losses: Mean training loss of every epoch.
+        best: The epoch whose weights were kept; 0: none was better than before.
+        seconds: How long the training took, in all pieces.
+        notes: What was odd.
+    """
+
+    net: nn.Module
+    rate: float
+    scores: list[float]
+    losses: list[float]
+    best: int
+    seconds: float
+    notes: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what repair.json keeps."""
+        kept = {name: getattr(self, name) for name in Trained.__dataclass_fields__ if name != "net"}
+        return {**kept, "epochs": len(self.losses)}
+
+
+class Learner(nn.Module):
+    """A copy of a subject's network that learns: images in [0, 1] to logits.
+
+    Weights that were frozen before the subject was made stay frozen.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(subject.net)
+        self.outputs = subject.outputs
+        self.channels = subject.channels
+        self.register_buffer("mean", subject.mean.clone(), persistent=False)
+        self.register_buffer("std", subject.std.clone(), persistent=False)
+        for name, weight in self.net.named_parameters():
+            weight.requires_grad_(name not in subject.frozen and weight.is_floating_point())
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        mean: Any = self.mean
+        std: Any = self.std
+        scores = self.net(prepared(x, mean, std, self.channels))
+        return as_logits(scores if scores.ndim == 2 else scores[:, None], self.outputs)
+
+    def learnable(self) -> list[nn.Parameter]:
+        """The weights that training changes."""
+        return [weight for weight in self.parameters() if weight.requires_grad]
+
+
+def condition_source(box: ConditionBox, recipe: RepairRecipe) -> Source | None:
+    """Return what a recipe changes images by: draws of the conditions, or nothing."""
+    if recipe.draws == 0:
+        return None
+
+    def changed(logits: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
+        if recipe.steps == 0:
+            return render_draws(box, x, keys, recipe.draws, seed=recipe.seed).x
+        return hardest_rows(
+            logits, box, x, y, keys, draws=recipe.draws, steps=recipe.steps, seed=recipe.seed
+        )[:, None]
+
+    return changed
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Everything of a training but weights and moments."""
+
+    rate: float = 0.0
+    scores: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    best: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    over: bool = False
+
+
+def train_on(
+    subject: Subject,
+    train: Images,
+    valid: Images,
+    box: ConditionBox,
+    recipe: RepairRecipe,
+    *,
+    source: Source | None = None,
+    kept: Path | None = None,
+    say: Say = lambda text: None,
+) -> Trained:
+    """Train a copy of a subject's network on from its weights.
+
+    Args:
+        subject: The network; it stays as it is.
+        train: What is learned from.
+        valid: What rate and length are chosen on.
+        box: The declared conditions for images of this shape.
+        recipe: How.
+        source: What changes images; by default `condition_source`.
+        kept: A folder for the state after every epoch, from which a stopped training goes on.
+        say: Told how long it takes, and how it goes.
+
+    Raises:
+        Problem: If the loss is no number before any epoch is over.
+    """
+    work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
+    key = digest(
+        [json.dumps(asdict(recipe)), train.hash, valid.hash, subject.hash, str(box.to_record())]
+    )
+    store = _Checkpoint(None if kept is None else kept / STATE, key)
+    state = store.load(work)
+    if state is None:
+        say(work.forecast())
+        state = _Progress(scores=[work.score()], rate=recipe.rate or work.choose_rate(say))
+        work.begin(state.rate)
+    elif not state.over:
+        say(f"goes on after epoch {len(state.losses)}, where it was stopped")
+    while not state.over:
+        began = time.monotonic()
+        loss = work.epoch(len(state.losses))
+        if not math.isfinite(loss):
+            _not_finite(state, loss)
+            state.over = True
+        else:
+            state.losses.append(loss)
+            state.scores.append(work.score())
+            number = len(state.losses)
+            if state.scores[-1] < min(state.scores[:-1]):
+                state.best = number
+                work.remember()
+            # a large rate costs at first what its fall wins back: only trained epochs are compared
+            lowest = 1 + min(range(number), key=state.scores[1:].__getitem__)
+            state.over = number >= recipe.epochs or number - lowest >= recipe.patience
+        state.seconds += time.monotonic() - began
+        if not state.notes:
+            say(
+                f"epoch {len(state.losses)} of {recipe.epochs}: validation loss"
+                f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
+            )
+        store.save(work, state)
+    for note in state.notes:
+        _log.warning("%s", note)
+    net = work.recall()
+    return Trained(
+        net, state.rate, state.scores, state.losses, state.best, state.seconds, state.notes
+    )
+
+
+def _not_finite(state: _Progress, loss: float) -> None:
+    """Stop at the last good epoch; without one there is nothing to keep."""
+    number = len(state.losses) + 1
+    if number == 1:
+        raise Problem(
+            f"the loss became {loss} in the first epoch at rate {state.rate:g}.",
+            "Weights that are not numbers answer nothing; nothing was kept.",
+            fix="a smaller --rate; and look for images or labels that are not numbers",
+        )
+    state.notes.append(
+        f"the loss became {loss} in epoch {number}; the weights of epoch {state.best} were kept"
+    )
+
+
+class _Work:
+    """A network in training, its optimiser, and images on the device."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        train: Images,
+        valid: Images,
+        box: ConditionBox,
+        recipe: RepairRecipe,
+        source: Source | None,
+    ) -> None:
+        self.device = subject.device
+        self.net = Learner(subject)
+        if not self.net.learnable():
+            raise Problem(
+                f"all weights of model {subject.name} are frozen, so nothing can be learned.",
+                fix="net.requires_grad_(True) in the factory",
+            )
+        self.recipe = recipe
+        self.source = source
+        self.x = train.x.to(self.device)
+        self.y = train.y.to(self.device)
+        self.batch = min(recipe.batch, len(train))
+        self.inside = len(train) // self.batch
+        self.changed = max(1, round(recipe.share * self.batch)) if source else 0
+        self._refuse_single_rows(subject.name)
+        weights = sum(weight.numel() for weight in self.net.parameters())
+        self.half = self.device.type == "cuda" and weights >= LARGE
+        self.averaged = copy.deepcopy(self.net).requires_grad_(False)
+        self.best = _weights(self.averaged)
+        self._validation = self._rendered(valid, box)
+        self.begin(recipe.rate or RATES[-1])
+
+    def _refuse_single_rows(self, name: str) -> None:
+        batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+        if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
+            raise Problem(
+                f"model {name} has batch normalisation, which learns nothing from batches of one.",
+                f"There are {len(self.y)} training images, {self.batch} in each step.",
+                fix="--batch 16, and more training images than that",
+            )
+
+    def begin(self, rate: float) -> None:
+        """Start from the weights as they are, with a new optimiser."""
+        self.rate = rate
+        self.optimiser = OPTIMISERS["adam"](self.net.learnable(), rate, 0.0)
+        self.noise = torch.Generator(self.device)
+        self.replayed: ReplayedStep | None = None
+        if self.device.type == "cuda" and not self.half and not self.recipe.steps:
+            self.replayed = ReplayedStep(self._step, self.noise)
+            # the steps before the capture need no warning
+            setattr(self.optimiser, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
+            for group in self.optimiser.param_groups:
+                group["capturable"] = True  # a graph reads the rate of each step from the device
+                group["lr"] = torch.tensor(rate, device=self.device)
+
+    def forecast(self) -> str:
+        """Return how long the training takes and how much memory, by a few steps on the side."""
+        before = self._snapshot()
+        paces = list[float]()
+        for step, batch in enumerate(self._batches(0)):
+            began = time.monotonic()
+            float(self._take(batch, 0.0))
+            paces.append(time.monotonic() - began)
+            if step == 3:
+                break
+        self._restore(before)
+        self.begin(self.rate)
+        trials = 0 if self.recipe.rate else len(RATES) * min(TRIAL, self.inside)
+        seconds = min(paces) * (self.recipe.epochs * self.inside + trials)
+        if self.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self.device)
+        else:
+            import resource
+
+            memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return (
+            f"training takes about {max(1, round(seconds))} s for {self.recipe.epochs} epochs of"
+            f" {self.inside} steps, and {memory / 2**30:.1f} GB of memory on {self.device}"
+        )
+
+    def choose_rate(self, say: Say) -> float:
+        """Return the rate with the lowest validation loss after a few steps from the same start."""
+        before = self._snapshot()
+        scores = dict[float, float]()
+        for rate in RATES:
+            self.begin(rate)
+            loss = self.epoch(0, most=TRIAL)
+            score = self.score() if math.isfinite(loss) else math.inf
+            scores[rate] = score if math.isfinite(score) else math.inf
+            self._restore(before)
+        best = min(scores, key=scores.__getitem__)
+        say("validation loss by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
+        if math.isinf(scores[best]):
+            raise Problem(
+                f"the loss is no number at any of the rates {', '.join(map(str, RATES))}.",
+                fix="a smaller --rate; and look for images or labels that are not numbers",
+            )
+        return best
+
+    def epoch(self, number: int, most: int = 0) -> float:
+        """One pass over the training images, or `most` steps of it; the mean loss.
+
+        The learning rate falls along a cosine over all epochs, or over `most` steps.
+        """
+        losses = list[Tensor]()
+        total = most or self.recipe.epochs * self.inside
+        names = ("repair layers", number)
+        with own_randomness(self.recipe.seed, *names, device=self.device), tuned(self.half):
+            self.noise.manual_seed(stream(self.recipe.seed, *names).initial_seed())
+            for step, batch in enumerate(self._batches(number)):
+                losses.append(self._take(batch, (number * self.inside + step) / total))
+                if step + 1 == most:
+                    break
+        return float(torch.stack(losses).mean())
+
+    def _batches(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images of each step of an epoch: the batch, then all variants of its first rows."""
+        order = torch.randperm(
+            len(self.y), generator=stream(self.recipe.seed, "repair order", number)
+        )
+        rows = order[: self.inside * self.batch].reshape(self.inside, self.batch).to(self.device)
+        for part in chunks(self.inside, self._ahead()):
+            chosen = rows[part]
+            clean = from_bytes(self.x[chosen])
+            if self.source is None:
+                yield from zip(clean, self.y[chosen])
+                continue
+            hard = chosen[:, : self.changed]
+            keys = hard.flatten() + number * len(self.y)
+            with in_evaluation_mode(self.net), torch.no_grad(), self._precision():
+                first = clean[:, : self.changed].flatten(0, 1)
+                made = self.source(self.net, first, self.y[hard.flatten()], keys)
+            made = made.reshape(len(chosen), -1, *clean.shape[2:])
+            yield from zip(torch.cat([clean, made], 1), self.y[chosen])
+
+    def _ahead(self) -> int:
+        if steady(self.device) or self.recipe.steps:
+            return 1
+        numbers = self.x[:1].numel() * self.batch * max(1, self.recipe.draws)
+        return max(1, min(AHEAD, NUMBERS // numbers))
+
+    def _take(self, batch: tuple[Tensor, Tensor], done: float) -> Tensor:
+        """One step of the optimiser; the loss stays on the device."""
+        rate = self.rate * SCHEDULES["cosine"](min(done, 1.0))
+        for group in self.optimiser.param_groups:
+            if self.replayed is None:
+                group["lr"] = rate
+            else:
+                group["lr"].fill_(rate)
+        self.net.train()
+        replayed = self.replayed
+        loss = self._step(*batch, self.noise) if replayed is None else replayed(*batch)
+        average(self.averaged, self.net, keep=1 - 2 / (1 + max(self.inside, 2)))
+        return loss
+
+    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        with self._precision():
+            loss = self._loss(x, y)
+        self.optimiser.zero_grad(set_to_none=True)
+        # torch leaves Tensor.backward without types
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return loss.detach()
+
+    def _loss(self, x: Tensor, y: Int[Tensor, " n"]) -> Tensor:
+        """Cross-entropy of the unchanged part and of the hardest variants, and their divergence."""
+        clean = x[: self.batch]
+        if not self.changed:
+            return functional.cross_entropy(self.net(clean), y)
+        variants = x[self.batch :].reshape(self.changed, -1, *x.shape[1:])
+        own = y[: self.changed]
+        with torch.no_grad(), in_evaluation_mode(self.net):
+            worst = worst_rows(self.net, variants, own)
+        hard = variants[torch.arange(self.changed, device=x.device), worst]
+        logits = self.net(torch.cat([clean, hard])).float()
+        learned = torch.cat([logits[self.changed : self.batch], logits[self.batch :]])
+        labels = torch.cat([y[self.changed :], own])
+        loss = functional.cross_entropy(learned, labels)
+        if self.recipe.consistency:
+            aim = logits[: self.changed].detach().softmax(1)
+            given = logits[self.batch :].log_softmax(1)
+            divergence = functional.kl_div(given, aim, reduction="batchmean")
+            loss = loss + self.recipe.consistency * self.recipe.share * divergence
+        return loss
+
+    def _precision(self) -> torch.autocast:
+        return halved(self.device, wanted=self.half)
+
+    def _rendered(self, valid: Images, box: ConditionBox) -> tuple[Tensor, Tensor]:
+        """Validation images and draws of them that are the same for all epochs, as bytes."""
+        parts = list[Tensor]()
+        self._rows = max(1, min(128, NUMBERS // 16 // valid.x[:1].numel()))
+        for part in chunks(len(valid), self._rows):
+            x = from_bytes(valid.x[part].to(self.device))
+            keys = torch.arange(part.start, part.stop)
+            made = render_draws(box, x, keys, JUDGED, seed=self.recipe.seed, name="validation")
+            parts.append(to_bytes(torch.cat([x[:, None], made.x], 1)))
+        return torch.cat(parts), valid.y.to(self.device)
+
+    def score(self) -> float:
+        """Return the validation loss: half of it unchanged images, half the worst of their draws.
+
+        Every recipe is chosen by the same figure, so that arms of a comparison are tuned alike.
+        """
+        images, labels = self._validation
+        total = 0.0
+        with torch.no_grad(), in_evaluation_mode(self.averaged), self._precision():
+            for part in chunks(len(images), self._rows):
+                x = from_bytes(images[part])
+                y = labels[part].repeat_interleave(x.shape[1])
+                logits = self.averaged(x.flatten(0, 1)).float()
+                loss = functional.cross_entropy(logits, y, reduction="none").reshape(len(x), -1)
+                total += float((loss[:, 0] + loss[:, 1:].amax(1)).sum() / 2)
+        return total / len(images)
+
+    def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return _weights(self.net), _weights(self.averaged)
+
+    def _restore(self, snapshot: tuple[Mapping[str, Tensor], Mapping[str, Tensor]]) -> None:
+        _write(self.net, snapshot[0])
+        _write(self.averaged, snapshot[1])
+
+    def remember(self) -> None:
+        """The averaged weights as they are now are the best so far."""
+        self.best = _weights(self.averaged)
+
+    def recall(self) -> nn.Module:
+        """Return the network with the best weights, in evaluation mode."""
+        _write(self.net, self.best)
+        return self.net.net.eval()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint keeps."""
+        found = dict[str, Tensor]()
+        named = (("net", _weights(self.net)), ("averaged", _weights(self.averaged)))
+        for prefix, state in (*named, ("best", self.best)):
+            found |= {f"{prefix}/{name}": value for name, value in state.items()}
+        for i, weight in enumerate(self.net.learnable()):
+            moments = self.optimiser.state.get(weight, {})
+            found |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
+        return {name: value.detach().cpu().contiguous() for name, value in found.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor], rate: float) -> None:
+        """Go on with what `tensors` gave."""
+        here = {name: value.to(self.device) for name, value in tensors.items()}
+        own, averaged, self.best = (
+            {name: here[f"{prefix}/{name}"] for name in self.best}
+            for prefix in ("net", "averaged", "best")
+        )
+        self._restore((own, averaged))
+        self.begin(rate)
+        weights = self.net.learnable()
+        for name, value in here.items():
+            if name.startswith("optimiser/"):
+                _, i, moment = name.split("/")
+                place = value if self.device.type == "cuda" or value.ndim else tensors[name]
+                self.optimiser.state[weights[int(i)]][moment] = place
+
+
+def _weights(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+@torch.no_grad()
+def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Write weights in place: a captured graph goes on with the same memory."""
+    for name, value in net.state_dict().items():
+        value.copy_(state[name])
+
+
+class _Checkpoint:
+    """The state after an epoch, in one safetensors file."""
+
+    def __init__(self, path: Path | None, key: str) -> None:
+        self.path = path
+        self.key = key
+
+    def save(self, work: _Work, state: _Progress) -> None:
+        from safetensors.torch import save
+
+        if self.path is not None:
+            about = {"key": self.key, "progress": json.dumps(asdict(state))}
+            write_atomically(self.path, save(work.tensors(), about))
+
+    def load(self, work: _Work) -> _Progress | None:
+        """Return where the training stood; None if there is nothing to go on from."""
+        from safetensors import SafetensorError, safe_open
+
+        if self.path is None or not self.path.is_file():
+            return None
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                about = file.metadata() or {}
+                if about.get("key") != self.key:
+                    _log.warning("%s is of another training; it begins anew", self.path)
+                    return None
+                state = _Progress(**json.loads(about["progress"]))
+                names = list(file.keys())
+                work.restore({name: file.get_tensor(name) for name in names}, state.rate)
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            _log.warning("%s cannot be used (%s); the training begins anew", self.path, error)
+            return None
+        return state

@@ -1,0 +1,112 @@
+"""Gradients for a black box: those of networks that stand in for it, corrected by its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase.randomness import Rng
+from hardcase.tensors import flat, per_row, total
+from hardcase.types import Evaluator, Feedback, Seeds, State
+
+__all__ = ["SurrogateGradients"]
+
+WEIGHTS = 0.25
+SLOPES = 0.5
+"""Variances of a surrogate's weight and of a slope that none has, before anything was asked."""
+ROUGH = 0.1
+"""Variance of a change of the subject's margin that no slope explains, for a step of length 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurrogateGradients:
+    """Where a search along gradients gets them if the subject gives none.
+
+    Networks trained on the same data as a subject would be (substitutes: Papernot et al., 2017,
+    arXiv 1602.02697) have similar gradients. How far each of them tells what the subject does is
+    learned on the way: the subject is asked at a point beside the current one, and the change of
+    its margin is followed as a weighted sum of theirs and of a slope that none of them has. A
+    Kalman filter (Kalman, 1960) estimates weights and slope from all answers so far. Where the
+    subject fails already, only the witnesses' gradient is left.
+
+    Args:
+        count: How many networks the method has as surrogates.
+        noise: How far beside the current point the subject is asked, per coordinate.
+        learns: Whether answers are learned from; not where the subject tells only its label.
+        scale: Times a surrogate's margin that the subject's is expected to change by, at first.
+        push: Share of the subject's slope that is followed beside the witnesses'.
+        forget: Share of what is known that each query makes old.
+        enough: Logits by which the subject must leave the label before its part ends.
+    """
+
+    count: int
+    noise: float = 0.03
+    learns: bool = True
+    scale: float = 1.5
+    push: float = 0.5
+    forget: float = 0.02
+    enough: float = 0.5
+
+    def start(self, seeds: Seeds) -> State:
+        """What is remembered of each seed."""
+        blank = torch.zeros_like(seeds.z)
+        weights = torch.full((self.count,), self.scale / self.count, device=blank.device)
+        first = torch.cat([weights.expand(len(seeds), -1), flat(blank)], 1)
+        return {
+            "asked": blank + seeds.z,
+            "margin": torch.full((len(seeds),), torch.nan, device=blank.device),
+            "margins": torch.zeros(len(seeds), self.count, device=blank.device),
+            "estimate": first,
+            "covariance": torch.diag(self._prior(first)).expand(len(seeds), -1, -1).clone(),
+        }
+
+    def __call__(
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], rng: Rng
+    ) -> tuple[Feedback, Tensor, State]:
+        """One query of each row, and the direction to go from there."""
+        z = state["z"][rows]
+        asked = z + self.noise * rng.normal(rows, tuple(z.shape[1:]))
+        feedback, kept = evaluate.gradient(asked, rows)
+        margins, slopes = evaluate.surrogates(feedback.z, rows)
+        new = {"asked": feedback.z, "margin": feedback.margin, "margins": margins}
+        known = state["estimate"][rows]
+        if self.learns:
+            new |= self._filtered(new, state, rows)
+            known = new["estimate"]
+        weighed = total(known[:, : margins.shape[1], None] * slopes)
+        direction = self.push * (weighed + known[:, margins.shape[1] :]).reshape_as(z)
+        done = per_row(feedback.margin >= self.enough, direction)
+        table = {name: state[name].index_copy(0, rows, value) for name, value in new.items()}
+        return feedback, kept + torch.where(done, 0.0, direction), {**state, **table}
+
+    def _filtered(
+        self, new: Mapping[str, Tensor], state: State, rows: Int[Tensor, " r"]
+    ) -> dict[str, Tensor]:
+        """Kalman's update: weights and slope after one more answer, and their covariance."""
+        estimate = state["estimate"][rows]
+        covariance = state["covariance"][rows]
+        moved = [flat(new[name] - state[name][rows]) for name in ("margins", "asked")]
+        # The observation: the subject's change of margin, as a sum over each surrogate's change
+        # and over the coordinates of the step itself.
+        observed = torch.cat(moved, 1)
+        innovation = new["margin"] - state["margin"][rows] - total(estimate * observed)
+        cross = total(covariance * observed[:, None], 2)
+        # Noise grows with the step: a long one tells less of the slope where it began.
+        variance = total(cross * observed) + ROUGH * total(moved[1].square())
+        gain = cross / per_row(variance.clamp_min(1e-9), cross)
+        gain = torch.where(per_row(innovation.isfinite(), gain), gain, 0.0)
+        covariance = covariance - gain[:, :, None] * cross[:, None]
+        prior = torch.diag(self._prior(estimate))
+        return {
+            "estimate": estimate + per_row(innovation.nan_to_num(0, 0, 0), gain) * gain,
+            "covariance": covariance + self.forget * (prior - covariance),
+        }
+
+    def _prior(self, estimate: Float[Tensor, "r k"]) -> Float[Tensor, " k"]:
+        """The variance of what is known before anything was asked: of weights, then of slopes."""
+        place = torch.arange(estimate.shape[1], device=estimate.device)
+        return torch.where(place < self.count, WEIGHTS, SLOPES)

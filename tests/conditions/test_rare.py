@@ -1,0 +1,129 @@
+"""Splitting: unbiased and covered on toys whose failing volume is known; a volume of the box."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import nn
+
+import hardcase as hc
+from hardcase.conditions import Conditions, condition_box, measure_risk
+from hardcase.conditions.rare import REPEATS, RareTable, log_interval, measure_rare, split
+from hardcase.errors import Problem
+from hardcase.randomness import Rng
+from hardcase.types import Images
+
+SIZE = 3
+TRIALS = 120
+"""Experiments of `REPEATS` repeats each."""
+
+
+def failing(value, threshold):
+    return value.masked_fill(value > threshold, torch.inf)
+
+
+def half_space(chance):
+    threshold = float(norm.isf(chance))
+    return lambda g, chain: failing((g[:, 0] + g[:, 1]) / 2**0.5, threshold)
+
+
+def two_modes(chance):
+    """A nearer one and a farther one, a tenth as large, in other directions."""
+    near, far = (float(norm.isf(part * chance / 1.1)) for part in (1, 0.1))
+    return lambda g, chain: failing(torch.maximum(g[:, 0], g[:, 1] - far + near), near)
+
+
+def plateaus(chance):
+    threshold = float(norm.isf(chance))
+
+    def score(g, chain):
+        value = g[:, 0]
+        return ((4 * value).floor() / 4).masked_fill(value > threshold, torch.inf)
+
+    return score
+
+
+def one_carries_all(chance):
+    """One image in four has all of the volume; the others fail nowhere."""
+    threshold = float(norm.isf(min(1, 4 * chance)))
+    none = 1e9
+    return lambda g, chain: failing(g[:, 0], torch.where(chain % 4 == 0, threshold, none))
+
+
+@pytest.mark.parametrize(
+    ("toy", "chance"),
+    [
+        (half_space, 1e-2),
+        (half_space, 1e-6),
+        (two_modes, 1e-4),
+        (plateaus, 1e-5),
+        (one_carries_all, 1e-3),
+    ],
+)
+def test_volumes_are_unbiased_and_covered(toy, chance):
+    images = 4 if toy is one_carries_all else 1
+    rng = Rng.numbered(7, toy.__name__, TRIALS * REPEATS * images)
+    found = split(toy(chance), SIZE, rng, floor=1e-6 if images == 1 else 1e-3)
+    estimates = found.reshape(TRIALS, REPEATS, images).mean(2).numpy()
+    error = estimates.std() / estimates.size**0.5
+    assert abs(estimates.mean() - chance) < 3.5 * error + 0.05 * chance
+    bounds = [log_interval(row) for row in estimates]
+    covered = np.mean([low <= chance <= high for low, high in bounds])
+    assert covered >= 0.95 - 2.6 * (0.95 * 0.05 / TRIALS) ** 0.5
+
+
+def test_chains_do_not_depend_on_their_neighbours():
+    score = half_space(1e-2)
+    many = split(score, SIZE, Rng.numbered(0, "test", 6))
+    few = split(score, SIZE, Rng.numbered(0, "test", 3))
+    assert torch.equal(many[:3], few)
+
+
+def test_what_never_fails_is_below_the_floor():
+    found = split(lambda g, chain: g[:, 0], SIZE, Rng.numbered(0, "none", 4), floor=1e-2)
+    assert found.tolist() == [0.0] * 4
+    assert log_interval(found.numpy()) == (0, 1e-6)
+    assert RareTable((), torch.zeros(0, REPEATS), 5).value == 0
+
+
+class Darkness(nn.Module):
+    """Names class 1 where the mean of an image is below 0.4."""
+
+    def forward(self, x):
+        dark = 100 * (0.4 - x.mean((1, 2, 3)))
+        return torch.stack([-dark, dark], 1)
+
+
+def grey(count):
+    x = torch.full((count, 1, 16, 16), 128).to(torch.uint8)
+    names = tuple(f"grey/{i}" for i in range(count))
+    return Images(x, torch.zeros(count).long(), names, ("light", "dark"), "grey")
+
+
+def test_the_volume_of_a_box_is_found_where_no_draw_fails():
+    subject = hc.Subject(Darkness(), classes=("light", "dark"), name="darkness")
+    shape = (1, 16, 16)
+    # 128/255 * 2^(s/2.2) < 0.4 below -0.72 of -0.73 stops: 0.4 % of the box, less the grey levels
+    box = condition_box(Conditions({"exposure": "±0.73 stops", "shift": "±2 %"}), shape)
+    table = measure_risk(subject, grey(2), box, draws=2, costs=False)
+    assert int(table.failing.sum()) == 0
+    found = measure_rare(subject, grey(2), box, table)
+    own = measure_risk(subject, grey(1), box, draws=2**13, costs=False, seed=3)
+    assert found.id == table.id
+    assert found.value == pytest.approx(own.value, rel=0.35)
+    low, high = found.bounds
+    assert low <= own.value <= high
+    assert "no probability" in found.to_json()["meaning"]
+    with pytest.raises(Problem, match="too few"):
+        measure_rare(subject, grey(2), box, table, repeats=3)
+
+
+def test_normal_numbers_give_the_declared_distribution():
+    box = condition_box(Conditions({"rotation": "±8 deg", "bend": "0..5 %"}), (1, 16, 16))
+    g = Rng.numbered(0, "normals", 4000).normal(torch.arange(4000), (box.normals,))
+    z = box.from_normals(g)
+    place = box.owner.index("rotation")
+    assert z[:, place].abs().mean().item() == pytest.approx(box.high[place] / 2, rel=0.05)
+    bent = torch.tensor([owner == "bend" for owner in box.owner])
+    alone = z.masked_fill(~bent, 0)
+    assert box.gauge(alone).mean().item() == pytest.approx(0.5, abs=0.03)

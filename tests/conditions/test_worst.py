@@ -1,0 +1,126 @@
+"""Least scale and worst case: what is known of toys is found, and masked gradients are noticed."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import hardcase as hc
+from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
+from hardcase.conditions.worst import bisected
+from hardcase.errors import Problem
+from hardcase.types import Answer, Images
+
+LEAST = 2.2 * math.log2((128 / 255) / 0.4)
+"""Stops by which a grey of 128 must be darkened to have a mean of 0.4."""
+
+
+class Darkness(nn.Module):
+    """Names class 1 where the mean of an image is below 0.4; `masked` gives no gradient."""
+
+    def __init__(self, *, masked=False):
+        super().__init__()
+        self.masked = masked
+        self.steep = nn.Parameter(torch.tensor(1000.0), requires_grad=False)
+
+    def forward(self, x):
+        dark = self.steep * (0.4 - x.mean((1, 2, 3)))
+        if self.masked:
+            dark = dark.sign() + 0 * dark
+        return torch.stack([-dark, dark], 1)
+
+
+class OnlyLabels:
+    """A model that tells its label and nothing else."""
+
+    name = "labels"
+    hash = "labels"
+    offers = "label"
+    device = torch.device("cpu")
+
+    def __call__(self, x, taps=None):
+        dark = x.mean((1, 2, 3)) < 0.4
+        return Answer(nn.functional.one_hot(dark.long(), 2).float() * 50)
+
+
+def subject(**how):
+    return hc.Subject(Darkness(**how), classes=("light", "dark"), name="darkness")
+
+
+def images(count=12, level=128):
+    x = torch.full((count, 1, 16, 16), level).to(torch.uint8)
+    names = tuple(f"grey{level}/{i}" for i in range(count))
+    return Images(x, torch.zeros(count).long(), names, ("light", "dark"), "grey")
+
+
+def box(text="±1 stops"):
+    return condition_box(Conditions({"exposure": text, "shift": "±5 %"}), (1, 16, 16))
+
+
+def test_the_least_scale_of_a_known_threshold_is_found():
+    found = measure_worst(subject(), images(), box())
+    assert found.least["gradients"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
+    assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.02)
+    assert [row["share"] for row in found.curve()] == [0, 0, 1, 1]
+    assert found.alone["exposure"].tolist() == pytest.approx([LEAST] * 12, abs=0.03)
+    assert bool(found.alone["shift"].isinf().all())
+    assert found.comparable
+    report = found.to_json()
+    assert report["worst_case"]["value"] == 1
+    assert report["least_scale"]["quantiles"]["0.5"] == pytest.approx(LEAST, abs=0.02)
+    assert report["least_scale"]["alone"]["shift"] == {"0.1": None, "0.5": None}
+
+
+def test_nothing_is_found_where_nothing_fails_and_misread_images_need_no_change():
+    gentle = measure_worst(subject(), images(), box("±0.5 stops"), alone=False)
+    assert bool(gentle.least_scale.isinf().all())
+    assert gentle.to_json()["worst_case"]["value"] == 0
+    wrong = measure_worst(subject(), images(level=50), box(), alone=False)
+    assert wrong.least_scale.tolist() == [0.0] * 12
+    assert [row["share"] for row in wrong.curve()] == [1, 1, 1, 1]
+
+
+def test_a_model_without_gradients_is_searched_by_queries():
+    found = measure_worst(OnlyLabels(), images(), box(), queries=100)
+    assert set(found.least) == {"queries"}
+    assert found.beaten is None
+    assert found.comparable
+    assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.3)
+    assert bool((found.least_scale >= LEAST - 0.02).all()), "an upper bound is never below"
+
+
+def test_masked_gradients_are_not_comparable():
+    masked = subject(masked=True)
+    table = measure_risk(masked, images(), box(), draws=32, costs=False)
+    assert bool((table.failing > 0).all())
+    found = measure_worst(masked, images(), box(), table=table, alone=False)
+    assert bool((found.least["draws"] >= LEAST - 0.02).all())
+    assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.15)
+    clear = measure_worst(masked, images(), box(), table=table, queries=0, alone=False)
+    assert clear.beaten == (clear.least["gradients"] > clear.least["draws"] + 0.1).double().mean()
+    assert clear.beaten > 0.02
+    assert not clear.comparable
+
+
+def test_what_made_another_model_fail_is_tried():
+    other = measure_worst(subject(), images(), box(), alone=False)
+    found = measure_worst(subject(masked=True), images(), box(), others=[other], queries=0)
+    assert found.least["other models"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
+    with pytest.raises(Problem, match="of 12 images are given for 3"):
+        measure_worst(subject(), images(3), box(), others=[other])
+
+
+def test_more_questions_never_find_less():
+    found = measure_worst(subject(), images(), box(), alone=False)
+    shares = [row["share"] for row in found.doubling()]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def test_bisection_keeps_to_the_failing_side():
+    edge = torch.tensor([0.3, 0.8, 2.0])
+    low, high, failed = bisected(lambda at: at >= edge, torch.ones(3), 10)
+    assert failed.tolist() == [True, True, False]
+    assert bool(((low < edge) & (edge <= high))[:2].all())
+    assert (high - low)[:2].tolist() == pytest.approx([2**-10] * 2)

@@ -1,0 +1,230 @@
+"""A GPU played on the CPU: campaigns have the same bytes there, whatever is cut, lost or full.
+
+``HARDCASE_PLAYED_DEVICE="tile=16" pytest ...`` plays it under any tests, in new processes too;
+``make torture`` does so with all tests of campaigns.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from played_device import VARIABLE, PlayedDevice, Waits
+
+import hardcase as hc
+from hardcase.context import Context
+from hardcase.errors import Problem
+from hardcase.models.health import check
+from hardcase.models.tiles import largest_tile
+from hardcase.registry import parts
+from hardcase.runs.start import resume as go_on
+from hardcase.runs.start import start
+from hardcase.suite import coverage
+from hardcase.tensors import length, steady, tile_rows, total
+from hardcase.testing.methods import MethodTrial, check_deterministic, check_neighbours, toy_method
+from hardcase.testing.toys import toy_images, toy_subject, toy_world
+
+METHODS = parts("method")
+SHORT = (
+    ("argus-adaptive", check_neighbours),
+    ("fgsm", check_deterministic),
+    ("sinvad", check_neighbours),
+)
+"""Some methods under some laws; `make torture` plays a device under all of them."""
+HERE = torch.device("cpu")
+
+
+def run(out, *, workers=1, batch="auto", resume=False, **campaign):
+    context = Context.of(
+        toy_subject(),
+        toy_images(40),
+        "pgd",
+        workers=workers,
+        batch_size=batch,
+        campaign=campaign,
+    )
+    done = (go_on if resume else start)(context.plan, out)
+    rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
+    return done, [{**row, "id": None} for row in rows]
+
+
+def asked(images, rows):
+    """The toy subject's answers in calls of so many rows."""
+    return torch.cat([toy_subject().net(part) for part in images.split(rows)])
+
+
+@pytest.mark.parametrize(("name", "law"), SHORT)
+def test_methods_obey_the_laws_of_bytes_there(name, law):
+    method, world = METHODS[name], toy_world()
+    with PlayedDevice(tile=32):
+        law(MethodTrial(lambda: toy_method(method), world.peers(method), world.seeds(method)))
+
+
+def test_bits_depend_on_the_shape_of_a_call_as_on_a_device():
+    x = toy_images(64).x.float() / 255
+    usual = asked(x, 64)
+    assert torch.equal(asked(x, 16), usual)
+    with PlayedDevice():
+        assert torch.equal(asked(x, 16), asked(x.flip(0), 16).flip(0))
+        assert not torch.equal(asked(x, 16), asked(x, 64))
+    with PlayedDevice(mixing=64):
+        assert largest_tile([(lambda x: toy_subject().net(x), x)]) == 64
+    assert torch.equal(asked(x, 16), usual)
+    assert steady(HERE)
+
+
+def test_sums_along_rows_do_not_depend_on_the_rows_there():
+    x = torch.randn(40, 3, 77, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    with PlayedDevice():
+        assert not torch.equal(x.sum(2)[:7], x[:7].sum(2))
+        for along in (1, 2):
+            for add in (total, length):
+                assert torch.equal(add(x, along)[:7], add(x[:7], along))
+        torch.testing.assert_close(total(x, 2), x.detach().sum(2), rtol=1e-4, atol=1e-4)
+        flat = length(torch.zeros(2, 3, requires_grad=True))
+    torch.testing.assert_close(length(x, 2), x.square().sum(2).sqrt())
+    assert flat.tolist() == [0, 0]
+    assert total(x[:, :, :0], 2).eq(0).all()
+
+
+def test_searches_and_objectives_add_along_rows_by_total_and_length():
+    home = Path(hc.__file__).parent
+    own = re.compile(r"\.(sum|mean|norm)\((dim=)?[12]\b")
+    fine = ("(levels > 0).sum(1)", ">>> ")  # a count is exact in any order; an example
+    for path in (*home.glob("searches/*.py"), home / "objectives.py"):
+        found = [line.strip() for line in path.read_text().splitlines() if own.search(line)]
+        assert [line for line in found if not any(word in line for word in fine)] == [], path.name
+
+
+def test_a_model_is_not_called_fickle_because_its_last_bits_depend_on_the_batch():
+    with PlayedDevice():
+        health = check(toy_subject(), toy_images(300))
+    assert health.accuracy == 1
+    assert not health.bitwise
+    assert check(toy_subject(), toy_images(300)).bitwise
+
+
+def test_shards_batches_and_memory_change_no_finding(tmp_path):
+    with PlayedDevice(mixing=64):
+        first, usual = run(tmp_path / "a")
+        assert first.record["tile"] == 64
+        assert first.record["bitwise"]
+        assert len(usual) > 20, "nothing to compare"
+        assert run(tmp_path / "b", shard=7)[1] == usual
+        assert run(tmp_path / "c", batch=64)[1] == usual
+    with PlayedDevice(memory=60_000):
+        small, full = run(tmp_path / "d", tile=16)
+    with PlayedDevice():
+        assert run(tmp_path / "e", tile=16, shard=9)[1] == full
+    assert small.record["tile"] == 16
+    assert full != usual, "another tile has other last bits, or nothing was played"
+
+
+def test_a_tile_that_does_not_fit_is_an_error_that_says_what_to_do(tmp_path):
+    with PlayedDevice(memory=60_000), pytest.raises(Problem, match="one tile of rows") as caught:
+        run(tmp_path / "run")
+    assert "campaign.tile=64" in str(caught.value)
+
+
+def test_a_lost_device_is_told_and_the_run_goes_on_to_the_same_findings(tmp_path):
+    with PlayedDevice(mixing=64) as whole:
+        _, usual = run(tmp_path / "whole", shard=8)
+    failing = PlayedDevice(mixing=64, fails=whole.calls * 3 // 4)
+    with failing, pytest.raises(Problem, match="the GPU failed in shard"):
+        run(tmp_path / "lost", shard=8)
+    with PlayedDevice(mixing=64):
+        assert run(tmp_path / "lost", shard=8, resume=True)[1] == usual
+    assert bool(torch.ones(1)), "the patched methods are back"
+
+
+def test_worker_processes_play_it_too(tmp_path, monkeypatch):
+    here = str(Path(__file__).parents[1] / "played")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(VARIABLE, "mixing=64")
+    with PlayedDevice(mixing=64):
+        _, usual = run(tmp_path / "one", shard=8)
+        _, spread = run(tmp_path / "two", shard=8, workers=2)
+    assert spread == usual
+    _, plain = run(tmp_path / "cpu", shard=8)
+    assert plain != usual, "nothing was played"
+
+
+def test_the_tile_is_gone_with_the_device():
+    with PlayedDevice.from_text("tile=64"):
+        assert tile_rows(HERE) == 64
+        assert not steady(HERE)
+    assert tile_rows(HERE) == 16
+
+
+OWN = """
+import torch
+from torch import nn
+class Stretched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.to_code = nn.Conv2d(1, 1, 1)
+        self.to_image = nn.Conv2d(1, 1, 1)
+        with torch.no_grad():
+            for layer, weight, bias in ((self.to_code, 6, -3), (self.to_image, 1 / 6, 0.5)):
+                layer.weight.fill_(weight)
+                layer.bias.fill_(bias)
+    def encode(self, x):
+        return self.to_code(x), None
+    def decode(self, z):
+        return self.to_image(z)
+"""
+
+
+def test_codes_of_partners_do_not_depend_on_the_tile_that_was_in_use_before(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    images = toy_images(24)
+
+    def codes(before):
+        with PlayedDevice(mixing=64, tile=before):
+            ready = Context.of(
+                toy_subject(),
+                images.first(4),
+                "sinvad",
+                train=images,
+                generator=f"{tmp_path / 'own.py'}:Stretched",
+            )
+            return ready.partners.codes[:].clone()
+
+    assert torch.equal(codes(None), codes(16))
+    assert torch.equal(codes(None), codes(256))
+
+
+def test_a_step_waits_for_a_device_a_few_times_only():
+    def waited(gradients):
+        with PlayedDevice(), Waits() as waits:
+            hc.search(
+                toy_subject(),
+                toy_images(40),
+                method="pgd",
+                options={"gradients": gradients, "epsilon": 1e-9},
+            )
+        return waits.count
+
+    assert (waited(30) - waited(20)) / 10 <= 4
+
+
+def test_six_criteria_do_not_wait_for_a_device_and_say_the_same():
+    specs = coverage.specs_of("nc,kmnc:k=10,nbc,snac,tknc,tknp,tknc:k=6")
+    images = toy_images(64)
+    subject = toy_subject()
+    graph = coverage.layer_graph(subject, images)
+    profile = coverage.profile_for(subject, images.first(20), specs)
+
+    def measured():
+        measures = [coverage.build_criteria(spec, graph, profile) for spec in specs]
+        coverage.observe(subject, images.first(32), measures, batch=16)
+        with Waits() as waits:
+            coverage.observe(subject, images, measures, batch=16)
+        return [measure.result() for measure in measures], waits.count
+
+    usual, _ = measured()
+    with PlayedDevice(drift=0):
+        there, waits = measured()
+    assert there == usual
+    assert waits == 0

@@ -1,0 +1,269 @@
+"""A repair from end to end: weights that load again, a proof, a page; and what cannot be repaired."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hardcase as hc
+from hardcase.cli.main import main
+from hardcase.errors import Problem
+from hardcase.models.load import Loading, load_model
+from hardcase.models.subject import Subject
+from hardcase.repair.attack import AttackSize
+from hardcase.repair.front import held_apart, joined_images
+from hardcase.repair.loop import STATE, RepairRecipe
+from hardcase.repair.proof import ProofSize
+from hardcase.runs.files import read_checked_json
+from hardcase.testing.toys import toy_images, toy_subject
+from tiny import bars, trained_bars, weights
+
+TINY = ProofSize(
+    seeds=60,
+    draws=4,
+    alone=1,
+    attack=AttackSize(seeds=12, restarts=2, gradients=3, queries=4, draws=4),
+)
+SHIFTS = {"shift": "±16 %", "exposure": "±2 stops"}
+SHORT = RepairRecipe(epochs=6, batch=16, rate=3e-3)
+NET = """
+import torch
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 6, 3, 2), torch.nn.BatchNorm2d(6), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(96, 2),
+    )
+"""
+
+
+def repaired(tmp_path, **how):
+    given = {
+        "test": bars(200, seed=9, split="test"),
+        "conditions": SHIFTS,
+        "recipe": SHORT,
+        "proof": TINY,
+        "out": tmp_path / "fixed",
+    }
+    return hc.repair(trained_bars(), bars(200), **{**given, **how})
+
+
+def test_a_repair_writes_weights_card_record_and_page(tmp_path):
+    outside = {"others": bars(40, seed=20, split="other")}
+    done = repaired(tmp_path, outside=outside)
+    assert sorted(path.name for path in done.folder.iterdir() if path.name[0] != ".") == [
+        "card.json",
+        "repair.json",
+        "report.html",
+        "weights.safetensors",
+    ]
+    record, sound = read_checked_json((done.folder / "repair.json").read_bytes())
+    assert sound
+    assert record["verdict"] == done.verdict
+    assert record["parents"]["hash"] == trained_bars().hash
+    assert record["data"]["hash"] == bars(200).hash
+    card, sound = read_checked_json((done.folder / "card.json").read_bytes())
+    assert sound
+    assert card["recipe"]["draws"] == 4
+    assert card["model"] == f"{done.folder}/weights.safetensors@bars.py:make"
+    page = (done.folder / "report.html").read_text()
+    assert done.verdict in page
+    assert "worst case" in page
+    names = {row["name"]: row for row in record["proof"]["rows"]}
+    assert {"error", "risk", "excess risk", "worst case", "shift", "others", "fog"} <= set(names)
+    assert names["risk"]["after"] <= names["risk"]["before"]
+    assert record["training"]["best"] > 0
+    assert "0: risk" in names
+    with pytest.raises(Problem, match="holds a repair already"):
+        repaired(tmp_path)
+
+
+def test_the_weights_load_into_the_users_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = repaired(tmp_path)
+    Path("bars.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(),"
+        " torch.nn.Linear(144, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3))\n"
+    )
+    again = load_model(done.model, Loading(test=bars(40)))
+    assert weights(again.net) == weights(done.subject.net)
+    assert weights(again.net) != weights(trained_bars().net)
+
+
+def test_weights_of_the_zoo_load_by_name(tmp_path, monkeypatch):
+    from hardcase.models.zoo import build_classifier
+
+    monkeypatch.chdir(tmp_path)
+    net = build_classifier("lenet1", channels=1, size=12, classes=3, seed=4)
+    Path("new").mkdir()
+    Path("new/weights.safetensors").write_bytes(weights(net))
+    found = load_model("new/weights.safetensors@zoo:lenet1", Loading(test=bars(40)))
+    assert weights(found.net) == weights(net)
+
+
+def test_a_stopped_repair_goes_on_in_its_folder(tmp_path, monkeypatch):
+    from hardcase.repair import front
+
+    def stopped(*args, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front, "prove", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        repaired(tmp_path)
+    assert (tmp_path / "fixed" / STATE).is_file()
+    monkeypatch.undo()
+    said = []
+    done = repaired(tmp_path, say=said.append)
+    assert not any(text.startswith("epoch") for text in said), "the training was over already"
+    assert not (tmp_path / "fixed" / STATE).exists()
+    assert weights(done.subject.net) == weights(repaired(tmp_path, out=tmp_path / "b").subject.net)
+
+
+def test_training_images_prove_nothing():
+    train, test = bars(60), bars(60, seed=4, split="test")
+    both = joined_images(test, train)
+    assert len(held_apart(train, both)) == 60
+    with pytest.raises(Problem, match="no image is left"):
+        held_apart(train, train)
+    with pytest.raises(Problem, match="training images are"):
+        held_apart(train, bars(60, size=16))
+
+
+class Silent:
+    """A model that tells labels alone."""
+
+    name = "server"
+    hash = "0"
+    offers = "label"
+    device = torch.device("cpu")
+
+    def __call__(self, x, taps=None):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"subject": Silent()}, "no gradients"),
+        ({"train": bars(12)}, "12 training images"),
+        ({"test": None}, "none to prove"),
+        ({"train": bars(200, classes=6), "test": bars(60, classes=6, seed=3)}, "3 outputs"),
+        ({"proof": "huge"}, "size of a proof"),
+        ({"margin": 2.0}, "margin"),
+        ({"conditions": {"temperature": "±1 stops"}}, "grey"),
+    ],
+)
+def test_what_cannot_be_repaired_is_told_first(tmp_path, change, match):
+    given = {
+        "test": bars(60, seed=9),
+        "conditions": SHIFTS,
+        "recipe": SHORT,
+        "proof": TINY,
+        **change,
+    }
+    inner = trained_bars().net
+    subject = given.pop("subject", Subject(inner, name="bars.py:make"))
+    train = given.pop("train", bars(200))
+    with pytest.raises(Problem, match=match):
+        hc.repair(subject, train, out=tmp_path / "out", **given)
+    assert not (tmp_path / "out" / "weights.safetensors").exists()
+
+
+def test_programs_without_code_are_not_trained(tmp_path):
+    program = torch.jit.trace(trained_bars().net, torch.rand(1, 1, 12, 12))
+    for subject in (
+        Subject(program, classes=("0", "1", "2"), name="net.pt"),
+        Subject(trained_bars().net, classes=("0", "1", "2"), name="net.pt2"),
+    ):
+        with pytest.raises(Problem, match="cannot be written back"):
+            hc.repair(subject, bars(200), test=bars(60, seed=9), conditions=SHIFTS, out=tmp_path)
+
+
+def photographs(folder, count):
+    """Pictures whose left or right half is brighter, in folders by class."""
+    rng = np.random.default_rng(count)
+    for split, number in (("train", count), ("test", count)):
+        for i in range(number):
+            name = ("left", "right")[i % 2]
+            x = rng.integers(0, 120, (24, 24, 3)).astype(np.uint8)
+            x[:, 12 * (i % 2) : 12 * (i % 2) + 12] += 90
+            path = folder / split / name / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(x).save(path)
+
+
+def test_a_folder_of_photographs_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    photographs(Path("photos"), 48)
+    Path("net.py").write_text(NET)
+    words = ["repair", "--model", "net.py:make", "--data", "folder:photos", "--out", "fixed"]
+    words += ["--epochs", "2", "--batch", "8", "--rate", "0.01", "--proof", "quick"]
+    code = main([*words, "--format", "json"])
+    told = json.loads(capsys.readouterr().out)
+    assert code == {"repaired": 0, "cannot tell": 4}.get(told["verdict"], 1)
+    assert told["conditions"]["name"] == "handheld", "the usual ones of photographs"
+    assert told["model"] == "fixed/weights.safetensors@net.py:make"
+    assert Path("fixed/report.html").is_file()
+    assert told["proof"]["seeds"] == 48
+    images = hc.data.load("folder:photos", split="test")
+    again = load_model(told["model"], Loading(test=images))
+    assert isinstance(again.net[1], torch.nn.BatchNorm2d)
+    assert not torch.equal(again.net[1].running_mean, torch.zeros(6)), "statistics are kept too"
+
+
+def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    train, test = toy_images(80, seed=5), toy_images(60, seed=6)
+    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
+    Path("c.toml").write_text('[conditions]\nshift = "±5 %"\nexposure = "±1 stops"\n')
+    common = ["--data", "npz:toy.npz", "--model", "model.py:make", "--conditions", "c.toml"]
+    common += ["--method", "pgd", "--set", "method.epsilon=0.3", "--progress", "none", "-q"]
+    assert main(["run", *common, "--seeds", "12", "--out", "old"]) == 0
+    short = ["--epochs", "1", "--proof", "quick", "--rate", "0.001", "-q"]
+    assert main(["repair", "old", "--out", "fixed", *short]) in (0, 1, 4)
+    record = json.loads(Path("fixed/repair.json").read_text())
+    rows = {row["name"]: row for row in record["proof"]["rows"]}
+    assert record["proof"]["seeds"] == 48, "the twelve seeds of the run are not proof"
+    assert rows["findings of the run"]["before"] == 1.0, "a finding is what the network misreads"
+    assert "shift" in record["conditions"]
+    capsys.readouterr()
+    code = main(["gate", "fixed", "--repaired-from", "old"])
+    told = capsys.readouterr().out
+    assert code in (0, 1, 4)
+    assert "declared, risk:" in told
+    assert main(["run", *common, "--seeds", "12", "--out", "same"]) == 0
+    capsys.readouterr()
+    assert main(["gate", "same", "--repaired-from", "old", "--format", "json"]) == 4
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "cannot tell", "twelve images show nothing"
+    assert main(["repair", "old", "--findings", "--out", "more", *short]) in (0, 1, 4)
+    more = json.loads(Path("more/repair.json").read_text())
+    assert more["findings"] is True
+    assert more["weights"] != record["weights"]
+    assert main(["repair", "--model", "model.py:make", *short]) == 2
+
+
+def test_a_gate_refuses_the_repair_of_another_network(tmp_path, monkeypatch):
+    from hardcase.repair.gate import repair_checks
+
+    monkeypatch.chdir(tmp_path)
+    done = repaired(tmp_path)
+    run = hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / "run", judge=False)
+    with pytest.raises(Problem, match="another network"):
+        repair_checks(done.folder, run, 0.01)
+    text = (done.folder / "repair.json").read_text().replace('"cannot tell"', '"better"')
+    (done.folder / "repair.json").write_text(text.replace("0.0", "0.1", 1))
+    with pytest.raises(Problem, match="not what was written"):
+        repair_checks(done.folder, run, 0.01)
+
+
+def test_findings_can_be_added_from_python(tmp_path):
+    added = replace(bars(30, seed=30), y=bars(30, seed=30).y)
+    done = repaired(tmp_path, added=added, recipe=replace(SHORT, epochs=1, draws=0))
+    assert done.record["data"]["images"] == 180, "twenty are for validation"

@@ -1,0 +1,209 @@
+"""Training on: it learns, is deterministic, goes on after a kill, and stops at the last good epoch."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import hardcase as hc
+from hardcase.conditions import condition_box
+from hardcase.errors import Problem
+from hardcase.models.subject import Subject
+from hardcase.repair import loop
+from hardcase.repair.loop import STATE, Learner, RepairRecipe, train_on
+from tiny import bars, global_state, trained_bars, weights
+
+SHIFTED = hc.Conditions({"shift": "±16 %", "exposure": "±2 stops"})
+BOX = condition_box(SHIFTED, (1, 12, 12))
+SHORT = RepairRecipe(epochs=3, batch=16, rate=3e-3)
+
+
+def fitted(subject, recipe=SHORT, **how):
+    return train_on(subject, bars(160), bars(40, seed=1), BOX, recipe, **how)
+
+
+def test_training_with_the_worst_draws_lowers_their_loss_and_leaves_the_subject_alone():
+    subject = trained_bars()
+    before, state = weights(subject.net), global_state()
+    done = fitted(subject, replace(SHORT, epochs=10))
+    assert done.best > 0
+    assert done.scores[done.best] < done.scores[0]
+    test = bars(90, seed=7, split="test")
+    x, y = test.x.float() / 255, test.y
+    losses = []
+    for net in (subject.net, done.net):
+        hard = hc.Hardest(net, SHIFTED, draws=8, share=1.0)(x, y)
+        losses.append(float(torch.nn.functional.cross_entropy(net(hard), y).detach()))
+    assert losses[1] < 0.9 * losses[0], "draws that nobody trained with"
+    assert weights(subject.net) == before
+    assert global_state() == state
+    again = fitted(Subject(done.net, classes=test.classes), replace(SHORT, epochs=1))
+    assert len(again.losses) == 1, "what was repaired can be repaired"
+
+
+@pytest.mark.parametrize("change", [{}, {"draws": 1}, {"draws": 0}, {"steps": 2}])
+def test_the_same_seed_gives_the_same_weights(change):
+    subject = trained_bars()
+    recipe = replace(SHORT, epochs=2, **change)
+    assert weights(fitted(subject, recipe).net) == weights(fitted(subject, recipe).net)
+    other = fitted(subject, replace(recipe, seed=5))
+    assert weights(other.net) != weights(fitted(subject, recipe).net)
+
+
+def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(tmp_path, monkeypatch):
+    subject = trained_bars()
+    whole = fitted(subject)
+    said = []
+    epoch = loop._Work.epoch
+
+    def stops(work, number, most=0):
+        if number == 2:
+            raise KeyboardInterrupt
+        return epoch(work, number, most)
+
+    monkeypatch.setattr(loop._Work, "epoch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(subject, kept=tmp_path)
+    monkeypatch.undo()
+    done = fitted(subject, kept=tmp_path, say=said.append)
+    assert weights(done.net) == weights(whole.net)
+    assert done.scores == whole.scores
+    assert any("goes on after epoch 2" in text for text in said)
+    other = fitted(subject, replace(SHORT, epochs=1), kept=tmp_path)
+    assert len(other.losses) == 1, "what another recipe left is not gone on with"
+
+
+def test_a_killed_process_loses_at_most_an_epoch(tmp_path):
+    """kill -9 after the first epoch was kept; the training then goes on with the second."""
+    code = (
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "import hardcase as hc\n"
+        "from hardcase.conditions import condition_box\n"
+        "from hardcase.repair import loop\n"
+        "from tiny import bars, trained_bars\n"
+        "save = loop._Checkpoint.save\n"
+        "def killed(store, work, state):\n"
+        "    save(store, work, state)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "loop._Checkpoint.save = killed\n"
+        "given = {'shift': '±16 %', 'exposure': '±2 stops'}\n"
+        "box = condition_box(hc.Conditions(given), (1, 12, 12))\n"
+        "recipe = loop.RepairRecipe(epochs=3, batch=16, rate=3e-3)\n"
+        "parts = bars(160), bars(40, seed=1)\n"
+        "loop.train_on(trained_bars(), *parts, box, recipe, kept=Path('.'))\n"
+    )
+    paths = [str(Path(__file__).parents[1]), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / STATE).is_file()
+    said = []
+    again = fitted(trained_bars(), kept=tmp_path, say=said.append)
+    assert any("goes on after epoch 1" in text for text in said)
+    assert weights(again.net) == weights(fitted(trained_bars()).net)
+
+
+def test_damaged_state_is_told_and_not_used(tmp_path, caplog):
+    (tmp_path / STATE).write_bytes(b"no safetensors")
+    assert len(fitted(trained_bars(), kept=tmp_path).losses) == 3
+    assert "begins anew" in caplog.text
+
+
+def test_time_and_memory_are_told_before_the_first_epoch():
+    said = []
+    fitted(trained_bars(), replace(SHORT, rate=None, epochs=1), say=said.append)
+    assert "training takes about" in said[0]
+    assert "GB of memory" in said[0]
+    assert "validation loss by rate" in said[1]
+    assert said[2].startswith("epoch 1 of 1")
+
+
+def test_training_stops_early_and_keeps_the_best_epoch():
+    wrong = replace(bars(160), y=(bars(160).y + 1) % 3)
+    done = train_on(
+        trained_bars(), wrong, bars(40, seed=1), BOX, replace(SHORT, epochs=9, patience=2)
+    )
+    assert done.best == 0, "wrong labels make every epoch worse"
+    assert len(done.losses) == 3
+    assert weights(done.net) == weights(trained_bars().net)
+
+
+class Bursting(torch.nn.Module):
+    """Answers that are no numbers from some call in training on."""
+
+    def __init__(self, net, after):
+        super().__init__()
+        self.net = net
+        self.after = after
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return self.net(x) * (torch.nan if self.calls > self.after else 1.0)
+
+
+def test_a_loss_that_is_no_number_stops_at_the_last_good_epoch(caplog):
+    inner = trained_bars()
+    # four steps tell the time, ten are an epoch
+    subject = Subject(
+        Bursting(inner.net.requires_grad_(True), after=4 + 20), classes=inner.class_names
+    )
+    done = fitted(subject, replace(SHORT, epochs=6))
+    assert len(done.losses) == 2
+    assert done.best in (1, 2)
+    assert "epoch 3" in done.notes[0]
+    assert "were kept" in caplog.text
+    assert all(bool(weight.isfinite().all()) for weight in done.net.parameters())
+
+
+def test_a_loss_that_is_no_number_at_once_is_a_problem():
+    inner = trained_bars()
+    subject = Subject(Bursting(inner.net.requires_grad_(True), after=0), classes=inner.class_names)
+    with pytest.raises(Problem, match=r"first epoch at rate 0\.003"):
+        fitted(subject)
+    with pytest.raises(Problem, match="at any of the rates"):
+        fitted(subject, replace(SHORT, rate=None))
+
+
+def test_frozen_weights_stay_and_a_frozen_network_is_refused():
+    inner = trained_bars().net.requires_grad_(True)
+    inner[1].requires_grad_(False)
+    subject = Subject(inner, classes=("0", "1", "2"))
+    done = fitted(subject, replace(SHORT, epochs=6))
+    assert torch.equal(done.net[1].weight, inner[1].weight)
+    assert done.best > 0
+    assert not torch.equal(done.net[3].weight, inner[3].weight)
+    with pytest.raises(Problem, match="frozen"):
+        fitted(Subject(inner.requires_grad_(False), classes=("0", "1", "2")))
+
+
+def test_batch_normalisation_needs_more_than_one_image():
+    net = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    subject = Subject(net, classes=("0", "1", "2"))
+    with pytest.raises(Problem, match="batches of one"):
+        fitted(subject, replace(SHORT, batch=1))
+    done = fitted(subject, replace(SHORT, epochs=1))
+    assert not torch.equal(done.net[0].running_mean, net[0].running_mean)
+
+
+def test_the_learner_asks_the_network_as_the_subject_does():
+    subject = Subject(
+        trained_bars().net, mean=(0.3,), std=(0.5,), classes=("0", "1", "2"), outputs="logits"
+    )
+    x = torch.rand(5, 1, 12, 12)
+    assert torch.allclose(Learner(subject)(x), subject(x).logits, atol=1e-6)
+
+
+def test_recipes_that_train_nothing_are_refused():
+    for wrong in ({"epochs": 0}, {"rate": -1.0}, {"share": 0.0}, {"validation": 1.0}):
+        with pytest.raises(Problem, match="nothing can be trained"):
+            RepairRecipe(**wrong)

@@ -1,0 +1,42 @@
+"""Names of repaired networks and what their card says; how they are written is tested in test_front."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hardcase.models.adapters import Adapted
+from hardcase.models.subject import Subject
+from hardcase.repair.weights import own_network, repairable, repaired_name, write_weights
+from hardcase.runs.files import read_checked_json
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("zoo:lenet5", "w.safetensors@zoo:lenet5"),
+        ("zoo:lenet5?seed=3", "w.safetensors@zoo:lenet5"),
+        ("net.py:make", "w.safetensors@net.py:make"),
+        ("old.safetensors@net.py:make", "w.safetensors@net.py:make"),
+        ("timm:resnet18", "w.safetensors@timm:resnet18"),
+    ],
+)
+def test_a_repaired_network_is_its_weights_in_the_same_code(spec, name):
+    assert repaired_name(spec, Path("w.safetensors")) == name
+
+
+def test_weights_have_the_names_of_the_users_network(tmp_path):
+    from safetensors.torch import load_file
+
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    subject = Subject(
+        Adapted(net), mean=(0.5,), std=(0.25,), classes=("a", "b"), name="net.py:make"
+    )
+    written = write_weights(tmp_path, repairable(subject), subject.net, {"recipe": {"epochs": 1}})
+    assert set(load_file(written.path)) == {"1.weight", "1.bias"}
+    card, sound = read_checked_json((tmp_path / "card.json").read_bytes())
+    assert sound
+    assert card["parents"]["model"] == "net.py:make"
+    assert card["normalisation"]["mean"] == [0.5]
+    assert card["weights"] == written.digest
+    assert own_network(net) is net

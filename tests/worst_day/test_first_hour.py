@@ -1,0 +1,194 @@
+"""The first hour of a new user: nothing is trained for nothing, and advice fits what is wrong."""
+
+import logging
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hardcase.cli import inspect
+from hardcase.config import parse
+from hardcase.context import Context
+from hardcase.data.sources import load
+from hardcase.errors import Problem
+from hardcase.models import witnesses
+from hardcase.models.health import check
+from hardcase.models.mistakes import diagnose, settled, trying
+from hardcase.models.subject import Subject
+from hardcase.models.wrappers import LabelOnly
+from hardcase.testing.toys import Quarters, toy_images, toy_subject
+
+
+@pytest.mark.parametrize(("search", "count"), [("evolution", 600), ("auto", 40)])
+def test_a_black_box_trains_nothing_that_the_search_does_not_use(
+    monkeypatch, caplog, search, count
+):
+    def train(*args, **kwargs):
+        raise AssertionError("a network is trained")
+
+    monkeypatch.setattr("hardcase.models.load.trained_classifier", train)
+    context = Context.of(
+        LabelOnly(toy_subject()),
+        toy_images(8),
+        "natural-blackbox",
+        options={"search": search},
+        witnesses=(),
+        train=toy_images(count, seed=1),
+    )
+    with caplog.at_level(logging.WARNING):
+        assert context.method.details["options"]["search"] == "evolution"
+    assert ("too few for surrogates" in caplog.text) == (search == "auto")
+
+
+def test_surrogates_are_trained_on_enough_images_for_a_bounded_time(monkeypatch):
+    patience = []
+
+    class Noted:
+        def __init__(self, seconds):
+            patience.append(seconds)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+    monkeypatch.setattr(witnesses, "patient_for", Noted)
+    load = lambda name: toy_subject(21.0)  # noqa: E731
+    made = witnesses.surrogates_for(toy_subject(), (1, 8, 8), lambda: toy_images(500), load)
+    assert (len(made), patience) == (len(witnesses.SURROGATES), [witnesses.SURROGATE_PATIENCE])
+
+
+WRONG = [
+    ["run", "--model", "zoo:lenett5", "--data", "mnist5k"],
+    ["run", "--model", "zoo:lenet5", "--data", "folder:nowhere"],
+    ["doctor", "--model", "zoo:lenett5"],
+    ["doctor", "--model", "nowhere.py:make", "--data", "mnist5k"],
+    ["run", "--model", "zoo:lenet5", "--data", "mnist5k", "--method", "naturall", "--dry-run"],
+]
+
+
+def test_names_are_checked_before_torch_is_imported(tmp_path):
+    code = f"""
+import sys
+from hardcase.cli.main import main
+for words in {WRONG!r}:
+    assert main(words) == 2, words
+    assert "torch" not in sys.modules, words
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the run goes to" not in done.stdout + done.stderr
+    assert "zoo:lenet5" in done.stderr or "lenet5" in done.stderr
+
+
+class Photographs(nn.Module):
+    """A network for photographs that takes its time, and is right for a share of the images."""
+
+    def __init__(self, right=True):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 16, 3, 2, 1), nn.ReLU()
+        )
+        self.right = right
+
+    def forward(self, x):
+        features = self.body(x).mean((2, 3))
+        red = x.mean((2, 3)) * (20 if self.right else 0)
+        return red + 0 * features[:, :3]
+
+
+def photographs(count=24, side=224):
+    """Plain images of three colours."""
+    y = torch.arange(count) % 3
+    x = torch.randint(40, 80, (count, 3, side, side), generator=torch.Generator().manual_seed(0))
+    x[torch.arange(count), y] += 120
+    x = x.byte()
+    classes = ("a red", "b green", "c blue")  # as folders are sorted
+    return replace(toy_images(count), x=x, y=y, classes=classes)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_doctor_is_quick_with_photographs_and_says_what_it_tries(tmp_path, monkeypatch, right):
+    monkeypatch.chdir(tmp_path)
+    images = photographs()
+    for i, (image, label) in enumerate(zip(images.x, images.y)):
+        place = tmp_path / "photos" / images.classes[label]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(place / f"{i}.png")
+    (tmp_path / "net.py").write_text(
+        f"from test_first_hour import Photographs\ndef make():\n    return Photographs({right})\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.setdefault("test_first_hour", sys.modules[__name__])
+    config = parse({"model": "net.py:make", "data": "folder:photos", "method": "pgd"})
+    told = []
+    began = time.process_time()
+    lines = list(inspect.job(config, lambda progress: None, told.append))
+    assert time.process_time() - began < 10
+    assert any("loading" in text for text in told)
+    words = " ".join(line.detail for line in lines)
+    if right:
+        assert "smoke run" in [line.what for line in lines], words
+    else:
+        assert any(text.startswith("tried (") for text in told), words
+        assert "weak on these images" in words or "no better than chance" in words
+
+
+def test_trying_ends_when_its_time_is_over():
+    told = []
+    with trying(0.0, told.append):
+        assert diagnose(Photographs(False), photographs(6, 32)).accuracy is not None
+    assert told == []
+
+
+def test_one_class_tells_nothing_of_normalisation_and_gets_its_own_advice():
+    images = toy_images(24)
+    one = images.take((images.y == 2).nonzero().squeeze(1))
+    assert settled(nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), one) is None
+    alone = replace(one, classes=(one.classes[2],), y=torch.zeros_like(one.y))
+    with pytest.raises(Problem) as caught:
+        check(toy_subject(), alone)
+    said = str(caught.value)
+    assert "All images are of one class, 'south-west', which is taken for output 0 of 4" in said
+    assert "chance is 25 %" in said
+    assert "subject.classes=" in said
+
+
+def test_several_labels_at_once_have_a_message_of_their_own():
+    class Several(nn.Module):
+        def forward(self, x):
+            return (Quarters()(x) - 3).sigmoid()
+
+    found = diagnose(Several(), toy_images(16))
+    assert found.mistakes[0].name == "several labels"
+    assert "several labels at once" in str(found)
+    health = check(Subject(Several()), toy_images(16))
+    assert any("several labels at once" in note for note in health.notes)
+
+
+def test_outputs_in_one_row_are_told_as_what_they_are():
+    class Flat(nn.Module):
+        def forward(self, x):
+            return Quarters()(x).flatten()
+
+    found = diagnose(Flat(), toy_images(8))
+    assert found.mistakes[0].name == "returned"
+    assert "32 x 1 numbers" in found.mistakes[0].what
+
+
+def test_mixed_sizes_are_advised_the_size_that_most_networks_take(tmp_path):
+    for i, side in enumerate((480, 300, 640)):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(tmp_path / "a" / f"{i}.png")
+    with pytest.raises(Problem, match="different sizes") as caught:
+        load(f"folder:{tmp_path}?split=all").images()
+    assert "?resize=224&crop=center" in caught.value.fix
