@@ -14,7 +14,7 @@ __all__ = ["HardestCallback"]
 
 
 def _callback() -> Any:
-    """Lightning's base class; a plain one where it is not installed, so that this can be imported."""
+    """Lightning's base class; where it is not installed a plain one, so that imports work."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
         try:
             return import_module(name).Callback
