@@ -317,6 +317,7 @@ def _searched(
     return replace(outcome, columns={**outcome.columns, **same})
 
 
+@torch.no_grad()
 def _weight(campaign: Campaign, images: Images) -> float:
     """Operations per candidate, in forward passes of the subject: decoder, subject, peers and witnesses."""
     some = images.take(torch.arange(min(EXAMPLE, len(images))))
@@ -331,7 +332,6 @@ def _weight(campaign: Campaign, images: Images) -> float:
     return (decoder + sum(networks)) / max(networks[0], 1)
 
 
-@torch.no_grad()
 def _operations(call: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False) as counter:
         call()
