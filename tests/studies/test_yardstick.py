@@ -120,3 +120,9 @@ def test_a_method_of_ones_own_enters_in_one_command(tmp_path, monkeypatch):
     assert main(["yardstick", "page", "yardstick.json"]) == 0
     assert {one.method for one in files.read(Path("yardstick.json")).rows} == {files.NULL, "square"}
     assert Path("yardstick.html").is_file()
+
+
+def test_the_stored_table_is_in_order():
+    found = files.read(Path(__file__).parents[2] / "results" / "yardstick" / "mnist5k.json")
+    names = {entry.name for entry in yardstick.ROWS}
+    assert {(row.method, row.passes) for row in found.rows} == {(n, p) for n in names for p in (100, 1000)}
