@@ -247,6 +247,15 @@ def decides_risk(tables: Tables, figure: Any) -> None:
     right.legend(frameon=False)
 
 
+def yardstick(tables: Tables, figure: Any) -> None:
+    few, many = (tables.rows("yardstick", f"{passes} passes") for passes in (100, 1000))
+    order = sorted(few, key=lambda name: -estimate(few[name]["confirmed"])[0])
+    colour = {"random conditions": CONTROL, "natural": OURS, "natural-blackbox": OURS}
+    for axis, rows, passes in zip(figure.subplots(1, 2, sharey=True), (few, many), ("100", "1,000"), strict=True):
+        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order], "confirmed, % of seeds")
+        axis.set_title(f"{passes} passes per seed")
+
+
 def speed_gpu(tables: Tables, figure: Any) -> None:
     rows = [row for row in tables.rows("bench-gpu").values() if str(row["unit"]).startswith("of bare networks")]
     axis = figure.subplots()
@@ -270,6 +279,7 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Confirmed findings at matched size, full MNIST."),
     "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
+    "yardstick": (yardstick, (8.5, 4.6), ["yardstick"], "Seeds whose nearest failing image is confirmed, at two budgets; grey: random conditions, blue: ours."),
     "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
 }  # fmt: skip
 

@@ -48,6 +48,9 @@ _KNOWN: Mapping[str, CompanionVerb] = {
         "studies", "Plant faults into small networks and measure which methods detect them."
     ),
     "reproduce": CompanionVerb("studies", "Repeat a published experiment and print its tables."),
+    "yardstick": CompanionVerb(
+        "studies", "Put a method of your own beside all others at equal cost."
+    ),
 }
 """Verbs of the two distributions that are developed with this one."""
 

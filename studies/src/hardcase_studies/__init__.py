@@ -198,6 +198,11 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="ours",
     ),
     PaperStudy(
+        name="yardstick",
+        summary="every method at equal network passes on the same seeds, judged by one judge, beside random conditions",
+        paper="ours",
+    ),
+    PaperStudy(
         name="crossings",
         summary="every space with every search and every objective, on toys: it works, or why it cannot",
         paper="ours",

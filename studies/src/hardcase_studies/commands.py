@@ -1,4 +1,4 @@
-"""``hardcase escape``, ``faults``, ``reproduce`` and ``rank``: verbs that come with the studies."""
+"""``hardcase escape``, ``faults``, ``reproduce``, ``rank`` and ``yardstick``: verbs that come with the studies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from hardcase.cache import free
+from hardcase.cache import free, write_atomically
 from hardcase.cli import insight
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, grid, opened, show_outcome, shown, tell
+from hardcase.errors import choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hardcase_studies.escape import Escaped
     from hardcase_studies.reruns import Rerun
 
-__all__ = ["escape", "faults", "rank", "reproduce"]
+__all__ = ["escape", "faults", "rank", "reproduce", "yardstick"]
 
 
 @o.takes(
@@ -272,6 +273,49 @@ def _names(flags: o.Flags) -> None:
         as_json(rows)
     else:
         console().print(grid("", columns, [list(row.values()) for row in rows]))
+
+
+@o.takes("seed", "device", "settings", "out", *o.SAYS)
+def yardstick(
+    flags: o.Flags,
+    action: Annotated[str, typer.Argument(help="add, check or page.")],
+    what: Annotated[
+        str, typer.Argument(help="add: FILE.py:METHOD; check and page: the table's file.")
+    ],
+    table: Annotated[
+        Path, typer.Option(metavar="FILE", help="The table that a row is added to.")
+    ] = Path("yardstick.json"),
+    data: Annotated[str, typer.Option(help="What to run it on.")] = "mnist5k",
+) -> None:
+    """Put a method of your own beside all others at the same cost; check such a table, or show it."""
+    from hardcase_studies import yardstick_table as rows
+
+    if action == "check":
+        tell(f"{what}: {len(rows.read(Path(what)).rows)} rows, all in order")
+        return
+    if action == "page":
+        page = flags.out or Path(what).with_suffix(".html")
+        write_atomically(page, rows.page(rows.read(Path(what))).encode())
+        tell(f"written to {shown(page)}")
+        return
+    if action != "add":
+        raise choice("action of yardstick", action, ("add", "check", "page"))
+    from hardcase.config import assign
+    from hardcase_studies.bench import Bench
+    from hardcase_studies.yardstick import run
+
+    bench = Bench(
+        out=flags.out or free(Path("runs") / "yardstick"),
+        data=data,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign({"methods": [], "add": what}, flags.settings or []),
+        say=flags.say,
+    )
+    show_outcome(run(bench))
+    old = rows.read(table) if table.exists() else rows.YardstickTable(schema=1)
+    rows.write(table, rows.merged(old, rows.read(bench.out / "yardstick.json").rows))
+    tell(f"added to {shown(table)}; hardcase yardstick page {shown(table)} shows it")
 
 
 @o.takes(*insight.ASKED, *o.SAYS)

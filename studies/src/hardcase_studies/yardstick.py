@@ -1,0 +1,484 @@
+"""Every method beside each other: the same seeds, the same number of network passes, one judge that none was tuned on.
+
+The cost of a search is counted in forward passes of the subject: every network that is asked about a candidate (subject, peers,
+witnesses, a generator's decoder) counts by its floating-point operations, a backward pass as two. Each method may choose among
+three settings on other seeds at the smallest budget; then the seeds are searched once at every budget. One outcome counts per seed,
+the nearest failing image. The null is random draws of declared conditions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from scipy.stats import binomtest
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from hardcase.analysis.maps import cells_of, grid_of
+from hardcase.campaign.in_memory import search_campaign
+from hardcase.campaign.record import Campaign, parse_keep
+from hardcase.context import Context
+from hardcase.judges import panel
+from hardcase.judges.grouping import groups
+from hardcase.models.health import answers
+from hardcase.randomness import Rng, keys_of, stream
+from hardcase.statistics import holm
+from hardcase.suite.tables import Cell, Outcome, Table
+from hardcase.tensors import digest, from_bytes
+from hardcase.types import KINDS, Budget, Images, Seeds
+from hardcase_studies import rivals
+from hardcase_studies.bench import Bench
+from hardcase_studies.lab import Lab
+from hardcase_studies.parts import Parts, limited
+from hardcase_studies.stored import commit
+from hardcase_studies.witness_world import (
+    SeedOutcomes,
+    WitnessWorld,
+    gain,
+    median,
+    percent,
+    points,
+    rate,
+    scored,
+    together,
+)
+from hardcase_studies.yardstick_table import NULL, Share, YardstickRow, YardstickTable, write
+
+__all__ = ["ROWS", "Entry", "entry_of", "measure", "rows_of", "run", "tables"]
+
+RIVALS = Path(rivals.__file__)
+RETRAINED = 1000
+"""Between the random seeds of a subject and of its retraining."""
+BACKWARD = 2
+"""Forward passes that a backward pass counts as."""
+CLIMBED = 0.9
+"""Share of a budget that goes into gradients; the rest is for the way back toward the seed."""
+EXAMPLE = 16
+"""Rows on which operations are counted."""
+MAP = "stroke,slant"
+"""Features whose cells are counted, for figures on plain ground."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A row of the table: a method and the three settings it may choose from.
+
+    Args:
+        name: What the table calls it.
+        method: As ``--method`` takes it.
+        option: The option that the three settings differ in; empty: there is nothing to choose.
+        trials: Its values; the first is the default.
+        steps: The option that is given how many steps the budget buys.
+        fixed: Options of all settings.
+        values: Further keys of a configuration.
+        fresh: It paints its own seeds, so no seed can be compared with another method's.
+    """
+
+    name: str
+    method: str
+    option: str = ""
+    trials: tuple[Any, ...] = ()
+    steps: str = ""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = False
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """What tuning may choose from."""
+        return [{self.option: value} for value in self.trials] or [{}]
+
+
+ROWS: tuple[Entry, ...] = (
+    Entry(name=NULL, method=f"{RIVALS}:random_conditions", steps="queries"),
+    Entry(name="sinvad@paper", method="sinvad@paper", option="spread", trials=(1.0, 0.7, 1.5)),
+    Entry(name="sinvad@code", method="sinvad@code", option="spread", trials=(0.7, 0.4, 1.2)),
+    Entry(name="sinvad", method="sinvad", option="classes", trials=(4, 2, 8)),
+    Entry(name="argus", method="argus", option="mix", trials=(0.3, 0.4, 0.5), steps="queries"),
+    Entry(name="argus-adaptive", method="argus-adaptive", option="rounds", trials=(3, 1, 5)),
+    Entry(
+        name="feature-perturbation", method="feature-perturbation", option="step_size",
+        trials=(0.005, 0.02, 0.05), steps="gradients", values={"generator": "vae:conditional"}, fresh=True,
+    ),
+    Entry(
+        name="deepxplore", method="deepxplore", option="step_size", trials=(0.02, 0.05, 0.1), steps="gradients"
+    ),
+    Entry(name="dlfuzz", method="dlfuzz", option="step_size", trials=(0.02, 0.05, 0.1), steps="gradients"),
+    Entry(
+        name="maxplore one", method="maxplore", option="step_size", trials=(0.05, 0.1, 0.2),
+        fixed={"form": "one", "steps": 10},
+    ),
+    Entry(
+        name="maxplore topk", method="maxplore", option="step_size", trials=(0.05, 0.1, 0.2),
+        fixed={"form": "topk", "steps": 10},
+    ),
+    Entry(name="maxplore multi", method="maxplore", option="step_size", trials=(0.03, 0.06, 0.12)),
+    Entry(name="adapt", method="adapt", option="neurons", trials=(10, 3, 30)),
+    Entry(name="deephunter", method="deephunter", option="beta", trials=(0.2, 0.1, 0.4)),
+    Entry(name="tensorfuzz", method="tensorfuzz", option="sigma", trials=(0.1, 0.05, 0.2), steps="queries"),
+    Entry(name="diffchaser", method="diffchaser", option="reach", trials=(32 / 255, 16 / 255, 64 / 255)),
+    Entry(name="pgd", method="pgd", option="epsilon", trials=(0.3, 0.1, 0.2), steps="gradients"),
+    Entry(name="cw", method="cw", option="step_size", trials=(0.02, 0.05, 0.1), fixed={"rounds": 3}),
+    Entry(
+        name="square", method=f"{RIVALS}:square", option="epsilon", trials=(0.3, 0.1, 0.2), steps="queries"
+    ),
+    Entry(name="natural", method="natural", option="step_size", trials=(0.1, 0.05, 0.2), steps="gradients"),
+    Entry(
+        name="natural-blackbox", method="natural-blackbox", option="spread", trials=(0.4, 0.2, 0.8),
+        steps="queries", fixed={"search": "evolution"},
+    ),
+)  # fmt: skip
+"""The null, eighteen methods in the forms that differ in substance, and two that only differ in their name's preset."""
+
+
+def run(bench: Bench) -> Outcome:
+    """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``."""
+    bench = limited(bench)
+    entries = chosen(bench)
+    grid = [int(one) for one in bench.options.get("passes", [100, 1000] if bench.full else [100])]
+    found = measure(bench, entries, grid)
+    write(bench.out / "yardstick.json", YardstickTable(schema=1, rows=tuple(rows_of(bench, found))))
+    return Outcome("yardstick", tables(found, grid, entries))
+
+
+def chosen(bench: Bench) -> list[Entry]:
+    """The null and the methods that were asked for, and those of others."""
+    wanted = bench.names("methods", [row.name for row in ROWS])
+    own = [entry_of(spec) for spec in bench.names("add", ())]
+    return [row for row in ROWS if row.name in (NULL, *wanted)] + own
+
+
+def entry_of(spec: str) -> Entry:
+    """A method of somebody else's as a row: nothing is tuned but what its author has set."""
+    return Entry(name=spec.rpartition(":")[2], method=spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One training: networks, seeds and what everybody is judged by.
+
+    Args:
+        world: Subject; its retraining as the scorer; the judge.
+        seeds: Test images that the subject reads rightly.
+        other: Further ones, on which settings are chosen.
+        lab: What trains and loads.
+    """
+
+    world: WitnessWorld
+    seeds: Images
+    other: Images
+    lab: Lab
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one method did at one budget, training by training.
+
+    Args:
+        entry: The method.
+        setting: The options that tuning chose, of the first training.
+        outcomes: One per training.
+        weight: Forward passes of the subject that one candidate costs.
+        seconds: Of the search, per seed.
+        drawn: Hash of the seeds of all trainings.
+    """
+
+    entry: Entry
+    setting: Mapping[str, Any]
+    outcomes: list[SeedOutcomes]
+    weight: float
+    seconds: float
+    drawn: str
+
+
+def measure(
+    bench: Bench, entries: Sequence[Entry], grid: Sequence[int]
+) -> dict[tuple[str, int], Measured]:
+    """Tune every method at the smallest budget and search at each; what is stored is not searched again."""
+    settings = [_setting(bench, number) for number in range(bench.size("trainings", 1, 8))]
+    found: dict[tuple[str, int], Measured] = {}
+    for entry in entries:
+        best = [_tuned(bench, one, entry, min(grid)) for one in settings]
+        for passes in grid:
+            cells = [
+                _cell(bench, one, one.seeds, entry, options, passes)
+                for one, options in zip(settings, best, strict=True)
+            ]
+            found[entry.name, passes] = Measured(
+                entry=entry,
+                setting=best[0],
+                outcomes=cells,
+                weight=float(cells[0].columns["weight"][0]),
+                seconds=float(torch.stack([one.columns["seconds"][0] for one in cells]).mean()),
+                drawn=digest([one.seeds.hash for one in settings]),
+            )
+    return found
+
+
+def _setting(bench: Bench, number: int) -> Setting:
+    lab = Lab(bench)
+    subject, _ = lab.network(seed=bench.seed + number)
+    retrained, _ = lab.network(seed=bench.seed + number + RETRAINED)
+    judge = panel.trained(
+        lab.train, lab.test, config=bench.options.get("judge_training"), device=bench.device
+    )
+    count = bench.size("seeds", 60, 200)
+    tuned_on = bench.size("tuned_on", 20, 40)
+    right = (answers(subject, lab.test).argmax(1).cpu() == lab.test.y).nonzero().squeeze(1)
+    drawn = lab.test.take(right).sample(count=count + tuned_on, seed=bench.seed)
+    rows = torch.arange(len(drawn))
+    world = WitnessWorld(subject, (), (retrained,), {"confirmed": judge})
+    ready = Lab(bench, splits=(lab.train, lab.test), subject=subject)
+    return Setting(
+        world=world, seeds=drawn.take(rows[:count]), other=drawn.take(rows[count:]), lab=ready
+    )
+
+
+def _tuned(bench: Bench, one: Setting, entry: Entry, passes: int) -> dict[str, Any]:
+    """The setting with most confirmed seeds among others' seeds; the first of equals, which is the default."""
+    if len(entry.settings) == 1:
+        return entry.settings[0]
+
+    def confirmed(options: dict[str, Any]) -> float:
+        told = _cell(bench, one, one.other, entry, options, passes).columns["confirmed"]
+        return float(told.nan_to_num(0).sum())
+
+    return max(entry.settings, key=confirmed)
+
+
+def _cell(
+    bench: Bench, one: Setting, seeds: Images, entry: Entry, options: Mapping[str, Any], passes: int
+) -> SeedOutcomes:
+    parts = Parts.of(bench, "yardstick", seeds)
+    limit = bench.options.get("seconds")
+    asked = {
+        **asdict(entry),
+        "method": entry.method.removeprefix(str(RIVALS.parent)),
+        "trials": None,
+    }
+    known = digest([json.dumps([asked, dict(options), passes, limit], sort_keys=True)])
+    name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
+    return parts.outcomes(
+        one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes, limit)
+    )
+
+
+def _searched(
+    bench: Bench,
+    one: Setting,
+    seeds: Images,
+    entry: Entry,
+    options: Mapping[str, Any],
+    passes: int,
+    limit: float | None,
+) -> SeedOutcomes:
+    """One method at one budget on one sample of seeds, each scored by its nearest failing image."""
+
+    def made(**more: Any) -> Context:
+        given = {**entry.fixed, **options, **more}
+        settings = {"seed": bench.seed, "data": bench.data, **entry.values}
+        return Context.of(
+            one.world.subject, seeds, entry.method, options=given, train=one.lab.train, **settings
+        )
+
+    first = made()
+    images = first.seeds.images()
+    weight = _weight(first.campaign, images)
+    graded = first.method.needs == "gradients"
+    calls = max(2, int(passes / weight))  # forward passes of all that is asked about a candidate
+    steps = max(1, int(CLIMBED * calls / (1 + BACKWARD))) if graded else calls - 1
+    ready = made(**{entry.steps: steps}) if entry.steps else first
+    budget = Budget(queries=calls)
+    if graded:
+        budget = Budget(queries=calls - BACKWARD * steps, gradients=steps)
+    if limit is not None:
+        budget = Budget(time=f"{float(limit) * len(images):.3f}s")
+    campaign = replace(ready.campaign, keep=parse_keep("best"))
+    right = (answers(one.world.subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1)
+    bench.say(f"{entry.name} {dict(options)}: {passes} passes, {steps} steps, {len(right)} seeds")
+    done = search_campaign(campaign, images.take(right), budget, shard=64)
+    left = (done.findings.kind == KINDS.index("label")).nonzero().squeeze(1)
+    found = done.findings.take(left)
+    found = replace(found, seed=right[found.seed])
+    spent = weight * (done.queries + BACKWARD * done.gradients).double()
+    outcome = scored(one.world, found, images, right[done.attempted], spent[done.attempted])
+    more = {"weight": weight, "seconds": done.seconds / max(len(right), 1)}
+    same = {
+        key: torch.full((len(images),), value, dtype=torch.float64) for key, value in more.items()
+    }
+    return replace(outcome, columns={**outcome.columns, **same})
+
+
+@torch.no_grad()
+def _weight(campaign: Campaign, images: Images) -> float:
+    """Operations per candidate, in forward passes of the subject: decoder, subject, peers and witnesses."""
+    some = images.take(torch.arange(min(EXAMPLE, len(images))))
+    x = from_bytes(some.x).to(campaign.subject.device)
+    rng = Rng(0, "yardstick", keys_of(some.id))
+    space = campaign.method.space
+    z, context = space.encode(x, some.y, rng)
+    origin = Seeds(z, x, some.y, torch.arange(len(x)), {**some.context, **context})
+    decoder = _operations(lambda: space.decode(z, origin))
+    asked = (campaign.subject, *campaign.peers, *campaign.witnesses)
+    networks = [_operations(partial(model, x)) for model in asked]
+    return (decoder + sum(networks)) / max(networks[0], 1)
+
+
+def _operations(call: Callable[[], Any]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+# The tables.
+
+
+def rows_of(bench: Bench, found: Mapping[tuple[str, int], Measured]) -> list[YardstickRow]:
+    """What was measured, as rows that others' can stand beside."""
+    adjusted: dict[tuple[str, int], float] = {}
+    for passes in {passes for _, passes in found}:
+        adjusted |= {(name, passes): p for name, p in _adjusted(found, passes).items()}
+    return [
+        _as_row(bench, one, passes, adjusted.get((name, passes)))
+        for (name, passes), one in found.items()
+    ]
+
+
+def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> YardstickRow:
+    parts = one.outcomes
+    failing, confirmed = together(parts, "failing"), together(parts, "confirmed")
+    again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
+    apart = median(together(parts, "l2"))
+    return YardstickRow(
+        method=one.entry.name,
+        data=bench.data,
+        subject=str(bench.options.get("model", "lenet5")),
+        passes=passes,
+        trainings=len(parts),
+        attempted=int(failing.isfinite().sum()),
+        failing=_share(failing),
+        confirmed=_share(confirmed),
+        again=_share(again) if bool(again.isfinite().any()) else None,
+        l2=None if isnan(apart) else apart,
+        groups=sum(_groups(part) for part in parts),
+        cells=_cells(parts),
+        spent=float(together(parts, "passes").nanmean()),
+        milliseconds=1000 * one.seconds,
+        p=p,
+        seeds=one.drawn,
+        commit=commit(),
+    )
+
+
+def _share(table: Tensor) -> Share:
+    found = rate(table)
+    low, high = (min(max(value, 0.0), 1.0) for value in (found.low, found.high))
+    return Share(value=found.value, low=min(low, found.value), high=max(high, found.value))
+
+
+def _adjusted(found: Mapping[tuple[str, int], Measured], passes: int) -> dict[str, float]:
+    """p-values of all methods against the null at one budget, corrected by Holm."""
+    null = together(found[NULL, passes].outcomes, "confirmed")
+    names = [
+        name
+        for name, budget in found
+        if budget == passes and name != NULL and not found[name, budget].entry.fresh
+    ]
+    confirmed = {name: together(found[name, passes].outcomes, "confirmed") for name in names}
+    corrected = holm([_pvalue(confirmed[name], null) for name in names])
+    return dict(zip(names, corrected, strict=True))
+
+
+def tables(
+    found: Mapping[tuple[str, int], Measured], grid: Sequence[int], entries: Sequence[Entry]
+) -> list[Table]:
+    """A table per budget: what each method reaches, and what it adds to random conditions."""
+    return [_table(found, passes, entries) for passes in grid]
+
+
+def _table(
+    found: Mapping[tuple[str, int], Measured], passes: int, entries: Sequence[Entry]
+) -> Table:
+    null = found[NULL, passes]
+    adjusted = _adjusted(found, passes)
+    rows = [_row(found[entry.name, passes], null, adjusted.get(entry.name)) for entry in entries]
+    columns = [
+        "method", "attempted", "failing", "confirmed", "confirmed of failing", "points above random conditions",
+        "p, Holm", "median L2", "groups", "cells", "a retraining fails too", "passes per seed",
+        "ms per seed", "passes per candidate", "setting",
+    ]  # fmt: skip
+    trainings = len(null.outcomes)
+    notes = [
+        f"{passes} passes per seed at most; {trainings} training{'s' if trainings > 1 else ''} of the subject; intervals over seeds"
+        + (" and trainings" if trainings > 1 else " of one training"),
+        "confirmed: valid and label kept by one judge, fixed before and asked by no search; of attempted seeds",
+        f"groups: of confirmed findings; cells: of a 10 x 10 map of {MAP} with a confirmed finding, over all trainings",
+        "training of generators, witnesses and the judge is not counted; people have not been asked",
+        "feature-perturbation paints its own seeds and is compared with nobody",
+    ]
+    return Table(f"{passes} passes per seed", columns, rows, notes)
+
+
+def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
+    parts = one.outcomes
+    confirmed = together(parts, "confirmed")
+    failing = together(parts, "failing")
+    of_failing = torch.where(failing > 0, confirmed, torch.nan)
+    again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
+    compared = ""
+    if one is not null and not one.entry.fresh:
+        compared = points(gain(confirmed, together(null.outcomes, "confirmed")))
+    return [
+        one.entry.name,
+        int(failing.isfinite().sum()),
+        percent(rate(failing)),
+        percent(rate(confirmed)),
+        percent(rate(of_failing)),
+        compared,
+        "" if adjusted is None else f"{adjusted:.3g}",
+        f"{median(together(parts, 'l2')):.2f}",
+        sum(_groups(part) for part in parts),
+        _cells(parts),
+        percent(rate(again)),
+        f"{float(together(parts, 'passes').nanmean()):.0f}",
+        f"{1000 * one.seconds:.1f}",
+        f"{one.weight:.2f}",
+        json.dumps(dict(one.setting)) if one.setting else "",
+    ]
+
+
+def _confirmed(part: SeedOutcomes) -> Tensor:
+    """Rows of the findings that are confirmed."""
+    return (part.columns["confirmed"][part.found.seed] > 0).nonzero().squeeze(1)
+
+
+def _groups(part: SeedOutcomes) -> int:
+    """Groups of confirmed findings by the pixels of what was found, within pairs of classes."""
+    found = part.found.take(_confirmed(part))
+    if not len(found):
+        return 0
+    features = from_bytes(found.x).flatten(1)
+    return len(
+        groups(features, found.expected, found.predicted, found.distance, stream(0, "groups"))
+    )
+
+
+def _cells(parts: Sequence[SeedOutcomes]) -> int:
+    grid = grid_of(MAP, parts[0].seeds)
+    shown = [part.found.x[_confirmed(part)] for part in parts]
+    return len(set(cells_of(grid, torch.cat(shown))) - {-1}) if any(map(len, shown)) else 0
+
+
+def _pvalue(mine: Float[Tensor, "n t"], null: Float[Tensor, "n t"]) -> float:
+    """McNemar's exact test over seeds, a seed counting by the sign of its sum over trainings."""
+    difference = (mine.nan_to_num(0) - null.nan_to_num(0)).sum(1)
+    more, less = int((difference > 0).sum()), int((difference < 0).sum())
+    return float(binomtest(more, more + less).pvalue) if more + less else 1.0

@@ -1,0 +1,128 @@
+"""The yardstick: equal cost, one judge, and rows that others add."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hardcase.campaign.record import Campaign
+from hardcase.errors import Problem
+from hardcase.methods.pgd import pgd
+from hardcase.registry import resolve
+from hardcase.testing import check_method
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase_studies import rivals, yardstick
+from hardcase_studies import yardstick_table as files
+from hardcase_studies.commands import yardstick as verb
+
+
+def row(method="pgd", *, confirmed=0.5, failing=0.8, passes=100, spent=90.0, seeds="a"):
+    def share(value):
+        return {"value": value, "low": max(0, value - 0.1), "high": min(1, value + 0.1)}
+
+    return files.YardstickRow(
+        method=method, data="mnist5k", subject="lenet5", passes=passes, trainings=1, attempted=20,
+        failing=share(failing), confirmed=share(confirmed), again=None, l2=3.0, groups=4, cells=5, spent=spent,
+        milliseconds=2.0, p=None, seeds=seeds, commit=None,
+    )  # fmt: skip
+
+
+def test_square_attack_is_lawful():
+    check_method(resolve("method", f"{rivals.__file__}:square"))
+
+
+def test_a_square_shrinks_with_the_budget_that_is_spent():
+    search = rivals.RandomSquares(epsilon=0.3, share=0.8, queries=1000)
+    sides = [search._side(step, 28, 28) for step in (1, 30, 300, 900)]
+    assert sides == sorted(sides, reverse=True)
+    assert sides[0] == 25
+    assert sides[-1] >= 1
+
+
+def test_every_network_that_is_asked_is_paid_for():
+    subject = toy_subject()
+    alone = Campaign(subject=subject, method=pgd(), batch=32)
+    many = Campaign(subject=subject, method=pgd(), peers=(subject, subject), batch=32)
+    assert yardstick._weight(alone, toy_images(4)) == 1
+    assert yardstick._weight(many, toy_images(4)) == 3
+
+
+def test_every_method_has_as_many_settings_to_choose_from():
+    tuned = [len(entry.settings) for entry in yardstick.ROWS if entry.option]
+    assert set(tuned) == {3}
+    assert [entry.name for entry in yardstick.ROWS if not entry.option] == [files.NULL]
+
+
+def test_mcnemar_counts_seeds_that_differ():
+    none, every = torch.zeros(10, 1), torch.ones(10, 1)
+    assert yardstick._pvalue(every, none) == pytest.approx(2 * 0.5**10)
+    assert yardstick._pvalue(none, none) == 1
+
+
+def test_a_table_is_read_back_and_rows_measured_again_replace_old_ones(tmp_path):
+    table = files.merged(files.YardstickTable(schema=1), [row(files.NULL, confirmed=0.1), row()])
+    table = files.merged(table, [row(confirmed=0.7)])
+    path = files.write(tmp_path / "yardstick.json", table)
+    found = files.read(path)
+    assert {one.method: one.confirmed.value for one in found.rows} == {files.NULL: 0.1, "pgd": 0.7}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda rows: rows[0].update(confirmed={"value": 2, "low": 0, "high": 1}),
+        lambda rows: rows[0].update(passes=10),
+        lambda rows: rows[0]["failing"].update(value=0.0, low=0.0),
+        lambda rows: rows.append(rows[0]),
+        lambda rows: rows[0].update(seeds="others"),
+        lambda rows: rows[0].update(colour="red"),
+    ],
+    ids=[
+        "no share",
+        "over budget",
+        "more confirmed than failing",
+        "twice",
+        "no null beside",
+        "unknown key",
+    ],
+)
+def test_a_table_that_breaks_a_rule_is_refused(tmp_path, broken):
+    table = files.YardstickTable(schema=1, rows=(row(), row(files.NULL, confirmed=0.1)))
+    path = files.write(tmp_path / "yardstick.json", table)
+    content = json.loads(path.read_text())
+    content["rows"].sort(key=lambda one: one["method"])
+    broken(content["rows"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(Problem):
+        files.read(path)
+
+
+def test_a_page_escapes_names_and_asks_nobody():
+    table = files.YardstickTable(schema=1, rows=(row("<b>mine"), row(files.NULL, confirmed=0.1)))
+    page = files.page(table)
+    assert "<b>mine" not in page
+    assert "&lt;b&gt;mine" in page
+    assert "http" not in page
+
+
+@pytest.mark.long
+def test_a_method_of_ones_own_enters_in_one_command(tmp_path, monkeypatch):
+    from hardcase.__main__ import main
+
+    assert callable(verb)
+    monkeypatch.chdir(tmp_path)
+    own = Path("mine.py")
+    own.write_text(Path(rivals.__file__).read_text())
+    sets = ("--set", "seeds=10", "--set", "tuned_on=3", "--set", "passes=[40]")
+    assert main(["yardstick", "add", "mine.py:square", *sets]) == 0
+    assert main(["yardstick", "check", "yardstick.json"]) == 0
+    assert main(["yardstick", "page", "yardstick.json"]) == 0
+    assert {one.method for one in files.read(Path("yardstick.json")).rows} == {files.NULL, "square"}
+    assert Path("yardstick.html").is_file()
+
+
+def test_the_stored_table_is_in_order():
+    found = files.read(Path(__file__).parents[2] / "results" / "yardstick" / "mnist5k.json")
+    names = {entry.name for entry in yardstick.ROWS}
+    assert {(row.method, row.passes) for row in found.rows} == {(n, p) for n in names for p in (100, 1000)}
