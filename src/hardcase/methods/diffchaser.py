@@ -102,7 +102,9 @@ def diffchaser(
         raise Problem(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
-    objective: Objective = Uncertainty(k) if target is None else TowardClass(target)
+    objective: Objective = Uncertainty(k)
+    if target is not None:
+        objective = TowardClass(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(
         space=Pixels(Linf(min(drift, 1.0))),
