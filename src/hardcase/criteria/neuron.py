@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
-from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, criterion
+from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
 from hardcase.criteria.network import RAW, LayerGraph, Mode, Order, Scaling, Selection, select
 from hardcase.criteria.profile import Profile, Range
@@ -603,11 +603,7 @@ def kmnc(
     """
     _at_least_one("kmnc", "k", k)
     selection = select(graph, layers, mode)
-
-    def make(profile: Profile | None) -> Sections:
-        return Sections(selection, _range(profile, selection), k, cuts, top, constant)
-
-    return CriterionPlan(selection, make, ranges=(selection,))
+    return _by_range(selection, lambda known: Sections(selection, known, k, cuts, top, constant))
 
 
 @_profiled("nbc")
@@ -630,10 +626,8 @@ def nbc(
         count: What is counted.
     """
     selection = select(graph, layers, mode)
-    return CriterionPlan(
-        selection,
-        lambda p: BoundarySections(selection, _range(p, selection), "both", widen, equal, count),
-        ranges=(selection,),
+    return _by_range(
+        selection, lambda known: BoundarySections(selection, known, "both", widen, equal, count)
     )
 
 
@@ -655,10 +649,8 @@ def snac(
         equal: Where a value on the bound counts.
     """
     selection = select(graph, layers, mode)
-    return CriterionPlan(
-        selection,
-        lambda p: BoundarySections(selection, _range(p, selection), "above", widen, equal),
-        ranges=(selection,),
+    return _by_range(
+        selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
     )
 
 
@@ -680,14 +672,14 @@ def layer_snac(
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(graph, layers, mode)
+    above = snac(graph, layers=layers, mode=mode, widen=widen, equal=equal)
 
     def make(profile: Profile | None) -> LayerBoundarySections:
-        return LayerBoundarySections(
-            BoundarySections(selection, _range(profile, selection), "above", widen, equal)
-        )
+        corners = above.make(profile)
+        assert isinstance(corners, BoundarySections)
+        return LayerBoundarySections(corners)
 
-    return CriterionPlan(selection, make, ranges=(selection,))
+    return replace(above, make=make)
 
 
 @_plain("tknc")
@@ -735,9 +727,14 @@ def tknp(
     return CriterionPlan(selection, lambda _: Combinations(selection, k, ordered))
 
 
-def _range(profile: Profile | None, selection: Selection) -> Range:
-    assert profile is not None
-    return profile.range(selection)
+def _by_range(selection: Selection, rule: Callable[[Range], Rule]) -> CriterionPlan:
+    """The plan of a rule that compares with the units' range over training data."""
+
+    def make(profile: Profile | None) -> Rule:
+        assert profile is not None
+        return rule(profile.range(selection))
+
+    return CriterionPlan(selection, make, ranges=(selection,))
 
 
 def _at_least_one(criterion: str, option: str, value: int) -> None:
