@@ -20,7 +20,7 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import State, Targets
 
-__all__ = ["NovelVectors", "lscd", "neighbour", "nlc"]
+__all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
 
 # LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as
 # training data drew it.
@@ -208,11 +208,15 @@ class Novelty:
     def memory(self) -> NovelVectors:
         return NovelVectors(self.selection.units, self.threshold)
 
+    def vectors(self, batch: ActivationBatch) -> Float[Tensor, "m d"]:
+        """What inputs are compared by."""
+        return batch.matrix(self.selection)
+
     def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
-        memory.add(batch.matrix(self.selection).cpu())
+        memory.add(self.vectors(batch).cpu())
 
     def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
-        values = batch.matrix(self.selection).cpu()
+        values = self.vectors(batch).cpu()
         new = (memory.distance(values) > self.threshold) & values.isfinite().all(1)
         return new.to(batch.device).float()
 
@@ -223,7 +227,7 @@ class Novelty:
         self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
     ) -> Float[Tensor, " m"]:
         """Away from the nearest kept vector."""
-        values = batch.matrix(self.selection)
+        values = self.vectors(batch)
         kept = memory.all().to(batch.device)
         if not len(kept):
             return values.sum(1) * 0
