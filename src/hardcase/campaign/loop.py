@@ -119,9 +119,7 @@ def surviving(campaign: Campaign, findings: Findings) -> Findings:
 
 
 def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
-    """The images as seeds in the method's space, on the subject's device:
-    the same ones whenever they enter.
-    """
+    """The images as seeds in the method's space, on the subject's device."""
     device = campaign.subject.device
     x = from_bytes(images.x.to(device))
     y = images.y.to(device)

@@ -1,6 +1,4 @@
-"""What a campaign is made of: its parts, its limits per seed, its rule of keeping,
-and what it counts.
-"""
+"""What a campaign is made of: parts, limits per seed, rule of keeping, counts."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ class Limits:
 
 
 def limits(budget: Budget, count: int) -> Limits:
-    """Per-seed limits for `count` seeds; a total is divided first,
-    and its remainder goes to the first seeds.
-    """
+    """Per-seed limits for `count` seeds; a total's remainder goes to the first seeds."""
     return Limits(
         _limit("queries", budget.queries, budget.total_queries, count),
         _limit("gradients", budget.gradients, budget.total_gradients, count),
@@ -325,9 +321,7 @@ class Campaign:
         return [own, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether the subject has left the seed's label: what the funnel calls failing,
-        whatever the oracle.
-        """
+        """Whether the subject has left the seed's label, whatever the oracle."""
         return margin(probe.logits.softmax(1), probe.origin.y) >= MIN_MARGIN
 
 

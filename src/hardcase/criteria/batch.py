@@ -88,9 +88,7 @@ def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
 
 
 def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
-    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest
-    values.
-    """
+    """Return the same for one wide layer: `k` blocks with the greatest maxima hold the values."""
     width = values.shape[1]
     spare = width % block
     whole = values[:, : width - spare]
@@ -151,9 +149,7 @@ class Extremes:
 
 
 class ActivationBatch:
-    """Activations and answers of `m` rows, with the labels and seeds they belong to where these are
-    known.
-    """
+    """Activations and answers of `m` rows, with their labels and seeds where these are known."""
 
     def __init__(
         self,
@@ -246,9 +242,7 @@ class ActivationBatch:
         return extremes
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
-        """The numbers of each layer's `k` greatest units, greatest first,
-        ties to the lower number; -1 where there is none.
-        """
+        """Each layer's `k` greatest units, ties to the lower number; -1 where none is left."""
         top: Tensor = self.once(("top", selection, k), lambda: self._top(selection, k))
         return top
 
@@ -258,9 +252,7 @@ class ActivationBatch:
         return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
-        """The units scaled to [0, 1] by the extremes of their layer in the same row;
-        a constant layer gives 0.
-        """
+        """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
         values: Tensor = self.once(
             ("scaled", selection, scaling), lambda: self._scaled(selection, scaling)
         )

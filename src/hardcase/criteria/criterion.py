@@ -560,9 +560,7 @@ def profile_for(
     graph: LayerGraph | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """A profile of training data that holds what these criteria need;
-    an empty one if they need none.
-    """
+    """Return a profile with what these criteria need of training data; empty if it is nothing."""
     graph = graph or layer_graph(subject, training)
     needs = requirements(specs_of(criteria), graph, convention=convention)
     if needs == Needs():
@@ -574,9 +572,7 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256 (up to 2,048 small images on a GPU), or fewer where many activations are
-    kept; a multiple of 16.
-    """
+    """Rows at a time: 256, more on a GPU, fewer where many activations are kept."""
     most = 256
     if not steady(subject.device):
         most = max(256, min(2048, 2**26 // images.x[:1].numel()))

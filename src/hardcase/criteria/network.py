@@ -210,9 +210,7 @@ def _layer(
 
 
 def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Layer]) -> int:
-    """Convolutions have channels first, dense layers features last;
-    others follow the layer before them.
-    """
+    """Convolutions: channels first; dense layers: features last; others: as the layer before."""
     last = len(shape) - 1
     if kind == "conv":
         return 0
@@ -240,9 +238,7 @@ def _kind(module: nn.Module) -> LayerKind:
 
 
 def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
-    """How strongly each input channel reaches each output channel: sizes of the weights,
-    summed over the kernel.
-    """
+    """The size of the weights from each input to each output channel, summed over the kernel."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     size = weight.detach().float().abs()
@@ -305,9 +301,7 @@ _RICHER = (Means, MeansAndRange, Whole)
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """One tap per layer that serves every reader: the richest of ours,
-    a whole copy where others take part.
-    """
+    """Return one tap per layer that serves every reader; a copy where others take part."""
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
@@ -324,9 +318,7 @@ def _richer(a: Tap, b: Tap) -> Tap:
 
 
 def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
-    """Channel means, to the last bit the same whichever tap the values come through:
-    laid out alike before they are summed.
-    """
+    """Channel means, laid out alike before they are summed: the same bits through any tap."""
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
     if not others:
         return values.clone()
@@ -408,9 +400,7 @@ class Selection:
         }
 
     def ranges(self, activations: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """The least and the greatest value of each layer, row by row,
-        before channels are averaged or after it.
-        """
+        """Each layer's least and greatest value by row, before or after channels are averaged."""
         values = self.read(activations)
         if self.order == "scale-mean":
             for i, layer in enumerate(self.layers):
@@ -449,9 +439,7 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How values are brought to [0, 1] before they meet a threshold: not at all,
-    within each input, or over the suite.
-    """
+    """How values are scaled to [0, 1] before a threshold: not, per input, or over the suite."""
 
     per: Literal["none", "input", "suite"] = "none"
     epsilon: float = 0.0
@@ -490,9 +478,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
 
 
 def activated(graph: LayerGraph) -> tuple[Layer, ...]:
-    """Layers as frameworks with built-in activations count them: each with its activation,
-    and the pooling ones.
-    """
+    """Layers as frameworks with built-in activations count them, pooling ones included."""
     shown = [layer for layer in graph.layers if layer.kind not in ("norm", "plumbing")]
     following = [*shown[1:], None]
     return tuple(

@@ -69,9 +69,7 @@ class BoundarySections:
         return {"corner": memory.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
-        """Beyond the bound: up for an upper corner, down for a lower one,
-        measured in widths of the unit's range.
-        """
+        """Beyond the bound, up or down, measured in widths of the unit's range."""
         unit = targets["corner"] // self.columns
         below = targets["corner"] % self.columns == 1
         low, high = (bound[unit] for bound in self._bounds.on(batch.device))
@@ -157,9 +155,7 @@ class LayerBoundarySections:
         return self.corners.pull(batch, targets, memory.bits)
 
     def result(self, memory: CountedBits) -> CoverageResult:
-        """The mean over layers of the share of units seen above their range;
-        the layers themselves in `detail`.
-        """
+        """The mean over layers of the share of units seen above their range."""
         selection = self.selection
         sums = memory.sums.total()
         parts = torch.split(memory.bits.covered()[:, 0], list(selection.widths))
@@ -186,9 +182,7 @@ class LayerBoundarySections:
 
 @dataclass(frozen=True)
 class Strongest:
-    """Units that were among the `k` strongest of their layer for some input: TKNC. `ranked`:
-    each (unit, rank) counts.
-    """
+    """TKNC: units among the `k` strongest of their layer; `ranked`: each (unit, rank) counts."""
 
     selection: Selection
     k: int = 3
@@ -226,9 +220,7 @@ class Strongest:
 
 @dataclass(frozen=True)
 class Combinations:
-    """How many different combinations of strongest units over all layers: TKNP. `ordered`:
-    their ranks matter too.
-    """
+    """TKNP: different combinations of strongest units; `ordered`: their ranks matter too."""
 
     selection: Selection
     k: int = 3
@@ -257,9 +249,7 @@ class Combinations:
         return CoverageResult(float(memory.count()), memory.count())
 
     def _hashes(self, batch: ActivationBatch) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
-        """The sum of a random number for each unit named (and its rank, if that matters),
-        and which rows name any unit.
-        """
+        """The sum of a random key for each unit named, and which rows name any unit."""
         top = batch.top(self.selection, self.k)
         rank = torch.arange(self.k, device=batch.device) * self.ordered
         (keys,) = self._keys.on(batch.device)
@@ -275,9 +265,7 @@ class Combinations:
 def rise(
     values: Float[Tensor, "m u"], selection: Selection, unit: Int[Tensor, " m"], k: int
 ) -> Float[Tensor, " m"]:
-    """How far a unit is above the `k`-th strongest of the others in its layer:
-    positive once it is among the strongest.
-    """
+    """How far a unit is above the `k`-th strongest of the others in its layer."""
     starts = torch.tensor([*selection.starts, selection.units], device=values.device)
     layer = torch.searchsorted(starts, unit, right=True) - 1
     number = torch.arange(selection.units, device=values.device)
@@ -299,9 +287,7 @@ def rise(
 
 @dataclass(frozen=True)
 class Activated:
-    """Units above a threshold for some input: NC. `scaling` per input or over the suite,
-    else raw values.
-    """
+    """NC: units above a threshold for some input, raw or scaled by `scaling`."""
 
     selection: Selection
     threshold: float = 0.0
@@ -339,9 +325,7 @@ class Activated:
 
 @dataclass(frozen=True)
 class SuiteActivated:
-    """NC scaled by the extremes that each layer reached over the whole suite:
-    a later input can uncover a unit again.
-    """
+    """NC scaled by each layer's extremes over the suite: a later input can uncover a unit."""
 
     selection: Selection
     threshold: float = 0.5
@@ -355,9 +339,7 @@ class SuiteActivated:
         memory.add({"low": extremes.low, "high": extremes.high})
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
-        """Units that the row alone would raise above the threshold,
-        the layers' extremes staying as they are.
-        """
+        """Units that the row alone would activate, the layers' extremes staying as they are."""
         seen = memory.total()
         low, width = (part.to(batch.device) for part in self._scale(seen))
         above = (batch.matrix(self.selection) - low) > self.threshold * width
@@ -421,9 +403,7 @@ class Sections:
 
     @cached_property
     def still(self) -> Bool[Tensor, " u"]:
-        """Units whose training range is a point (dead ones among them), or not finite:
-        it cannot be cut into sections.
-        """
+        """Units whose training range is a point or not finite: it has no sections."""
         width = (self.range.high - self.range.low) / self.k
         return ~(width.isfinite() & (width > 0))
 
@@ -463,9 +443,7 @@ class Sections:
         return CoverageResult.ratio(memory.count(), units * self.k, **{"constant units": still})
 
     def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
-        """The section of every value, from 1, or 0 outside the range; for some units at a time,
-        from number `start` on.
-        """
+        """The first unit of each block, and the section of every value (0: outside)."""
         waits = steady(batch.device)  # to ask a device which units need a closer look costs more
         beyond = self._beyond(batch.extremes(self.selection)) if waits else None
         for block in batch.blocks(self.selection):
@@ -495,9 +473,7 @@ class Sections:
         return place.clamp_(0, self.k).int().long()
 
     def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
-        """Units with a value above their range in this look, or with one that is not a number:
-        their rows need a closer look.
-        """
+        """Units with a value above their range, or not a number: their rows need a closer look."""
         top = self._geometry.on(extremes.high.device)[1].squeeze(1)
         return ~self._inside(extremes.high, top) | extremes.broken
 
@@ -513,9 +489,7 @@ class Sections:
     def _outside(
         self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
     ) -> tuple[Int[Tensor, " o"], Int[Tensor, " o"]]:
-        """Where the values above the range are, and those that are no numbers,
-        among the units known to have some.
-        """
+        """Where values lie above the range or are no numbers, among units that have some."""
         units = beyond.nonzero().squeeze(1)
         inside = self._inside(values[units], self._tops(values, start)[units])
         unit, row = (~inside).nonzero(as_tuple=True)
@@ -523,9 +497,7 @@ class Sections:
 
     @cached_property
     def _geometry(self) -> Copies:
-        """Where each range begins, where it ends (before everything, for a constant unit),
-        and the width of a section.
-        """
+        """Where each range begins and ends (-inf for a constant unit), and a section's width."""
         still = self.still[:, None]
         low = self.range.low[:, None]
         high = self.range.high[:, None]

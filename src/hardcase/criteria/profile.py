@@ -1,6 +1,4 @@
-"""What training data did to a network: ranges of units, and the traces that surprise is measured
-against.
-"""
+"""What training data did to a network: ranges of units, and traces to measure surprise by."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class Range:
 
 
 class Running:
-    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub,
-    LeVeque, 1979).
-    """
+    """Extremes and moments of each unit, joined by batch (Chan, Golub, LeVeque, 1979)."""
 
     def __init__(self, units: int, device: torch.device) -> None:
         self.low = torch.full((units,), torch.inf, device=device)
@@ -95,9 +91,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a profile must hold: ranges and traces of selections,
-    and of some of these the distances between traces.
-    """
+    """What a profile must hold: ranges, traces, and of some traces the distances."""
 
     ranges: tuple[Selection, ...] = ()
     traces: tuple[Selection, ...] = ()
@@ -127,9 +121,7 @@ class Profile:
     _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returned the first time this profile was asked for `key`:
-        criteria share what they fit to it.
-        """
+        """Return what `make` made the first time `key` was asked for: criteria share fits."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]

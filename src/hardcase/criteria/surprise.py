@@ -177,9 +177,7 @@ CANDIDATES = 4
 
 @dataclass(frozen=True)
 class ReferencePoints:
-    """Points to be near to. `half` is half their squared length from their centre;
-    both are filled up to whole blocks.
-    """
+    """Points to be near to, and half their squared length from their centre, in whole blocks."""
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
@@ -207,9 +205,7 @@ class ReferencePoints:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        """Distance and place of the nearest point of the corpus, ties to the first;
-        `skip` names one to pass over.
-        """
+        """Distance and place of the nearest point, ties to the first; `skip` names one to omit."""
         if not len(self.values):
             raise Problem("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
@@ -296,9 +292,7 @@ Searchable = ReferencePoints | FaissCorpus
 
 
 def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
-    """Points made ready for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (an inverted
-    file of N lists).
-    """
+    """Index points for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (inverted file)."""
     if search == "exact":
         return ReferencePoints.of(values)
     backend, _, cells = search.partition("-")
@@ -348,9 +342,7 @@ class Traces:
         batch: int = 512,
         device: torch.device = torch.device("cpu"),  # noqa: B008 - a value, never changed
     ) -> Traces:
-        """These traces with their distances, computed on `device`. A class of one trace has `own`
-        infinity.
-        """
+        """Return these traces with their distances; a class of one trace has `own` infinity."""
         if self.own is not None and self.other is not None:
             return self
         clean = self.numbers()
@@ -393,9 +385,7 @@ class Traces:
 
 @runtime_checkable
 class SurpriseModel(Protocol):
-    """Says how surprising traces are, differentiably; `training` is the surprise of the training
-    traces themselves.
-    """
+    """Maps traces to surprise, differentiably; `training` is that of the training traces."""
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
@@ -525,9 +515,7 @@ class Likelihood:
 def _log_kernels(
     points: Float[Tensor, "m d"], gaussian: Gaussian, skip: Int[Tensor, " m"] | None = None
 ) -> Float[Tensor, " m"]:
-    """The logarithm of the sum of unit normal kernels at a class's traces,
-    all in whitened coordinates and up to their size.
-    """
+    """The log of the sum of unit normal kernels at a class's whitened traces, up to their size."""
     lengths = points.square().sum(1, keepdim=True) / 2
     # minus half a squared distance, up to `lengths`
     exponent = torch.addmm(-gaussian.half, points, gaussian.traces.t())
@@ -601,9 +589,7 @@ class Distance:
         return {label: Copies(values) for label, values in self.others.items()}
 
     def training(self) -> Float[Tensor, " n"]:
-        """The distance of each training trace to another of its class,
-        over its own distance to other classes.
-        """
+        """Distance of each training trace to its class over that to other classes."""
         known = self.own.isfinite()
         return self.own[known] / self.other[known]
 

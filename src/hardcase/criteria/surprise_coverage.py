@@ -55,9 +55,7 @@ def surprise_of(
 
 @dataclass(frozen=True)
 class MeanSurprise:
-    """The mean surprise of the inputs. Not a ratio, not monotone:
-    it says how far a suite is from training data.
-    """
+    """The mean surprise of the inputs: how far a suite is from training data; no ratio."""
 
     patience = PATIENCE
     selection: Selection

@@ -37,9 +37,7 @@ __all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
 
 @dataclass(frozen=True)
 class Dispersion:
-    """Distances to class centres, summed by class. `centres` holds not-a-number for a class without
-    one.
-    """
+    """Distances to class centres, summed by class; a class without centre has not-a-number."""
 
     selection: Selection
     centres: Float[Tensor, "k d"]
@@ -186,9 +184,7 @@ def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Floa
 
 
 def _first_come(near: Bool[Tensor, "m m"]) -> Bool[Tensor, " m"]:
-    """Which rows a pass from first to last accepts, if it refuses every row near an accepted
-    one.
-    """
+    """Which rows a pass from first to last accepts that refuses neighbours of accepted ones."""
     before = near.tril(-1)
     accepted = torch.zeros(len(near), dtype=torch.bool, device=near.device)
     open_ = ~accepted
@@ -253,9 +249,7 @@ class Novelty:
 
 @dataclass(frozen=True)
 class Spread:
-    """The covariance of each layer's units over all inputs seen;
-    rows with infinity or not-a-number are left out.
-    """
+    """The covariance of each layer's units over all inputs seen with finite values."""
 
     selection: Selection
 
@@ -298,9 +292,7 @@ class Spread:
     def pull(
         self, batch: ActivationBatch, targets: Targets, memory: Accumulated
     ) -> Float[Tensor, " m"]:
-        """To first order, what a row adds: its products of deviations,
-        with the sign of the covariances they would raise.
-        """
+        """To first order what a row adds: its products of deviations, signed by covariance."""
         seen = memory.total()
         score = torch.zeros(len(batch), device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):

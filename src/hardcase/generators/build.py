@@ -48,9 +48,7 @@ Judge = Callable[[Tensor], Tensor] | None
 
 
 def usual_generator(spec: str, channels: int) -> str:
-    """The generator that a name without a kind stands for: by how many labels its reconstructions
-    keep of images with so many channels.
-    """
+    """The generator that a name without a kind stands for, for images with so many channels."""
     if channels == 1 or spec not in ("vae", "vqvae"):
         return spec
     return "vqvae:hierarchical"

@@ -236,9 +236,7 @@ def small(channels: int, size: int, classes: int, latent: int) -> Gan:
 
 
 def xavier(net: Net) -> Net:
-    """The first weights of Miyato et al.: as wide as keeps the size of signals,
-    wider by the root of two before a rectifier.
-    """
+    """Initialise as Miyato et al.: signals keep their size, wider before a rectifier."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(
@@ -322,9 +320,7 @@ class ResidualCritic(nn.Module):
 
 
 class _Shrink(nn.Module):
-    """A residual block that halves the picture if `halve`; the first one sees pixels,
-    which are not rectified.
-    """
+    """A residual block that may halve the image; the first one sees pixels, not rectified."""
 
     def __init__(self, before: int, width: int, *, halve: bool, first: bool) -> None:
         super().__init__()
@@ -502,9 +498,7 @@ def settle(net: Gan, rng: torch.Generator, *, batch: int = 256) -> None:
 def augment(
     x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool
 ) -> Float[Tensor, "m c h w"]:
-    """Small shifts and changes of brightness (and mirror images), differentiable,
-    the same for real and fake.
-    """
+    """Small differentiable shifts, changes of brightness and mirror images."""
     m = len(x)
     drawn = torch.rand(m, 4, generator=noise, device=x.device)
     shift = (drawn[:, :2] - 0.5) * 0.25  # up to a sixteenth of the picture each way

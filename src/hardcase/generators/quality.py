@@ -66,9 +66,7 @@ def measure(
     *,
     device: torch.device | str = "cpu",
 ) -> Mapping[str, Any]:
-    """Entries of a card, measured on 8-bit reconstructions of `images`;
-    those of a judge are null without one.
-    """
+    """Card entries of 8-bit reconstructions of `images`; a judge's are null without one."""
     decoded = reconstructions(net, images, device=device)
     before = from_bytes(images.x)
     after = from_bytes(decoded.x)
@@ -158,9 +156,7 @@ PAPER = 64
 
 
 def sheet(rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> UInt8[Tensor, "c y x"]:
-    """Rows of images of one size, one row below the other, each pixel `zoom` wide;
-    missing ones are left grey.
-    """
+    """Rows of images below one another, each pixel `zoom` wide; missing ones are grey."""
     first = rows[0]
     count = max(map(len, rows))
     channels, height, width = first.shape[1:]
@@ -180,9 +176,7 @@ def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2
 
 
 def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count: int = 20) -> Path:
-    """``reconstructions.png``: images in the first row, what the generator gives back in the
-    second.
-    """
+    """``reconstructions.png``: images above, what the generator gives back below."""
     some = images.sample(count=count, seed=0)
     decoded = reconstructions(net, some, device=next(net.parameters()).device)
     return write(folder / "reconstructions.png", [some.x, decoded.x])

@@ -1,6 +1,4 @@
-"""Other generators with places: the decoder of a conditional VAE, images as a VQ-VAE gives them
-back, and any module ``z, y -> image`` with named layers.
-"""
+"""Other generators with places: a VAE's decoder, VQ-VAE reconstructions, any module."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class Decoder(nn.Module):
     def walk(
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
     ) -> Float[Tensor, "m c h w"]:
-        """The image, where `meet` may change the code and the output of every layer with weights
-        but the last.
-        """
+        """The image, where `meet` may change the code and every layer's output but the last."""
         decoder = self.vae.decoder
         assert isinstance(decoder, nn.Sequential)
         last = max(i for i, layer in enumerate(decoder) if any(True for _ in layer.parameters()))

@@ -1,6 +1,4 @@
-"""Variational autoencoders: linear, convolutional, conditional and hierarchical,
-behind one interface.
-"""
+"""Variational autoencoders: linear, convolutional, conditional and hierarchical."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ class Residual(nn.Module):
 
 
 class LatentGroup(nn.Module):
-    """A group of codes at one size: a posterior from below and above,
-    and what a code adds on the way down.
-    """
+    """A group of codes at one size: posterior from both sides, and what a code adds."""
 
     def __init__(self, width: int, codes: int) -> None:
         super().__init__()
@@ -133,9 +129,7 @@ class Hierarchical(nn.Module):
         widths: list[int],
         codes: list[list[int]],
     ) -> None:
-        """`sides`, `widths` and `codes` (channels of every group) from the coarsest to the full
-        size, which has no group.
-        """
+        """Lists run from the coarsest to the full size, which has no group."""
         super().__init__()
         self.shape = shape
         self.sides = sides
@@ -156,9 +150,7 @@ class Hierarchical(nn.Module):
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
-        """Mean and logarithm of the variance of the code, each group given the means of the groups
-        above it.
-        """
+        """Mean and log variance of the code, each group given the means above it."""
         _, mean, logvar = self.through(x, lambda mean, logvar: mean)
         return mean, logvar
 
@@ -185,9 +177,7 @@ class Hierarchical(nn.Module):
         return torch.sigmoid(self.through(x, lambda mean, logvar: mean)[0])
 
     def through(self, x: Float[Tensor, "m c h w"], choose: Choose) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the pixels, and mean and logarithm of the variance of the code,
-        when `choose` picks each group's codes.
-        """
+        """Pixel logits, mean and log variance of the code, `choose` picking each group's codes."""
         below = self._up(x)
         means = list[Tensor]()
         logvars = list[Tensor]()
@@ -263,9 +253,7 @@ def hierarchical(
 
 
 def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
-    """The negative lower bound per image under the best variance for the batch,
-    up to a constant.
-    """
+    """The negative lower bound per image under the batch's best variance, up to a constant."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Hierarchical)
@@ -481,9 +469,7 @@ def _layer(
 
 
 def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
-    """The negative lower bound per image; knowing nothing, one would give the mean image of
-    `images` every time.
-    """
+    """The negative lower bound per image; ignoring the input gives the mean image."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         assert isinstance(net, Vae)

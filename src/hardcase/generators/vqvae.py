@@ -1,6 +1,4 @@
-"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
-discriminators.
-"""
+"""VQ-VAE: images as a grid of discrete codes, and ARGUS's joint training."""
 
 from __future__ import annotations
 
@@ -413,9 +411,7 @@ def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:
-    """Small colour pictures keep half of their side and get more codes:
-    on a quarter of it their details are lost.
-    """
+    """Small colour images keep half of their side and get more codes, for their details."""
     if channels > 1 and size <= 32:
         return {"halvings": 1, "width": 128, "book": 512}
     return {}
@@ -494,9 +490,7 @@ ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def reconstruct(images: Images, reduction: str = "mean") -> Goal:
-    """Train to give images back; knowing nothing, one would give the mean image of `images` every
-    time.
-    """
+    """Train to give images back; ignoring the input gives the mean image."""
     pick("reduction", reduction, ERRORS)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:

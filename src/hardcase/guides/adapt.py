@@ -76,9 +76,7 @@ def score(
 
 
 def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
-    """In which tenth of the covered units each one is by its hits, the most hit in 0;
-    -1 where it was never covered.
-    """
+    """The tenth of the covered units in which each is by its hits; -1: never covered."""
     order = hits.argsort(dim=1, descending=True, stable=True)
     number = torch.arange(hits.shape[1], device=hits.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(1, order, number)
@@ -125,9 +123,7 @@ def greedy_cover(
 def breed(
     parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
 ) -> Float[Tensor, "g p f"]:
-    """Two children of each pair of two random orders of the parents: each gene from either,
-    plus normal noise, clipped.
-    """
+    """Two children of each pair of shuffled parents: mixed genes plus normal noise, clipped."""
     one, two = (_shuffled(parents, groups, rng).repeat_interleave(2, 1) for _ in range(2))
     mask = rng.uniform(groups, one.shape[1:]) < 0.5
     noise = rng.normal(groups, one.shape[1:])
@@ -234,9 +230,7 @@ class Pools:
     def _file(
         self, group: Int[Tensor, " m"], vector: Float[Tensor, "m f"], cover: Bool[Tensor, "m u"]
     ) -> None:
-        """Write records over the oldest ones of their groups; of more than a group can remember,
-        the last.
-        """
+        """Write records over the oldest ones of their groups."""
         if not self.each:
             group, vector, cover = (part[-self.memory :] for part in (group, vector, cover))
         _, turn = self._groups(group)
@@ -246,9 +240,7 @@ class Pools:
         self.written = self.written.index_add(0, group, torch.ones_like(group))
 
     def _grow(self, rows: Int[Tensor, " m"]) -> None:
-        """Room for these seeds, and for their groups, on their device;
-        a new pool counts as used up.
-        """
+        """Make room for these seeds and their groups; a new pool counts as used up."""
         groups, _ = self._groups(rows)
         for name in ("pool", "written", "vectors", "covers"):
             setattr(self, name, grown(getattr(self, name), groups))

@@ -1,6 +1,4 @@
-"""A fuzzer's corpus: for every seed the candidates that were new,
-and which of them to mutate next.
-"""
+"""A fuzzer's corpus: the candidates of every seed that were new, and which to mutate next."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ class Corpus:
         return self.novelty.taps
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        """A parent for each seed, with what was told of it;
-        nothing before any seed was evaluated.
-        """
+        """A parent for each seed, with its columns; nothing before any seed was evaluated."""
         if not len(self.size) or not len(rows):
             return {}
         slots = self._by_age(rows)
@@ -208,9 +204,7 @@ class Corpus:
             }
 
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether a row is the first of its seed: the seed itself,
-        which always belongs to the corpus.
-        """
+        """Whether a row is the first of its seed: the seed itself, always an entry."""
         rows = row_of(probe)
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
         return (known[rows] == 0) & (ordinal(rows) == 0)
@@ -222,9 +216,7 @@ class Corpus:
         return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))
 
     def _energy(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m e"]:
-        """How much each entry could still change: what its seed's bright pixels allow,
-        less what has changed.
-        """
+        """How much each entry could still change: what its bright pixels allow, less changes."""
         shown = self.tables["picture"][rows].flatten(2).float()
         return (0.2 * 255 * (shown > 0).sum(2) - (shown - shown[:, :1]).abs().sum(2)).clamp_min(0)
 

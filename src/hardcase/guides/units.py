@@ -37,9 +37,7 @@ __all__ = [
 
 @runtime_checkable
 class Units(Protocol):
-    """The units of a network: their values scaled to [0, 1], and which of them a candidate
-    covers.
-    """
+    """The units of a network: values scaled to [0, 1], and which of them a candidate covers."""
 
     @property
     def taps(self) -> Mapping[str, Tap]: ...
@@ -162,9 +160,7 @@ class UnitGuide:
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
-    """The seeds' places in their shard as the search told them;
-    the first one's where it did not.
-    """
+    """The seeds' places in their shard as the search named them; by default the first."""
     return probe.targets.get("row", torch.zeros_like(probe.origin.y))
 
 
@@ -211,9 +207,7 @@ def often(board: Board, count: int, rng: Rng) -> Targets:
 
 
 def rarely(board: Board, count: int, rng: Rng) -> Targets:
-    """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered
-    one.
-    """
+    """Units rarely covered (strategy 2): drawn by what they lack to the most covered one."""
     lacking = board.hits.amax(1, keepdim=True) - board.hits
     return _drawn(board, lacking.float(), count, rng)
 
@@ -224,16 +218,12 @@ def heavy(board: Board, count: int, rng: Rng) -> Targets:
 
 
 def across(board: Board, count: int, rng: Rng) -> Targets:
-    """Units near the threshold (strategy 4): those just above it are pushed down,
-    those just below it up.
-    """
+    """Units near the threshold (strategy 4): pushed to its other side."""
     return _near(board, count, down=-1)
 
 
 def apart(board: Board, count: int, rng: Rng) -> Targets:
-    """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down,
-    away from the threshold.
-    """
+    """Strategy 4 as DLFuzz's code has it: units near the threshold, pushed away from it."""
     return _near(board, count, down=1)
 
 
@@ -253,9 +243,7 @@ PICKS: dict[str, Pick] = {
 
 
 def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Targets:
-    """`count` different units a row, one after the other in proportion to the weights;
-    those without weight come last.
-    """
+    """`count` different units per row, drawn in proportion to the weights."""
     noise = rng.uniform(board.rows, weight.shape[1:])
     keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
     unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
@@ -269,9 +257,7 @@ def _first(keys: Tensor, count: int) -> Targets:
 
 
 def _near(board: Board, count: int, *, down: int) -> Targets:
-    """The first units within 0.25 above and 0.2 below the threshold, half each;
-    `down` is the sign of those above.
-    """
+    """The first units within 0.25 above (sign `down`) and 0.2 below the threshold, half each."""
     above = board.values - board.threshold
     below = board.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
@@ -402,9 +388,7 @@ class FailingOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What strategies know of units from the start: which have large incoming weights,
-    and which may cross a threshold.
-    """
+    """What is known of units from the start: large incoming weights, and who may cross."""
 
     heavy: Bool[Tensor, " u"]
     crossing: Bool[Tensor, " u"]

@@ -1,6 +1,4 @@
-"""ADAPT: which neurons to push is learnt while fuzzing, or set by the strategies of its
-baselines.
-"""
+"""ADAPT: which neurons to push is learnt while fuzzing, or set by fixed strategies."""
 
 from __future__ import annotations
 

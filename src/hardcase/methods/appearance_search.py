@@ -1,6 +1,4 @@
-"""Natural failures: another appearance of the same image that the subject misreads and others do
-not.
-"""
+"""Natural failures: another appearance of the image that the subject alone misreads."""
 
 from __future__ import annotations
 

@@ -21,9 +21,7 @@ __all__ = ["TowardClass", "Uncertainty", "diffchaser"]
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at
-    a tie, -1 at certainty.
-    """
+    """How close the `k`-th best probability is to the best, in the model that hesitates most."""
 
     k: int = 2
 

@@ -1,6 +1,4 @@
-"""Feature perturbation: change what a conditional generator paints by perturbing its
-activations.
-"""
+"""Feature perturbation: perturb the activations of a conditional generator."""
 
 from __future__ import annotations
 

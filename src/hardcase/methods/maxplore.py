@@ -1,6 +1,4 @@
-"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest
-together.
-"""
+"""MaXplore: units pushed beyond their training range, alone or a filter's together."""
 
 from __future__ import annotations
 

@@ -99,9 +99,7 @@ def selection(graph: LayerGraph, layers: str = "activated") -> Selection:
 
 
 def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
-    """The surprise of the layer before the last, fitted to what training images do there; and that
-    layer.
-    """
+    """Fit likelihood-based surprise to the layer before the last; return it and the layer."""
     layer = profile.graph(subject).layers[-2].name
     images = profile.training()
     some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
@@ -169,9 +167,7 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class FixedRange:
-    """Channel means with the extremes of their layer, through which no gradient goes: what is
-    pushed are the means.
-    """
+    """Channel means, and their layer's extremes without gradient: only means are pushed."""
 
     layer: Layer
 
@@ -247,9 +243,7 @@ def adapt_neurons(
 
 
 def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
-    """Units with the largest tenth of incoming weights, and units in layers that have a plane
-    (DLFuzz's fourth strategy).
-    """
+    """Units with the largest tenth of incoming weights, and units in layers with a plane."""
     weight = incoming(profile.graph(subject), subject, neurons.selection)
     usable = torch.where(weight > 0, weight, -torch.inf)
     best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
@@ -263,9 +257,7 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
 
 
 def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
-    """The mean weight into each unit; NaN where a layer has none. An activation has the weights of
-    the layer it follows.
-    """
+    """The mean weight into each unit, through activations; NaN where a layer has none."""
     assert isinstance(subject, Layered)
     modules = subject.layers()
     parts = list[Tensor]()
@@ -281,17 +273,13 @@ def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[T
 
 
 def kinds(graph: LayerGraph, selection: Selection) -> list[str]:
-    """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks
-    with built-in activations.
-    """
+    """The kind of each layer; an activation counts as the layer it belongs to."""
     found = [(_source(graph, layer) or layer).kind for layer in selection.layers]
     return [*found, *["activation"] * (len(selection.widths) - len(found))]
 
 
 def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
-    """The convolution or dense layer whose weights lead into this one, with at most activations and
-    norms between.
-    """
+    """The layer whose weights lead into this one, with at most activations and norms between."""
     for other in reversed(graph.layers[: graph.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
             return other
@@ -312,9 +300,7 @@ def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
 
 
 def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
-    """Every unit of the first convolutions, after activation; of the first dense layers, if a
-    network has none.
-    """
+    """Every unit of the first convolutions (else dense layers), after activation."""
     graph = profile.graph(subject)
     whole = select(graph, "activated", "unit")
     kind = kinds(graph, whole)
@@ -362,9 +348,7 @@ def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, 
 
 
 def _random(profile: Profiles, model: Model, prefix: str) -> Push:
-    """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes,
-    without its memory.
-    """
+    """One channel of a convolution or dense layer, drawn evenly: coverage without memory."""
     units = Neurons(select(profile.graph(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
     name = f"random@{prefix.rstrip('/')}" if prefix else "random"

@@ -33,9 +33,7 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (seeds' rows
-    and `rng` are for noise).
-    """
+    """A change of images: `apply` changes each by one of `levels`."""
 
     name: str
     levels: tuple[float, ...]
@@ -134,9 +132,7 @@ def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """Gaussian (5 % of the range), salt and pepper (0.4 % of the values),
-    or speckle (10 % of each value).
-    """
+    """Gaussian (5 % of the range), salt and pepper (0.4 % of values) or speckle (10 % each)."""
     normal = rng.normal(rows, x.shape[1:])
     place = rng.uniform(rows, x.shape[1:])
     salted = torch.where(place < 0.002, 1.0, torch.where(place > 0.998, 0.0, x))
@@ -176,9 +172,7 @@ and gets it back with a parent.
 
 @runtime_checkable
 class Mutator(Protocol):
-    """Makes a child of each parent, `rows` being the parents' seeds. `columns` are what it wants to
-    know of a parent, row by row.
-    """
+    """Makes a child of each parent; `columns` are what it wants to know of a parent."""
 
     def start(self, z: Tensor) -> State: ...
 

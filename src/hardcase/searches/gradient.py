@@ -238,9 +238,7 @@ def raw(slope: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square a step: it turns black if the move inside it is darker on the whole; else
-    nothing moves.
-    """
+    """One random square per step: black if the move inside is darker, else nothing moves."""
 
     size: int
 

@@ -1,6 +1,4 @@
-"""The activations of a conditional generator: a code is what is added to its latent code and to its
-early stages' outputs.
-"""
+"""Activations of a conditional generator: codes are added to its early stages' outputs."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ class InStages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a perturbation enters: place `number` of the generator. `spread` is the typical size of
-    the features there.
-    """
+    """Place `number` of the generator; `spread` is the typical size of its features."""
 
     number: int
     shape: tuple[int, ...]

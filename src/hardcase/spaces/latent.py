@@ -160,9 +160,7 @@ def _mapped(shape: tuple[int, ...]) -> Tensor:
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """What this space asks of a generator: mean and log-variance of an image's code, and an image
-    for a code.
-    """
+    """A generator with mean and log variance of an image's code, and an image for a code."""
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -352,9 +350,7 @@ class WithResidual(_Wrapped):
 
 @runtime_checkable
 class Quantiser(Protocol):
-    """What this space asks of a generator: a continuous code for an image, and the picture of a
-    code once quantised.
-    """
+    """A generator with a continuous code for an image, and an image for a quantised code."""
 
     def encode(self, x: Tensor) -> Tensor: ...
 
@@ -402,9 +398,7 @@ def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tens
 def example_decoder(
     space: Space, images: Float[Tensor, "n c h w"]
 ) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
-    """The decoder of a latent space with the codes of `images`, to test it with; None: it has none,
-    or one that needs a label.
-    """
+    """A latent space's decoder with the codes of `images`, to test it with; None without one."""
     space = getattr(space, "space", space)  # inside what only adds to it
     net: Any = getattr(space, "vae", None) or getattr(space, "vqvae", None)
     if net is None or isinstance(space, Labelled):

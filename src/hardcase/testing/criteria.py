@@ -106,9 +106,7 @@ def check_pull(
 
 
 def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
-    """Steps along the gradient, of which one at least is small enough,
-    raise the score of every row that has one.
-    """
+    """Some step along the gradient raises the score of every row that has one."""
     length = slope.flatten(1).norm(dim=1)
     unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
     with torch.no_grad():

@@ -87,9 +87,7 @@ def load_card(
     config: Config | None = None,
     data: str | None = None,
 ) -> tuple[nn.Module, Card]:
-    """The network in `folder` (eval mode, CPU) and its card; refused if damaged,
-    or not of this kind, configuration or data.
-    """
+    """The network in `folder` (eval mode, CPU) and its card; refused if damaged or another."""
     card = read_card(folder)
     if card["kind"] != kind:
         raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
@@ -158,9 +156,7 @@ def _fill(net: nn.Module, path: Path, expected: str) -> None:
 
 
 def _publish(folder: Path, net: nn.Module, card: Card) -> None:
-    """Write everything under a temporary name, then rename; whoever comes second leaves what is
-    there.
-    """
+    """Write under a temporary name, then rename; whoever comes second leaves what is there."""
     from safetensors.torch import save
 
     state = _state(net)

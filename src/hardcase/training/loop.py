@@ -166,9 +166,7 @@ EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where the training of `what` stands; `loss` is the mean since the last report,
-    `warning` is said once.
-    """
+    """Where the training of `what` stands; `loss` is the mean since the last report."""
 
     epoch: int
     epochs: int
@@ -231,9 +229,7 @@ INSTEAD = (
 
 @dataclass(slots=True)
 class Monitor:
-    """Adds up losses, reports them, stops a training that has become NaN,
-    and says how long it will take and when nothing is learned.
-    """
+    """Adds up and reports losses, forecasts the time, stops at NaN, warns if nothing is learned."""
 
     chance: float
     epochs: int
@@ -260,9 +256,7 @@ class Monitor:
             self._report(recent, ended)
 
     def _pace(self, loss: float) -> None:
-        """After a few steps: how long will all of them take? Longer than anybody is patient for is
-        refused.
-        """
+        """After a few steps, forecast the time of all; refuse more than there is patience for."""
         self.calls += 1
         if self.calls == 1:  # the first step warms up
             self.began = time.monotonic()
@@ -391,9 +385,7 @@ class Checkpoints:
         self.pause = 20 * (self.written - start)  # at most a twentieth of the time for writing
 
     def resume(self) -> int:
-        """The steps already taken, with everything as it was after them;
-        0 if there is nothing to go on from.
-        """
+        """Restore the last checkpoint and return its number of steps; 0 if there is none."""
         if self.folder is None or not (self.folder / STATE).exists():
             return 0
         try:
@@ -767,9 +759,7 @@ def tuned(wanted: bool) -> Iterator[None]:
 
 @torch.no_grad()
 def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
-    """Move the weights and the running statistics of `net` toward those of `new`;
-    counters are copied.
-    """
+    """Move weights and running statistics of `net` toward those of `new`; copy counters."""
     pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
     real = [pair for pair in pairs if pair[0].is_floating_point()]
     torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
@@ -779,9 +769,7 @@ def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
 
 
 def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
-    """A network that says the same of every image has died (most often a rate that is too
-    large).
-    """
+    """Refuse a network that says the same of every image: it has died."""
     with torch.no_grad():
         answer = goal.answer(net, from_bytes(x), y).float()
     if bool((x != x[:1]).any()) and float((answer.amax(0) - answer.amin(0)).max()) < 1e-6:
@@ -822,9 +810,7 @@ def predict(
 
 
 def geometry(train: Images, test: Images) -> tuple[int, int, int]:
-    """Channels, size and classes of a data set, after checking that a network can be trained and
-    measured on it.
-    """
+    """Channels, size and classes of a data set, once it is known to be fit for training."""
     _, channels, height, width = train.x.shape
     if height != width or train.x.shape[1:] != test.x.shape[1:]:
         seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
