@@ -35,8 +35,7 @@ __all__ = [
     *("parse_keep", "seconds", "within"),
 ]
 
-# Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some,
-# or all.
+# Which findings of a seed are kept.
 
 MANY = 2**62
 
@@ -115,8 +114,7 @@ def parse_keep(text: str) -> Keep:
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
-# Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of
-# work.
+# Budgets become limits per seed first, so that they hold exactly in any order of work.
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,6 @@ def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> 
     return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))
 
 
-# What one look shows to the criteria. Work that several of them need (matrices, extremes, top
-# units) is done once.
-
 CHUNK = 2**18
 """Values worked on at a time on a CPU, so that they stay in a core's cache."""
 CHUNK_THERE = 2**24

@@ -491,9 +491,6 @@ def _found(rule: Rule) -> dict[str, Any]:
     return found
 
 
-# The gradient of each criterion: a score that pulls every candidate toward something its criterion
-# has not covered.
-#
 # A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a
 # pair, a bucket); `toward` scores how near the row is to it: up for an inactive unit, down for a
 # lower corner, toward the centre of a section, past its rivals for a unit that was never among the

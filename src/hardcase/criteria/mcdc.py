@@ -22,9 +22,7 @@ from hardcase.types import State, Targets
 
 __all__ = ["ssc", "svc", "vsc", "vvc"]
 
-# Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing
-# all with all.
-#
+# Pairs of inputs that agree on almost all of a layer's signs, found by hashing.
 # The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one
 # unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 
@@ -160,8 +158,7 @@ def grouped(
     return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
 
 
-# When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of
-# inputs shows.
+# When two inputs show that a condition unit drives a decision unit.
 
 Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
@@ -380,9 +377,6 @@ def _look_back(
     return (hit & usable[..., None]).any(2).any(0)
 
 
-# MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring
-# layers.
-#
 # Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria
 # for deep neural networks", ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a
 # condition unit and a decision unit in the next layer is covered by two inputs if the condition

@@ -247,9 +247,7 @@ def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
     return size.cpu()
 
 
-# Taps reduce a layer's output while the layer runs.
-#
-# They are values: equal ones are interchangeable, and of two different ones on the same layer the
+# Taps are values: equal ones are interchangeable, and of two different ones on the same layer the
 # richer one serves both readers (`join_taps`).
 
 
@@ -325,8 +323,7 @@ def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
     return values.contiguous().mean(others)
 
 
-# Which units count: the layers chosen, every unit or the mean of every channel, and how values are
-# scaled.
+# Which units count, and how values are scaled.
 
 Mode = Literal["unit", "channel"]
 Order = Literal["mean-scale", "scale-mean"]

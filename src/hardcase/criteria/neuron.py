@@ -23,9 +23,6 @@ from hardcase.types import State, Targets
 
 __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 
-# Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units
-# beyond their range.
-#
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018;
 # Layer-SNAC: the MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is
 # open unless the convention says otherwise. The counting of units with both corners seen is that of
@@ -172,9 +169,6 @@ class LayerBoundarySections:
         )
 
 
-# Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which
-# combinations (TKNP).
-#
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018.
 # Ties go to the unit with the lower number; not-a-number is never among the strongest. TKNP is a
 # count of distinct patterns, not a ratio.
@@ -276,8 +270,6 @@ def rise(
     return values.gather(1, unit[:, None]).squeeze(1) - rival
 
 
-# Neuron coverage: which units were active for some input.
-#
 # K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore: automated whitebox testing of deep learning
 # systems", SOSP 2017.
 #

@@ -79,11 +79,7 @@ class Running:
         return Range(low.cpu(), high.cpu(), self.mean.float().cpu(), variance.float().cpu())
 
 
-# What training data did to a network: ranges of units, and the traces that surprise is measured
-# against.
-#
-# Both come from one streaming pass. A profile knows the model and the data it was made from, and is
-# refused for another model.
+# Both come from one streaming pass; a profile knows its model and data, and is refused for others.
 
 FORMAT = "hardcase profile 1"
 Found = TypeVar("Found")

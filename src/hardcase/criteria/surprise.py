@@ -367,8 +367,6 @@ class Traces:
         return replace(clean, own=own.cpu(), other=other.cpu())
 
 
-# Surprise adequacy: how unlike training data an input looks to the network.
-#
 # LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise
 # adequacy", ICSE 2019. MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using
 # surprise adequacy", ESEC/FSE 2020.

@@ -30,9 +30,6 @@ from hardcase.types import State, Targets
 
 __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
 
-# Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen
-# (LSC, DSC, MDSC).
-#
 # J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE
 # 2019. The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow
 # bin that swallows everything above the bound, and uses the bound 2000 for both kinds, which leaves

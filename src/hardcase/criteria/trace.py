@@ -22,9 +22,6 @@ from hardcase.types import State, Targets
 
 __all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
 
-# LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as
-# training data drew it.
-#
 # V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test
 # data quality assessment for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean
 # distance between the traces of inputs of that label and the centroid of the training traces of
@@ -115,9 +112,6 @@ def _mean(seen: State) -> Tensor:
     return means.sum() / some.sum().clamp_min(1)
 
 
-# Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched
-# layer.
-#
 # A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with
 # coverage-guided fuzzing", ICML 2019. The paper speaks of Euclidean distance, the code compares
 # squared distances with the threshold; so does this. The count of kept vectors grows with every new
@@ -235,8 +229,6 @@ class Novelty:
         return CoverageResult(float(count), count)
 
 
-# NLC: how widely the outputs of each layer spread and vary together.
-#
 # Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and
 # distribution-aware criterion", ICSE 2023. The sum over layers of the mean size of the entries of
 # the covariance matrix.

@@ -43,8 +43,6 @@ _gan = partial(
 )
 
 
-# A class-conditional GAN for small images: an image for a latent code and a class.
-#
 # T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch
 # normalisation in residual blocks.
 
@@ -248,8 +246,7 @@ def xavier(net: Net) -> Net:
     return net
 
 
-# What a GAN is trained against: networks that say how real an image looks, and how much like its
-# class.
+# What a GAN is trained against.
 
 
 class Critic(nn.Module):
@@ -391,8 +388,6 @@ def opponent(net: Gan) -> Critic | ResidualCritic:
     return Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width))
 
 
-# How a class-conditional GAN is trained: generator and critic take turns.
-#
 # The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR
 # 2018); S. Zhao et al., "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020
 # (shifts and brightness of its augmentations). The weights that are kept are moving averages. A

@@ -55,8 +55,7 @@ class Family(NamedTuple):
     options: Settings
 
 
-# How well a generator gives back what it is shown: does a classifier still see the label, how alike
-# are the images.
+# How well a generator gives back what it is shown.
 
 
 def measure(

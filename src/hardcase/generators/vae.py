@@ -45,8 +45,6 @@ _vae = partial(
 )
 
 
-# A hierarchical variational autoencoder in the manner of VDVAE, small enough for a CPU.
-#
 # R. Child, "Very deep VAEs generalize autoregressive models and can outperform them on images",
 # ICLR 2021; SINVAD (S. Kang, R. Feldt, S. Yoo, TOSEM 2024) searches in the latent space of the
 # variant of L. Hazami, R. Mama, R. Thurairatnam, "Efficient-VDVAE", 2022.
@@ -277,8 +275,6 @@ def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
     return Goal(loss, answer, x[0].numel() / 2 * math.log(spread + 1e-6))
 
 
-# Variational autoencoders: linear, convolutional and conditional, behind one interface.
-#
 # D. Kingma, M. Welling, "Auto-encoding variational Bayes", ICLR 2014; the sizes of S. Kang, R.
 # Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2024 (SINVAD). The conditional form:
 # K. Sohn, H. Lee, X. Yan, "Learning structured output representation using deep conditional

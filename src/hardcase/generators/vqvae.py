@@ -81,9 +81,6 @@ _vqvae = partial(
 )
 
 
-# A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or
-# by gradient.
-#
 # A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS
 # 2017. Codes start from encoder outputs and a code that nobody uses starts again from one: with
 # random codes a VQ-VAE on digits collapses to black.
@@ -211,9 +208,6 @@ class Codebooks(nn.Module):
         return [book for book in self.levels if isinstance(book, Codebook)]
 
 
-# VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
-# discriminators.
-#
 # A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan,
 # M. Dwyer, G. Yang, 2025) adds a latent and an image discriminator (three dense layers; five
 # convolutions and two dense layers) and states neither architecture, codebook size nor the weights
@@ -548,8 +542,7 @@ def healthy(net: VqVae, images: Images) -> None:
         )
 
 
-# ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an
-# image discriminator.
+# ARGUS's second stage: interpolated codes learn to look real to two discriminators.
 
 
 def train_jointly(

@@ -16,9 +16,6 @@ from hardcase.types import Oracle, Probe, State, Targets
 
 __all__ = ["Adaptive", "Learning", "constant"]
 
-# ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and
-# how it was covered so far.
-#
 # S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive
 # neuron-selection strategy", ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search.
 # A score is the sum of a strategy vector's entries at the features that a unit has, so nothing of
@@ -84,11 +81,7 @@ def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
 
 
-# How ADAPT makes new strategy vectors from those that covered most together: greedy cover,
-# crossover, mutation.
-#
-# All functions work on `g` groups at once: one group if seeds share their strategies, one for every
-# seed otherwise.
+# How ADAPT breeds strategy vectors, for `g` groups at once: all seeds together, or each alone.
 
 LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
@@ -143,8 +136,7 @@ def _first_max(values: Int[Tensor, "g r"]) -> tuple[Int[Tensor, " g"], Int[Tenso
     return most, (values == most[:, None]).int().argmax(1)
 
 
-# Strategy vectors in use and what each of them covered, for one group of seeds or for every seed
-# alone.
+# Strategy vectors in use and what each of them covered.
 
 
 class Pools:
@@ -249,8 +241,7 @@ class Pools:
             setattr(self, name, grown(getattr(self, name), rows))
 
 
-# ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of
-# them cover most.
+# ADAPT's neuron selection.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

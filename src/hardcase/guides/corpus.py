@@ -89,8 +89,6 @@ class Fading:
         return chosen, (chosen + 1) % size
 
 
-# A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
-#
 # The entries of a shard steer its own search; what is handed on when a round ends are the images,
 # for the store, joined one after the other, and what the novelty guide learnt.
 

@@ -169,8 +169,7 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
     return ~probe.targets.get("seen", torch.zeros_like(probe.origin.y, dtype=torch.bool))
 
 
-# Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push
-# them.
+# Ways to pick units to push: from a board, units and signs for each row.
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +273,7 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
     return {"unit": units, "sign": signs}
 
 
-# Small guides: one that draws the deviating model, and one that lets another learn from failing
-# candidates only.
+# Small guides.
 
 
 def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
@@ -378,9 +376,6 @@ class FailingOnly:
         self.guide.merge(deltas)
 
 
-# Which units to push, by fixed strategies: DLFuzz's four side by side, or one after the other as
-# ADAPT runs them.
-#
 # J. Guo, Y. Jiang, Y. Zhao, Q. Chen, J. Sun, "DLFuzz: differential fuzzing testing of deep learning
 # systems", ESEC/FSE 2018; S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep
 # neural networks with adaptive neuron-selection strategy", ISSTA 2020.
@@ -505,8 +500,7 @@ class Strategies(UnitGuide):
         return {f"{self.name}/{key}": value for key, value in targets.items()}
 
 
-# MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or
-# layer by layer.
+# MaXplore's targets: single units, or those that are strongest on the seed.
 
 
 @guide("strongest-units", needs="activations", paper="Te Wei Lee, report, 2020")

@@ -161,8 +161,7 @@ class _Shown:
         )
 
 
-# The units that white-box methods choose from: which a candidate covers, and what is known of each
-# from the start.
+# The units that white-box methods choose from.
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +318,7 @@ def groups_of(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
     return torch.tensor(rows)
 
 
-# What a method pushes beside its main objective: a criterion's uncovered targets, random neurons,
-# or nothing.
+# What a method pushes beside its main objective.
 
 CONTROLS = ("none", "random")
 """Instead of a criterion: no coverage term at all, or units drawn evenly whether covered or not."""

@@ -453,8 +453,7 @@ class Crossing:
         }, hit
 
 
-# Ways out of a class: random walks from every seed, halved to where they leave it, and what they
-# enter there.
+# Ways out of a class: random walks, halved to where they leave it.
 
 
 @search("exits", needs="label")

@@ -21,9 +21,6 @@ from hardcase.types import Evaluator, Seeds, State
 
 __all__ = ["AFFINE", "LIGHT", "NOISE", "PIXELS", "Fuzzing", "Metamorphic", "WhiteNoise"]
 
-# Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
-# on a batch at once.
-#
 # An operator draws a level for every row and applies it; pictures go in and come out in [0, 1], on
 # the 8-bit grid. Ranges are those of DeepHunter's code (X. Xie et al., ISSTA 2019).
 
@@ -161,8 +158,7 @@ PIXELS = Operator("pixels", tuple(map(float, range(1, 10))), pixels)
 NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
-# Fuzzing: every seed's corpus gives parents, which are mutated and evaluated; what guides find new
-# joins the corpus.
+# Parents from every seed's corpus are mutated; what guides find new joins it.
 
 ENTRY = "entry/"
 """Aims by which a search tells the corpus what belongs to a candidate,
