@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,9 @@ from hardcase.criteria.network import Scaling, Selection
 from hardcase.tensors import Copies, chunks, steady
 from hardcase.types import Probe
 
-__all__ = ["ActivationBatch", "Extremes", "units_at_once"]
+__all__ = ["ActivationBatch", "Extremes", "Memo", "units_at_once"]
+
+Made = TypeVar("Made")
 
 # The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
 
@@ -145,6 +147,20 @@ class Extremes:
     broken: Bool[Tensor, " u"]
 
 
+class Memo:
+    """Keeps what was made for a key: work that several criteria need is done once."""
+
+    def __init__(self) -> None:
+        self._made = dict[Hashable, Any]()
+
+    def __call__(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what `make` made the first time `key` was asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
+
+
 class ActivationBatch:
     """Activations and answers of `m` rows, with their labels and seeds where these are known."""
 
@@ -162,7 +178,7 @@ class ActivationBatch:
         self.labels = labels
         self.ids = ids
         self.are_seeds = are_seeds
-        self._memo = dict[Hashable, Any]()
+        self.once = Memo()
 
     @staticmethod
     def of(probe: Probe) -> ActivationBatch:
@@ -207,41 +223,22 @@ class ActivationBatch:
     def predicted(self) -> Int[Tensor, " m"]:
         return self.logits.argmax(1)
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returned the first time this batch was asked for `key`."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        return self._memo[key]
-
     def layers(self, selection: Selection) -> list[Float[Tensor, "m w"]]:
-        values: list[Tensor] = self.once(
-            ("layers", selection), lambda: selection.read(self.activations)
-        )
-        return values
+        return self.once(("layers", selection), lambda: selection.read(self.activations))
 
     def matrix(self, selection: Selection) -> Float[Tensor, "m u"]:
-        values: Tensor = self.once(
-            ("matrix", selection), lambda: torch.cat(self.layers(selection), 1)
-        )
-        return values
+        return self.once(("matrix", selection), lambda: torch.cat(self.layers(selection), 1))
 
     def blocks(self, selection: Selection) -> list[UnitBlock]:
         """The units in blocks: wide layers alone, neighbouring narrow ones together."""
-        blocks: list[UnitBlock] = self.once(
-            ("blocks", selection), lambda: _blocks(selection, self.layers(selection))
-        )
-        return blocks
+        return self.once(("blocks", selection), lambda: _blocks(selection, self.layers(selection)))
 
     def extremes(self, selection: Selection) -> Extremes:
-        extremes: Extremes = self.once(
-            ("extremes", selection), lambda: _extremes(self.blocks(selection))
-        )
-        return extremes
+        return self.once(("extremes", selection), lambda: _extremes(self.blocks(selection)))
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         """Each layer's `k` greatest units, ties to the lower number; -1 where none is left."""
-        top: Tensor = self.once(("top", selection, k), lambda: self._top(selection, k))
-        return top
+        return self.once(("top", selection, k), lambda: self._top(selection, k))
 
     def _top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         waits = steady(self.device)  # elsewhere to ask costs more than to be careful
@@ -250,10 +247,7 @@ class ActivationBatch:
 
     def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
-        values: Tensor = self.once(
-            ("scaled", selection, scaling), lambda: self._scaled(selection, scaling)
-        )
-        return values
+        return self.once(("scaled", selection, scaling), lambda: self._scaled(selection, scaling))
 
     def _scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
         parts = []

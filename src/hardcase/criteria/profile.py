@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch, units_at_once
+from hardcase.criteria.batch import ActivationBatch, Memo, units_at_once
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
@@ -106,6 +106,7 @@ class Profile:
         count: How many images.
         ranges: Ranges by layer and mode.
         traces: Activation traces by selection.
+        once: What criteria have fitted to it.
     """
 
     model: str
@@ -114,13 +115,7 @@ class Profile:
     count: int
     ranges: Mapping[str, Range] = field(default_factory=dict)
     traces: Mapping[str, Traces] = field(default_factory=dict)
-    _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what `make` made the first time `key` was asked for: criteria share fits."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+    once: Memo = field(default_factory=Memo, compare=False, repr=False)
 
     def range(self, selection: Selection) -> Range:
         """The ranges of all units of a selection."""

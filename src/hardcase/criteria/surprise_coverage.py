@@ -44,10 +44,9 @@ def surprise_of(
     batch: ActivationBatch, selection: Selection, model: SurpriseModel
 ) -> Float[Tensor, " m"]:
     """Each row's surprise, computed once a frame."""
-    surprise: Tensor = batch.once(
+    return batch.once(
         (id(model), selection), lambda: model(batch.matrix(selection), batch.predicted)
     )
-    return surprise
 
 
 @dataclass(frozen=True)
