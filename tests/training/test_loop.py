@@ -190,7 +190,7 @@ def test_a_long_gradient_is_shortened():
 
 @pytest.mark.parametrize("name", list(OPTIMISERS))
 def test_every_optimiser_learns(name):
-    rate = {"adam": 1e-2, "sgd": 5e-2, "adadelta": 1.0}[name]
+    rate = {"adam": 1e-2, "sgd": 5e-2}[name]
     _, history = fitted(recipe=replace(RECIPE, optimiser=name, lr=rate, epochs=6))
     assert history.loss[-1] < 0.5
 

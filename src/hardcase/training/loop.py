@@ -134,9 +134,6 @@ OPTIMISERS: dict[str, Optimiser] = {
     "sgd": lambda parameters, lr, decay: torch.optim.SGD(
         parameters, lr=lr, weight_decay=decay, momentum=0.9, nesterov=True, fused=True
     ),
-    "adadelta": lambda parameters, lr, decay: torch.optim.Adadelta(
-        parameters, lr=lr, weight_decay=decay
-    ),
 }
 
 
