@@ -292,8 +292,24 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
     )
 
 
+class Forgetful:
+    """What guides share that gain nothing and hand nothing on."""
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.zeros(len(probe.logits), device=probe.logits.device)
+
+    def update(self, probe: Probe) -> None:
+        """Nothing is learnt."""
+
+    def delta(self) -> State:
+        return {}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        """Nothing was learnt."""
+
+
 @guide("deviating", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
-class Deviating:
+class Deviating(Forgetful):
     """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
     then the peers. It remembers nothing.
 
@@ -317,20 +333,8 @@ class Deviating:
         """A walk keeps its model to its end."""
         return {"deviating": targets["deviating"]}
 
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        return torch.zeros(len(probe.logits), device=probe.logits.device)
-
-    def update(self, probe: Probe) -> None:
-        """Nothing is learnt."""
-
     def fork(self) -> Deviating:
         return self
-
-    def delta(self) -> State:
-        return {}
-
-    def merge(self, deltas: Sequence[State]) -> None:
-        """Nothing was learnt."""
 
 
 @guide("failing-only", needs="another guide", paper="ours")
@@ -504,7 +508,7 @@ class Strategies(UnitGuide):
 
 
 @guide("strongest-units", needs="activations", paper="Te Wei Lee, report, 2020")
-class StrongestUnits:
+class StrongestUnits(Forgetful):
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
     the seeds of a shard and hands nothing on.
@@ -546,9 +550,6 @@ class StrongestUnits:
         self.units = grown(self.units, rows)
         return {f"{self.name}/unit": self.units[rows, targets["walk"]]}
 
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        return torch.zeros(len(probe.logits), device=probe.logits.device)
-
     def update(self, probe: Probe) -> None:
         """Note the strongest units of each group when a seed itself is evaluated."""
         if "row" not in probe.targets or f"{self.name}/unit" in probe.targets:
@@ -565,9 +566,3 @@ class StrongestUnits:
 
     def fork(self) -> StrongestUnits:
         return StrongestUnits(self.name, self.read, self.taps, self.groups, self.k)
-
-    def delta(self) -> State:
-        return {}
-
-    def merge(self, deltas: Sequence[State]) -> None:
-        """Seeds are evaluated afresh in every shard."""
