@@ -87,10 +87,6 @@ LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
 
 
-def uniform(groups: Int[Tensor, " g"], count: int, genes: int, rng: Rng) -> Float[Tensor, "g p f"]:
-    return (rng.uniform(groups, (count, genes)) * 2 - 1) * LIMIT
-
-
 def greedy_cover(
     covered: Bool[Tensor, "g r u"], known: Bool[Tensor, "g r"], count: int
 ) -> Int[Tensor, "g c"]:
@@ -104,7 +100,9 @@ def greedy_cover(
     filled = torch.zeros(len(covered), dtype=torch.int64, device=covered.device)
     picks = []
     for _ in range(count):
-        adds, best = _first_max(left.sum(2))
+        fresh = left.sum(2)
+        adds = fresh.amax(1)
+        best = (fresh == adds[:, None]).int().argmax(1)  # the first place that adds most
         spare = order.gather(1, filled[:, None]).squeeze(1)
         pick = torch.where(adds > 0, best, spare)
         filled = (filled + (adds == 0).long()) % known.sum(1).clamp_min(1)
@@ -117,23 +115,15 @@ def breed(
     parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
 ) -> Float[Tensor, "g p f"]:
     """Two children of each pair of shuffled parents: mixed genes plus normal noise, clipped."""
-    one, two = (_shuffled(parents, groups, rng).repeat_interleave(2, 1) for _ in range(2))
+
+    def shuffled() -> Float[Tensor, "g c f"]:
+        order = rng.permutation(groups, parents.shape[1])
+        return parents.gather(1, order[..., None].expand_as(parents))
+
+    one, two = (shuffled().repeat_interleave(2, 1) for _ in range(2))
     mask = rng.uniform(groups, one.shape[1:]) < 0.5
     noise = rng.normal(groups, one.shape[1:])
     return (torch.where(mask, one, two) + noise).clamp(-LIMIT, LIMIT)
-
-
-def _shuffled(
-    parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
-) -> Float[Tensor, "g c f"]:
-    order = rng.permutation(groups, parents.shape[1])
-    return parents.gather(1, order[..., None].expand_as(parents))
-
-
-def _first_max(values: Int[Tensor, "g r"]) -> tuple[Int[Tensor, " g"], Int[Tensor, " g"]]:
-    """The greatest value and the first place that has it."""
-    most = values.amax(1)
-    return most, (values == most[:, None]).int().argmax(1)
 
 
 # Strategy vectors in use and what each of them covered.
@@ -210,7 +200,7 @@ class Pools:
     def _renew(self, groups: Int[Tensor, " g"], rng: Rng) -> None:
         if not len(groups):
             return
-        fresh = uniform(groups, self.pool.shape[1], self.pool.shape[2], rng)
+        fresh = (rng.uniform(groups, self.pool.shape[1:]) * 2 - 1) * LIMIT
         known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
         if bool(known.any()):
             best = greedy_cover(self.covers[groups], known, self.parents)

@@ -443,16 +443,21 @@ class Strategies(UnitGuide):
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         if not self.cycle:
-            return self._named(self._shared_out(rows, rng))
-        turn = self._turn(rows)
-        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+            board = self._board(rows)
+            each = self.count // len(self.strategies)
+            picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
+            joined = {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
+            return self._named(joined)
+        self.turns = grown(self.turns, rows)
+        turn = self.turns[rows].clone()
+        self.turns[rows] += 1
+        return self._in_turn(rows, turn, rng)
 
     def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
         """A list that goes on stays with its strategy."""
         if not self.cycle:
             return self.choose(rows, rng)
-        turn = targets[f"{self.name}/turn"]
-        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+        return self._in_turn(rows, targets[f"{self.name}/turn"], rng)
 
     def update(self, probe: Probe) -> None:
         rows = row_of(probe)
@@ -478,27 +483,16 @@ class Strategies(UnitGuide):
         hits = self.hits.of(rows)
         return Board(rows, hits, heavy, self.values[rows], self.facts.threshold, crossing)
 
-    def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        board = self._board(rows)
-        each = self.count // len(self.strategies)
-        picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
-        return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
-
     def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Targets:
         """Every strategy picks for every row, and each row takes the pick whose turn it is."""
         board = self._board(rows)
         picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
         chosen = (turn % len(self.strategies))[None, :, None]
         stacked = {key: torch.stack([pick[key] for pick in picks]) for key in ("unit", "sign")}
-        return {
+        own = {
             k: v.gather(0, chosen.expand(1, *v.shape[1:])).squeeze(0) for k, v in stacked.items()
         }
-
-    def _turn(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-        self.turns = grown(self.turns, rows)
-        turn = self.turns[rows].clone()
-        self.turns[rows] += 1
-        return turn
+        return self._named({**own, "turn": turn})
 
     def _named(self, targets: Targets) -> Targets:
         return {f"{self.name}/{key}": value for key, value in targets.items()}
