@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -93,20 +92,15 @@ class Reader:
         return torch.cat(self.selection.read(probe.activations), 1)
 
 
-def selection(graph: LayerGraph, layers: str = "activated") -> Selection:
-    """Channel means of the named layers."""
-    return select(graph, layers, "channel")
-
-
 def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
     """Fit likelihood-based surprise to the layer before the last; return it and the layer."""
     layer = profile.graph(subject).layers[-2].name
     images = profile.training()
-    some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
-    traces = _traces(subject, some, layer)
-    if per_class:
-        return Likelihood.fit(traces), layer
-    return Likelihood.fit(traces, per_class=False, most=100), layer
+    if not per_class:
+        traces = _traces(subject, images, layer)
+        return Likelihood.fit(traces, per_class=False, most=100), layer
+    some = images.sample(count=min(MOST, len(images)), seed=0)
+    return Likelihood.fit(_traces(subject, some, layer)), layer
 
 
 @torch.no_grad()
@@ -122,11 +116,14 @@ def _traces(subject: Model, images: Images, layer: str) -> Traces:
 
 def trace(values: Tensor) -> Float[Tensor, "m d"]:
     """A dense layer as it is, an image as the mean of each channel."""
-    return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()
+    if values.ndim > 2:
+        return values.flatten(2).mean(2)
+    return values.clone()
 
 
 def _named(spec: str, prefix: str) -> str:
-    return f"{spec}@{prefix.rstrip('/')}" if prefix else spec
+    """A guide's name in a campaign: that of a peer says whose it is."""
+    return "@".join(filter(None, (spec, prefix.rstrip("/"))))
 
 
 class _Shown:
@@ -213,18 +210,14 @@ class Neurons:
     ) -> Bool[Tensor, "m u"]:
         """Which units the candidates cover; `scaled` spares scaling them once more."""
         if not self.top:
-            return (self.scaled(probe) if scaled is None else scaled) > self.threshold
-        strongest = (
-            ActivationBatch(probe.activations, probe.logits)
-            .top(self.selection, self.top)
-            .flatten(1)
-        )
-        found = torch.zeros(
-            len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device
-        )
-        return found.scatter_(1, strongest % (self.count + 1), True)[
-            :, :-1
-        ]  # -1, no unit, falls on the spare column
+            if scaled is None:
+                scaled = self.scaled(probe)
+            return scaled > self.threshold
+        shown = ActivationBatch(probe.activations, probe.logits)
+        strongest = shown.top(self.selection, self.top).flatten(1)
+        shape = (len(strongest), self.count + 1)  # -1, no unit, falls on the spare column
+        found = torch.zeros(shape, dtype=torch.bool, device=strongest.device)
+        return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]
 
 
 def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
@@ -262,11 +255,12 @@ def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[T
     parts = list[Tensor]()
     for layer in selection.layers:
         source = _source(graph, layer)
-        weight = (
-            None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
-        )
-        fits = isinstance(weight, Tensor) and len(weight) == layer.channels
-        parts.append(_mean(weight) if fits else torch.full((layer.channels,), torch.nan))
+        mean = torch.full((layer.channels,), torch.nan)
+        if source is not None:
+            weight = getattr(modules[source.name.split("#")[0]], "weight", None)
+            if isinstance(weight, Tensor) and len(weight) == layer.channels:
+                mean = weight.detach().float().flatten(1).mean(1).cpu()
+        parts.append(mean)
     whole = torch.cat(parts)
     return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
 
@@ -287,11 +281,6 @@ def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
     return None
 
 
-def _mean(weight: Any) -> Float[Tensor, " c"]:
-    mean: Tensor = weight.detach().float().flatten(1).mean(1).cpu()
-    return mean
-
-
 def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
     """A value for each layer, repeated for its units; 0 for the softmax."""
     values = [*values, *[0.0] * (len(selection.widths) - len(values))]
@@ -303,7 +292,9 @@ def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selecti
     graph = profile.graph(subject)
     whole = select(graph, "activated", "unit")
     kind = kinds(graph, whole)
-    wanted = "conv" if "conv" in kind else "linear"
+    wanted = "linear"
+    if "conv" in kind:
+        wanted = "conv"
     layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
     return Selection(layers[: max(1, count)], "unit")
 
@@ -338,24 +329,17 @@ def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, 
         return Push((), ())
     if criterion == "random":
         prefixes = ["", *(f"peer{i}/" for i in range(len(peers)))]
-        return _joined(
-            [_random(profile, model, prefix) for model, prefix in zip((subject, *peers), prefixes)]
-        )
+        parts = [_random(profile, *pair) for pair in zip((subject, *peers), prefixes)]
+        guides, scores = zip(*parts)
+        return Push(guides, scores)
     criteria = profile.criteria(criterion, subject, peers, convention="default")
     return Push(criteria, tuple(toward(one) for one in criteria))
 
 
-def _random(profile: Profiles, model: Model, prefix: str) -> Push:
+def _random(profile: Profiles, model: Model, prefix: str) -> tuple[Guide, Objective]:
     """One channel of a convolution or dense layer, drawn evenly: coverage without memory."""
     units = Neurons(select(profile.graph(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
-    name = f"random@{prefix.rstrip('/')}" if prefix else "random"
+    name = _named("random", prefix)
     guide = Strategies(name, units, Facts(heavy=nothing, crossing=nothing), ("anything",), 1)
-    return Push((guide,), (Pushed(units.read, name),))
-
-
-def _joined(parts: list[Push]) -> Push:
-    return Push(
-        tuple(g for part in parts for g in part.guides),
-        tuple(s for part in parts for s in part.scores),
-    )
+    return guide, Pushed(units.read, name)
