@@ -6,10 +6,7 @@ import torch
 from hardcase import generators
 from hardcase.training import loop
 from hardcase.types import Images
-
-
-class StopError(Exception):
-    pass
+from tiny import StopError, stop_at
 
 
 def squares(count: int, *, channels: int = 1) -> Images:
@@ -25,14 +22,6 @@ def squares(count: int, *, channels: int = 1) -> Images:
     for row, label in enumerate(y.tolist()):
         x[row, :, 4 : 8 + 2 * label, 4 : 8 + 2 * label] = 230
     return Images(x, y, tuple(map(str, range(count))), ("a", "b", "c"), "squares")
-
-
-def stop_at(step: int):
-    def progress(told):
-        if told.step >= step and not told.warning:
-            raise StopError
-
-    return progress
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import torch
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.vae import (
-    Hierarchical,
     hierarchical,
     reconstruct,
     reconstruct_hierarchical,
@@ -186,10 +185,3 @@ def test_it_learns_what_tells_images_apart():
     x = images.x[:6].float() / 255
     with torch.no_grad():
         assert float((net(x) - x).square().mean()) < float((x.mean(0) - x).square().mean())
-
-
-def test_it_is_built_by_name():
-    net = generators.build_generator(
-        "vae", kind="hierarchical", channels=3, size=32, classes=10, latent=256
-    )
-    assert isinstance(net, Hierarchical)
