@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from io import BytesIO
@@ -283,18 +284,13 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        return {
-            "means": self.means,
-            "warnings": self.warnings,
-            "epoch": self.epoch,
-            "waiting": [float(loss) for loss in self.waiting],
-        }
+        kept = {name: getattr(self, name) for name in ("means", "warnings", "epoch")}
+        return {**kept, "waiting": [float(loss) for loss in self.waiting]}
 
     def restore(self, step: int, state: Mapping[str, Any], place: torch.device) -> None:
         self.step = step
-        self.means = state["means"]
-        self.warnings = state["warnings"]
-        self.epoch = state["epoch"]
+        for name in ("means", "warnings", "epoch"):
+            setattr(self, name, state[name])
         self.waiting = list(torch.tensor(state["waiting"], device=place))
 
     def _report(self, recent: list[float], ended: bool) -> None:
@@ -400,21 +396,18 @@ class Checkpoints:
         return step
 
     def _state(self, step: int) -> dict[str, Any]:
+        random = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
+        if self.place.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.place)
         return {
             "step": step,
             "place": self.place.type,
             "seconds": self.spent,
             "nets": [net.state_dict() for net in self.nets],
             "optimisers": [optimiser.state_dict()["state"] for optimiser in self.optimisers],
-            "random": self._random(),
+            "random": random,
             "monitor": self.monitor.state(),
         }
-
-    def _random(self) -> dict[str, Tensor]:
-        states = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
-        if self.place.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.place)
-        return states
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what does not fit before anything is changed."""
@@ -507,13 +500,10 @@ def free_memory(place: torch.device) -> int | None:
     """Bytes that are free on a device; None where the system does not say."""
     if place.type == "cuda":
         return int(torch.cuda.mem_get_info(place)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    known = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
-    if "MemAvailable" in known:
-        return int(known["MemAvailable"].split()[0]) * 1024
+    with suppress(OSError):
+        said = Path("/proc/meminfo").read_text(encoding="ascii")
+        if found := re.search(r"MemAvailable:\s+(\d+) kB", said):
+            return int(found[1]) * 1024
     return None
 
 
@@ -785,8 +775,9 @@ def classify(classes: int, *, perturb: Perturb | None = None, smoothing: float =
     """Cross-entropy of logits; with `perturb`, on the images it makes of the batch."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        made = x if perturb is None else perturb(net, x, y, noise)
-        return functional.cross_entropy(net(made), y, label_smoothing=smoothing)
+        if perturb is not None:
+            x = perturb(net, x, y, noise)
+        return functional.cross_entropy(net(x), y, label_smoothing=smoothing)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         logits: Tensor = net(x)
