@@ -192,7 +192,7 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
                 f"a budget of {value} {label} allows no query.",
                 fix=f"{label} of at least 1, or none",
             )
-    limit = torch.full((count,), MANY if each is None else each)
+    limit = torch.full((count,), each or MANY)
     if total is None:
         return limit
     share = torch.full((count,), total // max(count, 1)) + (
@@ -282,7 +282,9 @@ class Campaign:
     def failing(self) -> Oracle:
         """What becomes a finding: every failure, whether witnesses keep the label or not."""
         oracle = self.method.oracle
-        return oracle.oracle if isinstance(oracle, Witnessed) else oracle
+        if isinstance(oracle, Witnessed):
+            return oracle.oracle
+        return oracle
 
     @property
     def target(self) -> int | None:
@@ -291,10 +293,11 @@ class Campaign:
         return target
 
     def __repr__(self) -> str:
-        peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
-        names = [witness.name for witness in self.witnesses]
-        others = f"{peers}, witnesses={names}" if names else peers
-        return f"Campaign({self.method.name!r} on {self.subject.name!r}{others}, seed={self.seed})"
+        said = f"{self.method.name!r} on {self.subject.name!r}"
+        for kind in ("peers", "witnesses"):
+            if names := [network.name for network in getattr(self, kind)]:
+                said += f", {kind}={names}"
+        return f"Campaign({said}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
@@ -304,9 +307,8 @@ class Campaign:
         )
         wanted = dict[str, Tap]()
         for name, tap in (pair for taps in readers for pair in taps.items()):
-            wanted[name] = (
-                tap if wanted.get(name, tap) == tap else torch.clone
-            )  # readers that differ get it whole
+            if wanted.setdefault(name, tap) != tap:  # readers that differ get it whole
+                wanted[name] = torch.clone
         own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {

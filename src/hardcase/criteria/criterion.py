@@ -279,11 +279,12 @@ class Spec:
         return f"{self.name}:{given}".removesuffix(":")
 
 
-def parse(text: str) -> Spec:
+def parse(text: str | Spec) -> Spec:
     """The criterion that `text` names, its options typed by their defaults.
 
     Args:
         text: ``name`` or ``name:option=value,option=value``; the name may be ``file.py:factory``.
+            A `Spec` is given back.
 
     Raises:
         Problem: For an unknown name, option or value; it lists the choices.
@@ -293,6 +294,8 @@ def parse(text: str) -> Spec:
         >>> parse("kmnc:k=1_000,mode=unit").options
         {'k': 1000, 'mode': 'unit'}
     """
+    if isinstance(text, Spec):
+        return text
     name, rest = _divided(text.strip())
     known = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
@@ -396,7 +399,7 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
 
     A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
         made = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
@@ -454,7 +457,7 @@ def build_criteria(
         >>> hc.criteria.build_criteria("nc:threshold=0.5", graph).value()
         0.0
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse(spec)
     planned = plan(spec, graph, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
         raise Problem(
@@ -514,7 +517,9 @@ class Toward:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         live = probe.guides.get(self.criterion.name)
-        return self.weight * (live if isinstance(live, Measure) else self.criterion).pull(probe)
+        if not isinstance(live, Measure):
+            live = self.criterion
+        return self.weight * live.pull(probe)
 
 
 def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:
@@ -536,7 +541,7 @@ KEPT = 2**26
 def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
     if isinstance(criteria, str):
         return parse_list(criteria)
-    return [parse(one) if isinstance(one, str) else one for one in criteria]
+    return [parse(one) for one in criteria]
 
 
 def layer_graph(subject: Model, images: Images) -> LayerGraph:

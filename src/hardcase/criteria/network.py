@@ -303,7 +303,7 @@ def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
-            joined[name] = _richer(joined[name], tap) if name in joined else tap
+            joined[name] = _richer(joined.get(name, tap), tap)
     return joined
 
 

@@ -48,7 +48,7 @@ class BoundarySections:
 
     @property
     def columns(self) -> int:
-        return 2 if self.sides == "both" else 1
+        return {"both": 2, "above": 1}[self.sides]
 
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.columns)

@@ -183,11 +183,12 @@ class Profile:
             raise Problem(
                 f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote"
             ) from error
-        if not isinstance(card, dict) or card.get("format") != FORMAT:
-            said = (
-                card.get("format", "unknown format") if isinstance(card, dict) else "unknown format"
+        version = isinstance(card, dict) and card.get("format")
+        if version != FORMAT:
+            raise Problem(
+                f"{path} is not a profile of this version: {version or 'unknown format'}.",
+                fix="a new profile",
             )
-            raise Problem(f"{path} is not a profile of this version: {said}.", fix="a new profile")
         try:
             return _unpacked(card, tensors).check(model)
         except (KeyError, TypeError, ValueError) as error:

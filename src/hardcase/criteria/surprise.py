@@ -632,7 +632,9 @@ class Mahalanobis:
         squared = torch.cat(
             [gaussian.traces.square().sum(1) for gaussian in self.gaussians.values()]
         )
-        return squared if self.squared else squared.sqrt()
+        if self.squared:
+            return squared
+        return squared.sqrt()
 
 
 def _numbers(values: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:

@@ -426,7 +426,7 @@ def train_gan(
         critic = opponent(net).to(device)
     player = copy.deepcopy(net).to(device)
     net.to(device).eval()
-    turns = 2 if net.thorough else 1
+    turns = 1 + net.thorough
 
     def judge(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
@@ -497,7 +497,7 @@ def augment(
     m = len(x)
     drawn = torch.rand(m, 4, generator=noise, device=x.device)
     shift = (drawn[:, :2] - 0.5) * 0.25  # up to a sixteenth of the picture each way
-    mirror = torch.where(drawn[:, 2] < 0.5, -1.0, 1.0) if flips else torch.ones(m, device=x.device)
+    mirror = torch.where((drawn[:, 2] < 0.5) & flips, -1.0, 1.0)
     zero = torch.zeros(m, device=x.device)
     rows = torch.stack([mirror, zero, shift[:, 0], zero, zero + 1, shift[:, 1]], 1).reshape(m, 2, 3)
     grid = functional.affine_grid(rows, list(x.shape), align_corners=False)

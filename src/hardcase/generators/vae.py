@@ -319,9 +319,7 @@ class Vae(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"]]:
         """Mean and logarithm of the variance of the code of each image."""
-        mean, logvar = self.encoder(self.with_label(x.flatten(1), y) if self.labels else x).chunk(
-            2, dim=1
-        )
+        mean, logvar = self.encoder(self.with_label(x, y)).chunk(2, dim=1)
         return mean, logvar
 
     def decode(
@@ -334,7 +332,7 @@ class Vae(nn.Module):
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m c h w"]:
         """The logits of the pixels, which training compares with images."""
-        pixels: Tensor = self.decoder(self.with_label(z, y) if self.labels else z)
+        pixels: Tensor = self.decoder(self.with_label(z, y))
         return pixels.reshape(len(z), *self.shape)
 
     def forward(
@@ -344,15 +342,18 @@ class Vae(nn.Module):
         return self.decode(self.encode(x, y)[0], y)
 
     def with_label(
-        self, values: Float[Tensor, "m d"], y: Int[Tensor, " m"] | None
-    ) -> Float[Tensor, "m e"]:
+        self, values: Float[Tensor, "m *d"], y: Int[Tensor, " m"] | None
+    ) -> Float[Tensor, "m *e"]:
+        """Values beside their label, one place for each class, where labels are told."""
+        if not self.labels:
+            return values
         if y is None:
             raise Problem(
                 "a conditional VAE needs the label of every image.",
                 fix="encode(x, y) and decode(z, y)",
             )
         one_hot = y[:, None] == torch.arange(self.labels, device=y.device)
-        return torch.cat([values, one_hot.to(values.dtype)], dim=1)
+        return torch.cat([values.flatten(1), one_hot.to(values.dtype)], dim=1)
 
 
 @_vae(

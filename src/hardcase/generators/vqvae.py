@@ -496,7 +496,7 @@ def reconstruct(images: Images, reduction: str = "mean") -> Goal:
         return decoded.flatten(1)
 
     chance = from_bytes(images.x).var(0, correction=0)
-    return Goal(loss, answer, float(chance.sum() if reduction == "sum" else chance.mean()))
+    return Goal(loss, answer, float({"sum": chance.sum(), "mean": chance.mean()}[reduction]))
 
 
 @torch.no_grad()

@@ -151,10 +151,10 @@ class Corpus:
         age, self.cursor[rows] = self.schedule(entries, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
-        parents = {
-            name: table[rows, entry] for name, table in self.tables.items() if name != "picture"
-        }
-        return {"corpus/z" if name == "z" else name: value for name, value in parents.items()}
+        parents = {name: table[rows, entry] for name, table in self.tables.items()}
+        parents["corpus/z"] = parents.pop("z")
+        del parents["picture"]
+        return parents
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         self._seen = (probe, self.novelty.gain(probe))

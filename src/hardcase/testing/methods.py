@@ -123,7 +123,7 @@ class _Patience:
 
     def __call__(self, counts: Counts) -> bool:
         queries = int(counts.queries.sum())
-        self.idle = self.idle + 1 if queries == self.queries else 0
+        self.idle = (self.idle + 1) * (queries == self.queries)
         self.queries = queries
         self.steps += 1
         spent = monotonic() - self.began
@@ -196,14 +196,14 @@ def check_distances(trial: MethodTrial) -> None:
     z = _codes(method, found, origin)
     slack = _rounding(method, z)
     again = method.space.distance(z, origin)
-    worst = float((again - found.distance).abs().amax()) if len(found) else 0.0
+    worst = max([0.0, *(again - found.distance).abs().tolist()])
     assert worst <= slack, (
         f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
         " set's own seed: were seeds edited in place, or does the distance not measure from its"
         " `origin`?"
     )
     out = flat(method.space.project(z, origin) - z).norm(dim=1) * _unclipped(method, z, origin)
-    worst = float(out.amax()) if len(found) else 0.0
+    worst = max([0.0, *out.tolist()])
     assert worst <= slack, (
         f"a finding lies {worst:.3g} outside of what its space allows around the data set's own"
         " seed: were seeds edited in place, or does `project` not end inside?"
