@@ -64,8 +64,7 @@ def search(
     shard: int | None = None,
     batch: int | None = None,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly. Guides learn, shard after
-    shard.
+    """Search all `seeds`, which the subject must classify correctly; guides learn by shard.
 
     Args:
         subject: The network under test.

@@ -27,8 +27,7 @@ def run_shard(
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. What is found for one depends on no other, except through
-    guides.
+    """Search all `images` at once; only guides let findings of one depend on another.
 
     Args:
         campaign: The method and the networks.
@@ -67,8 +66,7 @@ def in_rounds(
     guides: Sequence[Guide],
     deltas: Callable[[int], Mapping[str, State]],
 ) -> Iterator[range]:
-    """The numbers of the shards of each round: all of them start from the same guides, and what
-    they have learned is merged in shard order when the next round is asked for.
+    """The shards of each round, which start from the same guides; merged when the next is asked.
 
     Args:
         count: Shards in all.

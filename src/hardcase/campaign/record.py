@@ -42,9 +42,8 @@ MANY = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed and kind (and label, if `per_label`; and cell of a map,
-    if `place` says which cell an image is in): the nearest, or the earliest; with witnesses, first
-    of all what they keep by `target_margin` logits, or keep best.
+    """Up to `count` findings of each seed, kind, label (if `per_label`) and cell of a map (by
+    `place`): the nearest or the earliest, first what witnesses keep by `target_margin` logits.
     """
 
     count: int = 1

@@ -136,8 +136,7 @@ class UnitBlock:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The least and the greatest number of each unit in one look; a unit that shows no number has
-    +inf and -inf.
+    """The least and the greatest number of each unit; +inf and -inf where it shows none.
 
     `broken`: units that show something that is not a number.
     """

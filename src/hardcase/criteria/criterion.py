@@ -118,8 +118,7 @@ class CoverageResult:
 
 @runtime_checkable
 class Rule(Protocol):
-    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in
-    `gain` and `pull`.
+    """The mathematics of a criterion: only `observe` changes the memory, rows are independent.
 
     A rule may also have `patience`: the number of rows that are better observed together.
     """
@@ -144,8 +143,6 @@ class Rule(Protocol):
 
 class Measure:
     """Implements `types.Criterion`: a guide that is also a measure.
-
-    `profiled`: it compares with training data.
 
     Args:
         name: Name in a campaign.
@@ -438,8 +435,6 @@ def build_criteria(
     name: str = "",
 ) -> Measure:
     """The criterion, ready to be updated.
-
-    `name` (by default the spec's text) is its name in a campaign.
 
     Args:
         spec: A criterion as ``--criteria`` names it.

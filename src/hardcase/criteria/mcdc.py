@@ -116,8 +116,7 @@ def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
 
 
 def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
-    """Rows that share a pattern, as tables: a line per pattern with two rows or more, short ones
-    filled up with -1.
+    """Rows that share a pattern with another: tables with a line per pattern, filled with -1.
 
     Groups of like size (to a factor of two) share a table.
     """

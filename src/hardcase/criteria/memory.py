@@ -226,8 +226,7 @@ def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tenso
 
 
 class Accumulated:
-    """Named tensors of fixed shape that are folded together: sums, least and greatest values,
-    moments.
+    """Named tensors of fixed shape, accumulated: sums, extremes, moments.
 
     `join` folds two states into one; `empty` is its neutral element.
     """

@@ -59,8 +59,7 @@ class Layered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it ran: `shape` is one row's output, `channel` the axis of its channels
-    (features of a token included).
+    """One layer as it ran: one row's output `shape`, and the axis of its channels (features).
 
     `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut
     into f windows. A module that ran again is a layer of its own, `name#2`.
@@ -91,8 +90,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LayerGraph:
-    """The layers of a network in the order in which they ran,
-    and the size of the weights between them.
+    """The layers of a network in running order, and the size of the weights between them.
 
     Args:
         layers: Layers in the order in which they run.
@@ -120,8 +118,7 @@ class LayerGraph:
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
-    """Run one image through the subject, in a small and in a larger batch, and note every layer
-    that answers with a tensor.
+    """Run one image in a small and a larger batch, and note every layer with a tensor output.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
 
@@ -333,13 +330,10 @@ Order = Literal["mean-scale", "scale-mean"]
 class Selection:
     """The units that a criterion reads, layer after layer.
 
-    `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a
-    layer of its own.
-
     Args:
         layers: Layers in the order in which they run.
         mode: ``channel`` or ``unit``.
-        order: Whether channel means are taken before or after scaling.
+        order: Whether channel means are taken before or after scaling, where values are scaled.
         softmax: Add the softmax of the last layer as a layer of its own.
     """
 

@@ -96,8 +96,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come
-    from.
+    """Ranges by layer and mode, traces by selection, and hashes of their model and data.
 
     Args:
         model: Hash of the network.

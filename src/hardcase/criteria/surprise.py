@@ -36,8 +36,7 @@ ENOUGH = 5
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
-    whitened traces.
+    """A normal shape: centre, whitening, logarithm of its size, and whitened traces.
 
     The rank of the covariance is that of the correlations in double precision: eigenvalues up to
     ``eps * units`` times the largest count as 0 (as in `numpy.linalg.matrix_rank`), which is where
@@ -104,8 +103,7 @@ class Gaussian:
 def _whitening(
     covariance: Float[Tensor, "d d"],
 ) -> tuple[Float[Tensor, "r d"], float, Float[Tensor, "s d"]]:
-    """What makes the spread 1 in every direction that has any, the logarithm of the spread, and the
-    directions that have none.
+    """The whitening along directions that vary, the log of the spread, and the other directions.
 
     Cholesky's factor where the covariance has full rank, else its principal directions.
     """
@@ -415,8 +413,7 @@ def _per_class(
 
 @dataclass(frozen=True)
 class Likelihood:
-    """LSA: minus the logarithm of a kernel density estimate over the traces of the predicted class
-    (Scott's bandwidth).
+    """LSA: minus the log of a kernel density over the predicted class's traces (Scott).
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
     one estimate for all. Densities in spaces of different dimension cannot be compared: where the
@@ -543,8 +540,7 @@ def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tens
 
 @dataclass(frozen=True)
 class Distance:
-    """DSA: the distance to the nearest training trace of the predicted class,
-    over that trace's distance to other classes.
+    """DSA: distance to the predicted class's nearest trace over its distance to other classes.
 
     Args:
         corpora: Searchable traces of each class.

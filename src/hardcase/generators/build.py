@@ -94,8 +94,7 @@ def trained_generator(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> tuple[nn.Module, cards.Card]:
-    """The generator trained on these images by its recipe, on `device` in eval mode, and its card;
-    kept in the cache.
+    """The generator trained on these images by its recipe (eval mode), and its card; cached.
 
     A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that
     differ in these options.

@@ -112,11 +112,7 @@ class _ToPixels(nn.Module):
 
 
 class Gan(nn.Module):
-    """`stages` in order, each a function of the features so far and the class; the first takes the
-    latent code.
-
-    Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the
-    residual critic.
+    """Stages in order, each a function of the features so far and the class.
 
     Args:
         channels: Colour channels of the images.
@@ -279,8 +275,7 @@ class Critic(nn.Module):
 
 
 class ResidualCritic(nn.Module):
-    """The same in residual blocks (T. Miyato et al., "Spectral normalization for GANs", ICLR 2018),
-    with a class head.
+    """The same in residual blocks (Miyato et al., "Spectral normalization", ICLR 2018).
 
     The head is that of A. Odena et al., "Conditional image synthesis with auxiliary classifier
     GANs", ICML 2017. Differences: it stands beside the projection, not in its place, and is taught
@@ -338,8 +333,7 @@ class _Shrink(nn.Module):
 
 
 class _Bounded(nn.Module):
-    """A weight divided by its largest singular value, which one step of power iteration follows on
-    every use in training.
+    """A weight over its largest singular value, by a step of power iteration on every use.
 
     As torch's own, but always in single precision, so that it may be used where the network is run
     in half.

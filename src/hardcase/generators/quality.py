@@ -94,8 +94,7 @@ def measure_samples(
     device: torch.device | str = "cpu",
     per_class: int = 100,
 ) -> Mapping[str, Any]:
-    """Entries of a conditional generator's card: is a sample taken for its class, and do samples of
-    a class differ?
+    """Card entries of a conditional generator: are samples taken for their class, do they differ?
 
     `diversity` is the mean standard deviation of pixels within a class, over that of the real
     images.
@@ -304,8 +303,7 @@ def verified_seeds(
     verifiers: Sequence[Model],
     **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples that the subject and most of `verifiers` classify as asked, and how many were
-    generated, classified so by the subject, and by the verifiers too (None without any).
+    """Fresh samples that the subject and most of `verifiers` classify as asked, and counts.
 
     `how` are further arguments of `fresh`.
     """

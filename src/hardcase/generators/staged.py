@@ -23,8 +23,7 @@ Meet = Callable[[int, Tensor], Tensor]
 
 
 class Decoder(nn.Module):
-    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its
-    activation, and so on.
+    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer, and so on.
 
     Args:
         vae: A VAE that is told labels.
@@ -130,8 +129,7 @@ class Recalled(nn.Module):
 
 
 class Supplied(nn.Module):
-    """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it
-    is by two attributes.
+    """A generator of somebody else's: a module ``z, y -> images in [0, 1]`` with two attributes.
 
     `latent` is the length of its code, `layers` are the names of submodules, in the order in which
     they run, whose outputs may be perturbed: tensors with a row for each image. Place 0 is the

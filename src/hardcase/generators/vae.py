@@ -108,8 +108,7 @@ class LatentGroup(nn.Module):
 
 
 class Hierarchical(nn.Module):
-    """Encoder up, decoder down, groups of codes on the way; a code is all groups side by side,
-    the coarsest first.
+    """Encoder up, decoder down, groups of codes on the way, the coarsest first in a code.
 
     Args:
         shape: Channels, height and width.
@@ -288,15 +287,12 @@ def reconstruct_hierarchical(images: Images, *, beta: float = 1.0) -> Goal:
 class Vae(nn.Module):
     """An encoder to (mean, logvar) and a decoder to images in [0, 1].
 
-    `labels` is the number of classes that both are told about; 0: none, and labels given are
-    ignored.
-
     Args:
         encoder: Images to mean and log variance.
         decoder: Codes to images in [0, 1].
         shape: Channels, height and width.
         latent: Length of the code.
-        labels: Number of classes that it is told about; 0: none.
+        labels: Number of classes that both are told about; 0: labels are ignored.
     """
 
     def __init__(

@@ -451,8 +451,7 @@ def own_loss(
     z: Float[Tensor, "m d i j"] | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the
-    codes' toward it.
+    """Reconstruction and commitment; where the codebook has gradients, the codes' loss too.
 
     Args:
         rng: Places codes that nobody uses.

@@ -33,8 +33,7 @@ def constant(
     *,
     skip: Sequence[int] = (),
 ) -> Float[Tensor, "u 17"]:
-    """The fixed features of the units of layers with these widths and kinds; `weight` is NaN where
-    a layer has none.
+    """The fixed features of the units of layers with these widths and kinds.
 
     0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network
     (first to fifth tenth, lower half). 10-16: kind of layer. `skip` names features that are left at
@@ -130,8 +129,7 @@ def breed(
 
 
 class Pools:
-    """Hands out vectors. A group's pool is bred anew, from its last `memory` records, when it has
-    been used up.
+    """Hands out vectors; a group's pool is bred anew from its last `memory` records when used up.
 
     `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts
     from nothing.
@@ -236,15 +234,13 @@ class Pools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`:
-    every seed learns for itself; otherwise the seeds of a shard share one pool and hand on what
-    they learnt. Coverage is every seed's own either way, or the shard's if `together`.
+    """How strategy vectors are learnt.
 
     Args:
-        parents: Vectors that breed.
-        memory: Records that are remembered.
-        alone: Every seed learns for itself.
-        together: Coverage is counted for the whole shard.
+        parents: Vectors that breed; a pool has twice as many.
+        memory: Last records, which breed the next pool.
+        alone: Every seed learns for itself; else a shard shares one pool and hands it on.
+        together: Coverage is counted for the whole shard, not for every seed.
     """
 
     parents: int = 50

@@ -56,8 +56,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """DeepHunter's: entries take turns, each accepted with a probability that falls with how often
-    it was picked.
+    """DeepHunter's: entries take turns, each accepted the less likely the more often picked.
 
     The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth
     and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with

@@ -75,8 +75,7 @@ def appended(
 
 
 class Hits:
-    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a
-    shard.
+    """Hit counts of `units`: one table for all seeds, or (`each`) a row for every seed of a shard.
 
     A shared table merges by addition. Tables of single seeds belong to their shard and are not
     handed on; their sums are.

@@ -126,8 +126,7 @@ def streak(
     *,
     reach: float,
 ) -> Float[Tensor, "m k k"]:
-    """The kernel of a motion: weights that fall like half a normal curve along a line from the
-    middle.
+    """The kernel of a motion: half a normal curve along a line from the middle.
 
     Args:
         length: Pixels after which the line ends.

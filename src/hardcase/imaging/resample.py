@@ -106,8 +106,7 @@ def _seen_aside(
 def resample(
     x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
 ) -> Float[Tensor, "m c h w"]:
-    """Images read at `places` (pixels from the centre), bilinear between pixels and mirrored beyond
-    the edges.
+    """Images read at `places` (pixels from the centre), bilinear, mirrored beyond the edges.
 
     The gradient reaches `places` only; `x` is taken as constant. Places on pixels give these pixels
     exactly.

@@ -199,8 +199,7 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay
-    small.
+    """DeepHunter's mutation: at most one affine change, and pixel changes while they are small.
 
     A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
     or none by `beta` of the range. An affine change is done to the reference too and is always

@@ -217,8 +217,7 @@ def unit(slope: Tensor) -> Tensor:
 
 
 def rms(slope: Tensor) -> Tensor:
-    """Scaled by the root mean square of the row, as DeepXplore does:
-    a typical coordinate moves by one step.
+    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by one.
 
     Args:
         slope: Gradients of the score, one row per candidate.

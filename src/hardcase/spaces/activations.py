@@ -29,8 +29,7 @@ out.
 
 @runtime_checkable
 class Staged(Protocol):
-    """What this space asks of a generator: an image for a latent code and a class, with a halt at
-    each of its places.
+    """A generator of an image for a latent code and a class, with a halt at each of its places.
 
     Place 0 is the latent code itself. `early` are the places that are perturbed unless others are
     named.
@@ -162,8 +161,7 @@ def _sparing_walk(
 def early_places(
     generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10
 ) -> tuple[Place, ...]:
-    """The places `numbers` (by default the generator's early ones),
-    their spread measured on samples of every class.
+    """The places `numbers`, their spread measured on samples of every class.
 
     Args:
         generator: A conditional generator whose forward pass can be met at its places.

@@ -236,8 +236,7 @@ class Appearance:
         return length(self.severity(z))
 
     def severity(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m g"]:
-        """How much of each group: the root mean square of its codes, 0 for none and 1 for all at
-        the end of the range.
+        """How much of each group: the root mean square of its codes, 1 at the end of the range.
 
         Coordinates that only say a direction (the angle of a motion) do not count.
         """
@@ -256,8 +255,7 @@ class Appearance:
         return neutral + z * constant(self._layout.reach, z.dtype, z.device)
 
     def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
-        """Row by row, values with units by name; a field of control points gives its greatest
-        length.
+        """Row by row, values with units by name; of a field the greatest length.
 
         Example:
             >>> appearance("camera", shape=(1, 28, 28)).describe(torch.ones(1, 7))[0]["rotation"]

@@ -86,8 +86,7 @@ FEWEST = 1000
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced), fewer where codes are large, into a
-    temporary file that vanishes with the library; on a GPU with room for them, codes stay there.
+    """Encode up to `limit` of `images` (classes balanced) into a temporary file, or on a GPU.
 
     Args:
         images: Labelled images.
@@ -124,8 +123,7 @@ def collect(
 def partners(
     space: Space, images: Images, *, device: torch.device | str, limit: int = 30_000
 ) -> Library:
-    """Codes of up to `limit` training images in `space`, to walk toward or to mix with;
-    their labels are not used.
+    """Codes of up to `limit` training images in `space`, to walk toward or to mix with.
 
     Args:
         space: The space whose codes are wanted.

@@ -50,8 +50,7 @@ def cached(
     measure: Callable[[nn.Module], Config],
     measured_on: str,
 ) -> tuple[nn.Module, Card]:
-    """The network of this configuration trained on this data: from the cache, else built, trained
-    and kept there.
+    """The network of this configuration and data: from the cache, else trained and kept there.
 
     `train` and `measure` return entries of the card. A kept network is measured again, not trained
     again, when `measured_on` (a hash of what it is measured with) has changed. Two processes may

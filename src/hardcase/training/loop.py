@@ -466,8 +466,7 @@ NUMBERS = 2**26
 def own_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
-    """Layers that draw from torch's global generator (initialisation, dropout) draw from a named
-    stream in here.
+    """Let layers that draw from torch's global generator draw from a named stream in here.
 
     The global state is the same afterwards, also after an exception.
     """
