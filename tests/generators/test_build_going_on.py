@@ -28,7 +28,6 @@ def squares(count: int, *, channels: int = 1) -> Images:
     ("family", "options"),
     [
         ("vae", {"kind": "linear", "latent": 4}),
-        ("vae", {"kind": "hierarchical", "latent": 32}),
         ("vqvae", {"kind": "ema", "latent": 8}),
         ("vqvae", {"kind": "gradient", "latent": 8, "mix": 0.2}),
     ],

@@ -203,11 +203,16 @@ def families() -> dict[str, dict[str, registry.Part]]:
 def _row(family: str, kind: str | None) -> registry.Part:
     """The row of this kind, or of the kind that the family's name alone stands for."""
     known = families()
-    if family == "diffusion" and family not in known:
-        raise Problem(
-            "diffusion models come with the distribution hardcase-studies, which is not installed.",
-            fix="pip install hardcase[studies]",
-        )
+    studies = {
+        "diffusion": family not in known,
+        "vae:hierarchical": kind not in known.get(family, ()),
+    }
+    for name in (family, f"{family}:{kind}"):
+        if studies.get(name):
+            raise Problem(
+                f"{name} comes with the distribution hardcase-studies, which is not installed.",
+                fix="pip install hardcase[studies]",
+            )
     if family not in known:
         raise choice("generator", family, sorted(known))
     kinds = known[family]
