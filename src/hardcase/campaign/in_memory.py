@@ -117,8 +117,9 @@ def search_campaign(
     begun = perf_counter()
     parts = list[Shard]()
 
-    size = rounds if guides else max(len(cuts), 1)
-    for numbers in in_rounds(len(cuts), size, guides, lambda number: parts[number].deltas):
+    if not guides:
+        rounds = max(len(cuts), 1)
+    for numbers in in_rounds(len(cuts), rounds, guides, lambda number: parts[number].deltas):
         for part in cuts[numbers.start : numbers.stop]:
             images = seeds.take(everything[part])
             limit = most.take(part)

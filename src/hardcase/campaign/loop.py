@@ -48,8 +48,9 @@ def run_shard(
         state = campaign.method.search.init(seeds.copy(), rng)
         while bool(evaluate.live.any()) and not stop(evaluate.counts):
             state = campaign.method.search.step(state, evaluate, rng)
-    found = evaluate.recorder.findings()
-    kept = found if campaign.precision == "strict" else surviving(campaign, found)
+    found = kept = evaluate.recorder.findings()
+    if campaign.precision != "strict":
+        kept = surviving(campaign, found)
     return Shard(
         kept,
         evaluate.counts,

@@ -62,7 +62,7 @@ class Coder(nn.Module):
         super().__init__()
         self.net = net
         self.shape = shape
-        self.labels = classes if _takes(self.net.decode, 2) else 0
+        self.labels = classes * _takes(self.net.decode, 2)
 
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None

@@ -355,7 +355,8 @@ def fresh(
         [0, 1, 0, 1]
     """
     device = torch.device(device)
-    labels = torch.arange(len(classes)) if labels is None else labels
+    if labels is None:
+        labels = torch.arange(len(classes))
     wanted = labels[torch.arange(count) % len(labels)].to(device)
     rng = stream(seed, "fresh seeds", device=device)
     x = torch.zeros(count, *net.shape, dtype=torch.uint8, device=device)

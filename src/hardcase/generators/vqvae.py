@@ -430,7 +430,7 @@ def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
     before = net.shape[0]
     size = net.shape[1]
     for number in range(5):
-        stride = 2 if number < 3 else 1
+        stride = 1 + (number < 3)
         layers += [nn.Conv2d(before, width * min(2**number, 4), 3, stride, 1), nn.LeakyReLU(0.2)]
         before = width * min(2**number, 4)
         size = -(-size // stride)
@@ -459,7 +459,8 @@ def own_loss(
         reduction: ``mean`` over pixels and code numbers, or their ``sum`` in each image, as squared
             norms are.
     """
-    z = net.encode(x) if z is None else z
+    if z is None:
+        z = net.encode(x)
     if net.training:
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))

@@ -48,7 +48,8 @@ def constant(
     order = heavy[weight[heavy].argsort(descending=True, stable=True)]
     tenth = (10 * torch.arange(len(order)) // max(1, len(order))).clamp_max(5)
     table[order, 4 + tenth] = 1
-    kind = torch.tensor([KINDS.index(k) if k in KINDS else len(KINDS) - 1 for k in kinds])
+    places = dict(zip(KINDS, range(len(KINDS))))
+    kind = torch.tensor([places.get(k, len(KINDS) - 1) for k in kinds])
     table[number, 10 + kind[layer]] = 1
     table[:, list(skip)] = 0
     return table

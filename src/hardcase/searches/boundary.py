@@ -322,7 +322,9 @@ class Crossing:
         z = flat(seeds.z)
         ways, (low, high) = self._ways(seeds, rng)
         n, c = ways.goal.shape
-        tracks, lanes = (n * c, 1) if self.apart else (n, c)
+        tracks, lanes = (n, c)
+        if self.apart:
+            tracks, lanes = (n * c, 1)
         blank = z.new_zeros(tracks)
         codes = z.new_zeros(tracks, z.shape[1])
         row = torch.arange(n, device=z.device).repeat_interleave(tracks // max(n, 1))
