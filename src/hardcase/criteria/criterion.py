@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from hardcase import registry
 from hardcase.criteria.batch import ActivationBatch
-from hardcase.criteria.conventions import Options, convention_of
+from hardcase.criteria.conventions import CONVENTIONS
 from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import Layered, LayerGraph, Selection, join_taps, trace_layers
 from hardcase.criteria.profile import Needs, Profile, fit_profile
@@ -50,6 +51,8 @@ __all__ = [
     "specs_of",
     "toward",
 ]
+
+Options = Mapping[str, str | int | float | bool]
 
 LAWS = {
     "ratio": "its value lies in [0, 1]",
@@ -336,12 +339,28 @@ def names(specs: Sequence[Spec]) -> list[str]:
 
 def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
     """All options of a criterion: those given, then the convention's, then the defaults."""
-    implied = convention_of(convention).options(spec.name)
+    implied = conventional(convention).get(spec.name)
+    if implied is None and convention != "default":
+        raise Problem(
+            f"convention {convention!r} says nothing about {spec.name!r}.",
+            f"it defines: {', '.join(conventional(convention))}",
+            fix="--convention default",
+        )
     known = options_of(registry.resolve("criterion", spec.name))
     return {
-        key: spec.options.get(key, implied.get(key, option.default))
+        key: spec.options.get(key, (implied or {}).get(key, option.default))
         for key, option in known.items()
     }
+
+
+@cache
+def conventional(convention: str) -> dict[str, Options]:
+    """The options that a convention implies, by criterion."""
+    if convention not in CONVENTIONS:
+        raise choice("convention", convention, list(CONVENTIONS))
+    if convention == "default":
+        return {}
+    return {spec.name: spec.options for spec in parse_list(CONVENTIONS[convention])}
 
 
 def _divided(text: str) -> tuple[str, str]:
