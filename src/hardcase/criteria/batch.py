@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.network import Scaling, Selection
+from hardcase.criteria.network import Selection
 from hardcase.tensors import Copies, chunks, steady
 from hardcase.types import Probe
 
@@ -244,16 +244,16 @@ class ActivationBatch:
         clean = waits and not bool(self.extremes(selection).broken.any())
         return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
-    def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
+    def scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
         """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
-        return self.once(("scaled", selection, scaling), lambda: self._scaled(selection, scaling))
+        return self.once(("scaled", selection, epsilon), lambda: self._scaled(selection, epsilon))
 
-    def _scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
+    def _scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
         parts = []
         for values, (low, high) in zip(
             self.layers(selection), selection.ranges(self.activations), strict=True
         ):
-            width = high - low + scaling.epsilon
+            width = high - low + epsilon
             parts.append((values - low) / torch.where(width > 0, width, 1))
         return torch.cat(parts, 1)
 

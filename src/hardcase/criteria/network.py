@@ -17,7 +17,6 @@ from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
 __all__ = [
-    "RAW",
     "Layer",
     "LayerGraph",
     "Layered",
@@ -25,7 +24,6 @@ __all__ = [
     "MeansAndRange",
     "Mode",
     "Order",
-    "Scaling",
     "Selection",
     "join_taps",
     "select",
@@ -426,17 +424,6 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
     if value.ndim == 2:
         return value
     return layer.arranged(value).flatten(1).float()
-
-
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """How values are scaled to [0, 1] before a threshold: not, per input, or over the suite."""
-
-    per: Literal["none", "input", "suite"] = "none"
-    epsilon: float = 0.0
-
-
-RAW = Scaling()
 
 
 def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
-from hardcase.criteria.network import RAW, LayerGraph, Mode, Order, Scaling, Selection, select
+from hardcase.criteria.network import LayerGraph, Mode, Order, Selection, select
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
@@ -279,20 +279,20 @@ def rise(
 
 @dataclass(frozen=True)
 class Activated:
-    """NC: units above a threshold for some input, raw or scaled by `scaling`."""
+    """NC: units above a threshold for some input; scaled within it, where `epsilon` is given."""
 
     selection: Selection
     threshold: float = 0.0
-    scaling: Scaling = RAW
+    epsilon: float | None = None
 
     def memory(self) -> Bits:
         return Bits(self.selection.units)
 
     def observe(self, batch: ActivationBatch, memory: Bits) -> None:
-        if self.scaling.per == "none":
+        if self.epsilon is None:
             most = batch.extremes(self.selection).high
         else:
-            most = batch.scaled(self.selection, self.scaling).nan_to_num(nan=-torch.inf).amax(0)
+            most = batch.scaled(self.selection, self.epsilon).nan_to_num(nan=-torch.inf).amax(0)
         memory.cover((most > self.threshold)[:, None])
 
     def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
@@ -310,9 +310,9 @@ class Activated:
         return CoverageResult.ratio(memory.count(), memory.rows)
 
     def _values(self, batch: ActivationBatch) -> Float[Tensor, "m u"]:
-        if self.scaling.per == "none":
+        if self.epsilon is None:
             return batch.matrix(self.selection)
-        return batch.scaled(self.selection, self.scaling)
+        return batch.scaled(self.selection, self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -539,8 +539,9 @@ def nc(
     if scale == "suite":
         rule = SuiteActivated(selection, threshold)
         return CriterionPlan(selection, lambda _: rule, without=frozenset({"monotone"}))
-    scaling = Scaling(scale, epsilon)
-    return CriterionPlan(selection, lambda _: Activated(selection, threshold, scaling))
+    raw = Activated(selection, threshold)
+    scaled = Activated(selection, threshold, epsilon)
+    return CriterionPlan(selection, lambda _: {"none": raw, "input": scaled}[scale])
 
 
 @_profiled("kmnc")

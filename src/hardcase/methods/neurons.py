@@ -17,7 +17,6 @@ from hardcase.criteria.network import (
     LayerGraph,
     Means,
     MeansAndRange,
-    Scaling,
     Selection,
     select,
     trace_layers,
@@ -203,7 +202,7 @@ class Neurons:
 
     def scaled(self, probe: Probe) -> Float[Tensor, "m u"]:
         frame = ActivationBatch(probe.activations, probe.logits)
-        return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
+        return frame.scaled(self.selection, self.epsilon).nan_to_num(0)
 
     def active(
         self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
