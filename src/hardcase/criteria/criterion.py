@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from functools import cache, update_wrapper
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,15 @@ from hardcase import registry
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.conventions import CONVENTIONS
 from hardcase.criteria.memory import Memory
-from hardcase.criteria.network import Layered, LayerGraph, Selection, join_taps, trace_layers
+from hardcase.criteria.network import (
+    Layered,
+    LayerGraph,
+    Mode,
+    Selection,
+    join_taps,
+    select,
+    trace_layers,
+)
 from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
@@ -77,15 +85,25 @@ SHARED = {
     "overflow": "The last bucket holds everything above the others.",
 }
 """What arguments of several criteria mean; `criterion` adds them to the docstrings."""
-Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 def criterion(
-    name: str, *, laws: tuple[str, ...] = RATIO, needs: str = "activations", **facts: Any
-) -> Callable[[Factory], Factory]:
-    """Register a factory with what most criteria promise and need: a ratio of activations."""
+    name: str,
+    *,
+    layers: str = "conv-linear",
+    laws: tuple[str, ...] = RATIO,
+    needs: str = "activations",
+    **facts: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a factory with what most criteria promise and need: a ratio of activations.
 
-    def decorate(make: Factory) -> Factory:
+    A factory whose first parameter is a `selection` is given the one that its users name by a
+    graph, `layers` (by default those named here) and a `mode`.
+    """
+
+    def decorate(make: Callable[..., Any]) -> Callable[..., Any]:
+        if "selection" in inspect.signature(make).parameters:
+            make = _selecting(make, layers)
         text = inspect.cleandoc(make.__doc__ or "")
         if "Args:" not in text:
             text += "\n\nArgs:"
@@ -95,6 +113,22 @@ def criterion(
         return registry.criterion(name, laws=laws, needs=needs, **facts)(make)
 
     return decorate
+
+
+def _selecting(make: Callable[..., Any], usual: str) -> Callable[..., Any]:
+    """`make`, which takes a selection, as a factory that takes a graph, layers and a mode."""
+
+    def factory(
+        graph: LayerGraph, *, layers: str = usual, mode: Mode = "channel", **options: Any
+    ) -> Any:
+        return make(select(graph, layers, mode), **options)
+
+    *shared, _ = inspect.signature(factory).parameters.values()
+    _, *own = inspect.signature(make).parameters.values()
+    update_wrapper(factory, make)
+    setattr(factory, "__signature__", inspect.Signature([*shared, *own]))  # noqa: B010
+    factory.__annotations__ = {**make.__annotations__, "layers": str, "mode": Mode}
+    return factory
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
-from hardcase.criteria.network import LayerGraph, Mode, Order, Selection, select
+from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
@@ -516,10 +516,8 @@ Equal = Literal["none", "above", "both"]
 
 @criterion("nc", paper="Pei, Cao, Yang, Jana: DeepXplore, SOSP 2017", cite="pei2017deepxplore")
 def nc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     threshold: float = 0.0,
     scale: Literal["none", "input", "suite"] = "none",
     order: Order = "mean-scale",
@@ -535,7 +533,7 @@ def nc(
         order: Average channels before or after scaling.
         epsilon: Added to the width when scaling.
     """
-    selection = select(graph, layers, mode, order)
+    selection = replace(selection, order=order)
     if scale == "suite":
         rule = SuiteActivated(selection, threshold)
         return CriterionPlan(selection, lambda _: rule, without=frozenset({"monotone"}))
@@ -546,10 +544,8 @@ def nc(
 
 @_profiled("kmnc")
 def kmnc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     k: int = 1000,
     cuts: Literal["right-open", "left-open", "closed"] = "right-open",
     top: Literal["last", "corner"] = "last",
@@ -567,16 +563,13 @@ def kmnc(
         constant: Units without a range are left out, never hit, or filled when hit.
     """
     _at_least_one("kmnc", "k", k)
-    selection = select(graph, layers, mode)
     return _by_range(selection, lambda known: Sections(selection, known, k, cuts, top, constant))
 
 
 @_profiled("nbc")
 def nbc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     widen: float = 0.0,
     equal: Equal = "none",
     count: Literal["corners", "both", "either"] = "corners",
@@ -590,21 +583,13 @@ def nbc(
         equal: Where a value on the bound counts.
         count: What is counted.
     """
-    selection = select(graph, layers, mode)
     return _by_range(
         selection, lambda known: BoundarySections(selection, known, "both", widen, equal, count)
     )
 
 
 @_profiled("snac")
-def snac(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    widen: float = 0.0,
-    equal: Equal = "none",
-) -> CriterionPlan:
+def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
     """Strong neuron activation coverage: units driven above their training range.
 
     Share of units that exceed their greatest training value for some input.
@@ -613,21 +598,13 @@ def snac(
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(graph, layers, mode)
     return _by_range(
         selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
     )
 
 
 @_profiled("layer-snac", paper="MaXplore report (Topk-MaXplore)", cite="lee2020maxplore")
-def layer_snac(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    widen: float = 0.0,
-    equal: Equal = "none",
-) -> CriterionPlan:
+def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
     """SNAC of each layer, over the suite and per input.
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
@@ -637,25 +614,16 @@ def layer_snac(
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    above = snac(graph, layers=layers, mode=mode, widen=widen, equal=equal)
-
-    def make(profile: Profile | None) -> LayerBoundarySections:
-        corners = above.make(profile)
-        assert isinstance(corners, BoundarySections)
-        return LayerBoundarySections(corners)
-
-    return replace(above, make=make)
+    return _by_range(
+        selection,
+        lambda known: LayerBoundarySections(
+            BoundarySections(selection, known, "above", widen, equal)
+        ),
+    )
 
 
 @_plain("tknc")
-def tknc(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    k: int = 3,
-    ranked: bool = False,
-) -> CriterionPlan:
+def tknc(selection: Selection, *, k: int = 3, ranked: bool = False) -> CriterionPlan:
     """Top-k neuron coverage: units that were among the strongest of their layer.
 
     Share of units among the k strongest of their layer for some input.
@@ -665,19 +633,11 @@ def tknc(
         ranked: Each rank of a unit counts separately.
     """
     _at_least_one("tknc", "k", k)
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Strongest(selection, k, ranked))
 
 
 @_plain("tknp", laws=COUNT)
-def tknp(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    k: int = 3,
-    ordered: bool = False,
-) -> CriterionPlan:
+def tknp(selection: Selection, *, k: int = 3, ordered: bool = False) -> CriterionPlan:
     """Top-k neuron patterns: combinations of strongest units.
 
     Number of different combinations, over all layers, of the k strongest units of each (a count,
@@ -688,7 +648,6 @@ def tknp(
         ordered: Their ranks matter.
     """
     _at_least_one("tknp", "k", k)
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Combinations(selection, k, ordered))
 
 

@@ -15,15 +15,9 @@ from torch import Tensor
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
-from hardcase.criteria.network import LayerGraph, Mode, Selection, select
+from hardcase.criteria.network import LayerGraph, Selection
 from hardcase.criteria.profile import Profile
-from hardcase.criteria.surprise import (
-    Distance,
-    Likelihood,
-    Mahalanobis,
-    SurpriseModel,
-    refuse_few,
-)
+from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.types import State, Targets
@@ -188,17 +182,15 @@ _SURPRISE = (
     "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
 )
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
-_surprise = partial(criterion, needs="activations, profile with traces")
+_surprise = partial(criterion, layers="last-hidden", needs="activations, profile with traces")
 _MEAN = "Mean over inputs of:"
 _BUCKETS = "The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:"
 
 
 @_surprise("lsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
 def lsa(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
     per: Literal["class", "all"] = "class",
     floor: float = 1e-5,
     most: int = 0,
@@ -214,17 +206,11 @@ def lsa(
         most: If above 0: keep that many units of highest variance instead.
     """
     options = {"floor": floor, "per_class": per == "class", "most": most}
-    return _mean(select(graph, layers, mode), Likelihood, options)
+    return _mean(selection, Likelihood, options)
 
 
 @_surprise("dsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
-def dsa(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    search: str = "exact",
-) -> CriterionPlan:
+def dsa(selection: Selection, *, search: str = "exact") -> CriterionPlan:
     """Mean distance-based surprise of the inputs.
 
     Mean over inputs of: distance to the nearest training trace of the predicted class over
@@ -233,17 +219,12 @@ def dsa(
     Args:
         search: exact, faiss, or faiss-N for an inverted file of N lists.
     """
-    return _mean(select(graph, layers, mode), Distance, {"search": search})
+    return _mean(selection, Distance, {"search": search})
 
 
 @_surprise("mdsa", paper=_MDSA, cite="kim2020mdsa", laws=SUM)
 def mdsa(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    per: Literal["class", "all"] = "class",
-    squared: bool = False,
+    selection: Selection, *, per: Literal["class", "all"] = "class", squared: bool = False
 ) -> CriterionPlan:
     """Mean Mahalanobis-based surprise of the inputs.
 
@@ -254,7 +235,7 @@ def mdsa(
         squared: Squared distances.
     """
     options = {"per_class": per == "class", "squared": squared}
-    return _mean(select(graph, layers, mode), Mahalanobis, options)
+    return _mean(selection, Mahalanobis, options)
 
 
 def _mean(

@@ -12,7 +12,7 @@ from torch import Tensor
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, summed
-from hardcase.criteria.network import LayerGraph, Mode, Selection, select
+from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import ReferencePoints, Traces
 from hardcase.errors import Problem
@@ -330,17 +330,12 @@ def _size_with(
 
 @criterion(
     "neighbour",
+    layers="last",
     paper="Odena, Olsson, Andersen, Goodfellow: TensorFuzz, ICML 2019",
     cite="odena2019tensorfuzz",
     laws=("monotone", "idempotent", "mergeable"),
 )
-def neighbour(
-    graph: LayerGraph,
-    *,
-    layers: str = "last",
-    mode: Mode = "channel",
-    threshold: float = 1.0,
-) -> CriterionPlan:
+def neighbour(selection: Selection, *, threshold: float = 1.0) -> CriterionPlan:
     """Nearest-neighbour novelty: inputs far from all kept before.
 
     Number of inputs whose squared distance to every input kept before exceeds the threshold
@@ -349,7 +344,6 @@ def neighbour(
     Args:
         threshold: Squared distance beyond which an input is new.
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Novelty(selection, threshold))
 
 
@@ -359,23 +353,18 @@ def neighbour(
     cite="yuan2023nlc",
     laws=SUM,
 )
-def nlc(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-) -> CriterionPlan:
+def nlc(selection: Selection) -> CriterionPlan:
     """Neural coverage: how widely the units of each layer vary together.
 
     Sum over layers of the mean size of the covariances between units (not a ratio, not
     monotone).
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Spread(selection))
 
 
 @criterion(
     "lscd",
+    layers="last-hidden",
     needs="activations, labels, profile with traces",
     paper=(
         "Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
@@ -384,18 +373,12 @@ def nlc(
     cite="vekariya2025lscd",
     laws=SUM,
 )
-def lscd(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-) -> CriterionPlan:
+def lscd(selection: Selection) -> CriterionPlan:
     """Latent space class dispersion: how far inputs lie from the centre of their class.
 
     Mean over classes of the mean distance between inputs of a label and the centroid of its
     correctly classified training traces.
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(
         selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
     )
