@@ -10,7 +10,7 @@ from hardcase.guides.units import Deviating, FailingOnly
 from hardcase.methods.adapt import AS_CODED, TOY, adapt
 from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Reader, push
-from hardcase.methods.parts import failure
+from hardcase.methods.parts import failure_oracle
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
@@ -101,7 +101,7 @@ def deepxplore_published(
         f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
     )
     pull = [(cover, Pushed(Reader(one.rule.selection), one.name)) for one in criteria]
-    oracle = failure(peers=peers)
+    oracle = failure_oracle(peers=peers)
     learning = [FailingOnly(one, oracle) for one in criteria]
     return _method(
         peers,
@@ -221,7 +221,7 @@ def _method(
         details = {"says": [_ALONE]}
     return Method(
         objective=objective,
-        oracle=failure(peers=peers),
+        oracle=failure_oracle(peers=peers),
         guides=tuple(guides),
         needs="gradients",
         details=details,

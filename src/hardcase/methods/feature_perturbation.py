@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from hardcase.methods.parts import aim
+from hardcase.methods.parts import targeted_objective
 from hardcase.objectives import ConfidenceFalls, Margin
 from hardcase.oracles import Confident
 from hardcase.registry import Preset, method
@@ -94,7 +94,7 @@ def feature_perturbation(
     return Method(
         space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
         search=AdamAscent(step_size=step_size, bisections=bisections),
-        objective=aim(target, losses[loss]),
+        objective=targeted_objective(target, losses[loss]),
         oracle=Confident(confidence=confidence, target=target),
         needs="gradients",
         until="budget" if bisections else "first",

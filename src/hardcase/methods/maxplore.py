@@ -9,7 +9,7 @@ import torch
 from hardcase.errors import Problem, choice
 from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
-from hardcase.methods.parts import failure, pixel_walk
+from hardcase.methods.parts import failure_oracle, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import Fan, raw, rms
@@ -128,7 +128,7 @@ def maxplore(
             stop=form == "multi",
         ),
         objective=Sum(scores),
-        oracle=failure(peers=peers),
+        oracle=failure_oracle(peers=peers),
         guides=(guide,),
         until="budget",
         needs="gradients",

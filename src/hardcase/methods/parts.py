@@ -26,7 +26,9 @@ from hardcase.types import (
 )
 from hardcase.usercode import guarded
 
-__all__ = ["aim", "built", "failure", "no_search", "pixel_walk", "with_parts"]
+__all__ = [
+    *("built", "failure_oracle", "no_search", "pixel_walk", "targeted_objective", "with_parts")
+]
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
     "search": (Search, "A search has init and step."),
@@ -34,7 +36,7 @@ _ROLES: dict[str, tuple[type, str]] = {
 }
 
 
-def failure(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
+def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
     """Return what counts as a failure: `target` reached, peers contradicted, or the label left."""
     if target is not None:
         return Reaches(target)
@@ -43,7 +45,7 @@ def failure(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
     return LeavesLabel()
 
 
-def aim(target: int | None, untargeted: Objective) -> Objective:
+def targeted_objective(target: int | None, untargeted: Objective) -> Objective:
     """Return the objective of a targeted search, or `untargeted` where there is no target."""
     if target is None:
         return untargeted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import aim, failure, with_parts
+from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
 from hardcase.objectives import CrossEntropy, Margin
 from hardcase.registry import method
 from hardcase.searches.carlini_wagner import CarliniWagner
@@ -70,8 +70,8 @@ def pgd(
     made = Method(
         space=Pixels(ball),
         search=walk,
-        objective=aim(target, CrossEntropy()),
-        oracle=failure(target),
+        objective=targeted_objective(target, CrossEntropy()),
+        oracle=failure_oracle(target),
         needs="gradients",
         budget=Budget(gradients=gradients),
         details={"options": {"epsilon": epsilon, "step_size": step_size}},
@@ -106,8 +106,8 @@ def fgsm(
     return Method(
         space=Pixels(Linf(epsilon)),
         search=GradientAscent(step_size=epsilon, direction=sign),
-        objective=aim(target, CrossEntropy()),
-        oracle=failure(target),
+        objective=targeted_objective(target, CrossEntropy()),
+        oracle=failure_oracle(target),
         needs="gradients",
         budget=Budget(gradients=1),
         details={"options": {"epsilon": epsilon}},
@@ -153,8 +153,8 @@ def cw(
         search=CarliniWagner(
             step_size=step_size, steps=steps, rounds=rounds, confidence=confidence
         ),
-        objective=aim(target, Margin()),
-        oracle=failure(target),
+        objective=targeted_objective(target, Margin()),
+        oracle=failure_oracle(target),
         until="budget",
         needs="gradients",
         budget=Budget(gradients=steps * rounds),

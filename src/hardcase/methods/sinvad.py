@@ -6,7 +6,7 @@ from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.methods.parts import aim, failure, with_parts
+from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
 from hardcase.registry import Preset, method
@@ -92,7 +92,7 @@ def sinvad_code(
         generations: 500, targeted 100, as in the code (the text gives no number).
         distance: Of what the search holds (code), or of the image encoded again (Eq. 1).
     """
-    oracle = failure(target)
+    oracle = failure_oracle(target)
     usual = (500, 0.7)
     if target is not None:
         usual = (100, 1.0)
@@ -210,7 +210,7 @@ def sinvad(
         raise Problem(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
-    oracle = failure(target)
+    oracle = failure_oracle(target)
     goals = classes
     if partners is None:
         goals = DRAWS
@@ -289,8 +289,8 @@ def sinvad_gradient(
         space=space,
         target_margin=target_margin,
         search=AdamAscent(step_size=step_size, bisections=bisections),
-        objective=aim(target, Margin()),
-        oracle=failure(target),
+        objective=targeted_objective(target, Margin()),
+        oracle=failure_oracle(target),
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
