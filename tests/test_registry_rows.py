@@ -12,7 +12,7 @@ ROWS = [
     (kind, name)
     for kind in ROOMS
     for name in registry.parts(kind)
-    if name != "diffusion-edm"  # comes with hardcase-studies
+    if name not in ("diffusion-edm", "vae-hierarchical")  # come with hardcase-studies
 ]
 
 

@@ -59,6 +59,20 @@ class BlackBox:
         self.live[rows] = False
 
 
+class StopError(Exception):
+    """What `stop_at` raises."""
+
+
+def stop_at(step):
+    """Progress that stops a training at this step."""
+
+    def progress(told):
+        if told.step >= step and not told.warning:
+            raise StopError
+
+    return progress
+
+
 def global_state():
     """What nothing in hardcase may move. (Python's own randomness is moved by the type checker of the tests.)"""
     import numpy

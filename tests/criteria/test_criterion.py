@@ -5,7 +5,15 @@ from worlds import World
 
 from hardcase.catalogue import definition_of
 from hardcase.criteria.conventions import CONVENTIONS
-from hardcase.criteria.criterion import LAWS, Spec, names, parse, parse_list, settings
+from hardcase.criteria.criterion import (
+    LAWS,
+    Spec,
+    conventional,
+    names,
+    parse,
+    parse_list,
+    settings,
+)
 from hardcase.errors import Problem
 from hardcase.registry import options_of, parts
 from hardcase.suite.coverage import coverage
@@ -146,11 +154,7 @@ def test_a_convention_refuses_what_it_does_not_define():
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_every_convention_can_be_built(name):
     world = World()
-    for criterion in CONVENTIONS[name].criteria:
-        unknown = set(CONVENTIONS[name].criteria[criterion]) - set(
-            parts("criterion")[criterion].options
-        )
-        assert not unknown, unknown
+    for criterion in conventional(name):
         measure = world.make(criterion, convention=name)()
         measure.update(world.looks(measure)[0])
         assert measure.convention["name"] == name

@@ -5,7 +5,7 @@ import torch
 
 from hardcase import generators
 from hardcase.errors import Problem
-from hardcase.generators.quality import measure, reconstructions, similarity
+from hardcase.generators.quality import measure, reconstructions
 from tiny import bars, weights
 
 TRAIN, TEST = bars(96), bars(30, seed=1, split="test")
@@ -99,12 +99,3 @@ def test_reconstructions_are_8_bit_images():
     stored = reconstructions(Fixed(0), TEST)
     assert stored.x.dtype == torch.uint8
     assert torch.equal(stored.x, TEST.x)
-
-
-def test_similarity_is_one_number_an_image():
-    x = TEST.x.float() / 255
-    values = similarity(torch.cat([x[:1], 1 - x[1:2]]), x[:2])
-    assert values.shape == (2,)
-    assert values[0] == pytest.approx(1)
-    assert values[1] < 0.5
-    assert similarity(x[:1], x[:1]).shape == (1,)

@@ -9,7 +9,7 @@ from hardcase.randomness import stream
 from hardcase.training import loop
 from hardcase.training.loop import TrainingRecipe
 from hardcase.types import Images
-from tiny import bars
+from tiny import StopError, bars, stop_at
 
 SHORT = TrainingRecipe(epochs=3, batch=16, lr=1e-3)
 
@@ -91,18 +91,6 @@ def test_the_thorough_critic_learns_classes_and_its_generator_hears_of_them():
     assert {norm.momentum for norm in norms} == {0.1}
 
 
-class StopError(Exception):
-    pass
-
-
-def stopping(after):
-    def progress(told):
-        if told.step >= after and not told.warning:
-            raise StopError
-
-    return progress
-
-
 @pytest.mark.parametrize("make", [plain, deep])
 @pytest.mark.parametrize("after", [1, 3, 7])
 def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(
@@ -115,7 +103,7 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(
     monkeypatch.setattr("hardcase.training.loop.EVERY", 2)
     with pytest.raises(StopError):
         gan.train_gan(
-            make(), images, SHORT, seed=3, progress=stopping(after), kept=tmp_path / "kept"
+            make(), images, SHORT, seed=3, progress=stop_at(after), kept=tmp_path / "kept"
         )
     if after > 1:
         assert (tmp_path / "kept" / loop.STATE).exists()

@@ -6,13 +6,9 @@ import torch
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.vae import (
-    Hierarchical,
-    hierarchical,
     reconstruct,
-    reconstruct_hierarchical,
 )
-from hardcase.randomness import stream
-from hardcase.training.loop import TrainingRecipe, fit, own_randomness
+from hardcase.training.loop import TrainingRecipe, fit
 from tiny import bars, global_state, weights
 
 KINDS = ["linear", "conv", "conditional"]
@@ -140,56 +136,3 @@ def test_a_wrong_name_lists_the_right_ones():
         generators.build_generator("vae", kind="liner", channels=1, size=8, classes=2, latent=2)
     with pytest.raises(Problem, match="3x3 pixels are too few"):
         fresh("conv", size=3)
-
-
-def small(size=16, channels=1, latent=64):
-    with own_randomness(0, "test"):
-        return hierarchical(channels, size, 3, latent, width=8).eval()
-
-
-@pytest.mark.parametrize(("size", "channels"), [(16, 1), (28, 1), (32, 3)])
-def test_the_image_of_the_mean_code_is_the_reconstruction(size, channels):
-    net = small(size, channels)
-    x = torch.rand(3, channels, size, size, generator=stream(0))
-    with torch.no_grad():
-        mean, logvar = net.encode(x)
-        assert mean.shape == logvar.shape == (3, net.latent)
-        assert torch.allclose(net.decode(mean), net(x), atol=1e-6)
-        assert 0 <= float(net(x).min()) <= float(net(x).max()) <= 1
-
-
-def test_rows_are_independent_and_any_code_is_an_image():
-    net = small()
-    z = torch.randn(5, net.latent, generator=stream(0)) * 3
-    with torch.no_grad():
-        whole = net.decode(z)
-        assert torch.allclose(whole[2:3], net.decode(z[2:3]), atol=1e-6)
-    assert bool(whole.isfinite().all())
-
-
-def test_the_code_is_about_as_long_as_asked_for():
-    assert abs(hierarchical(3, 32, 10, 1024).latent - 1024) < 128
-
-
-def test_too_small_pictures_are_refused():
-    with pytest.raises(Problem, match="halves its images"):
-        hierarchical(1, 6, 3, 16)
-
-
-def test_it_learns_what_tells_images_apart():
-    images, net = bars(120, size=16), small()
-    before = global_state()
-    goal = reconstruct_hierarchical(images, beta=0.1)
-    history = fit(net, images, goal, TrainingRecipe(epochs=6, batch=24, lr=3e-3), seed=0)
-    assert history.loss[-1] < goal.chance
-    assert before == global_state()
-    x = images.x[:6].float() / 255
-    with torch.no_grad():
-        assert float((net(x) - x).square().mean()) < float((x.mean(0) - x).square().mean())
-
-
-def test_it_is_built_by_name():
-    net = generators.build_generator(
-        "vae", kind="hierarchical", channels=3, size=32, classes=10, latent=256
-    )
-    assert isinstance(net, Hierarchical)

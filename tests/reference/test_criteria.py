@@ -11,7 +11,7 @@ from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure
 from hardcase.criteria.mcdc import Independence, LayerPair
 from hardcase.criteria.memory import Bits
-from hardcase.criteria.network import Layer, Scaling, Selection, Whole
+from hardcase.criteria.network import Layer, Selection, Whole
 from hardcase.criteria.neuron import (
     Activated,
     BoundarySections,
@@ -104,11 +104,11 @@ def test_neuron_coverage_scaled_within_an_input(order, epsilon):
         order,
     )
     tapped = [selection.taps[f"l{i}"](m) for i, m in enumerate(maps)]
-    measure = shown(Activated(selection, 0.55, Scaling("input", epsilon)), tapped)
+    measure = shown(Activated(selection, 0.55, epsilon), tapped)
     expected = naive.scaled_nc([m.flatten(2).numpy() for m in maps], 0.55, order, epsilon)
     assert cells(measure) == flat(expected, (4, 7))
     whole = shown(
-        Activated(selection, 0.55, Scaling("input", epsilon)),
+        Activated(selection, 0.55, epsilon),
         [Whole(layer)(m) for layer, m in zip(selection.layers, maps, strict=True)],
     )
     assert cells(whole) == cells(measure), "a richer tap gives another answer"

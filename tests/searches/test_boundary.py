@@ -3,9 +3,7 @@
 import pytest
 import torch
 from landscapes import Landscape, flat_seeds, walk
-from safetensors.torch import load, save
 
-from hardcase.randomness import Rng
 from hardcase.searches.boundary import Crossing
 from hardcase.spaces.latent import Library
 from hardcase.types import Seeds
@@ -123,20 +121,3 @@ def test_without_codes_it_starts_from_the_prior():
     evaluate = World(at())
     walk(Crossing(classes=120), evaluate)
     assert bool(evaluate.best.isfinite().all())
-
-
-def test_the_state_survives_saving_and_another_run_is_the_same():
-    plain, saved, other = World(at()), World(at()), World(at())
-    walk(Crossing(codes=codes()), plain)
-    walk(Crossing(codes=codes()), saved, through=lambda state: load(save(state)))
-    walk(Crossing(codes=codes()), other, Rng.numbered(1, "another walk", len(other.seeds)))
-    assert len(plain.seen) == len(saved.seen)
-    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.seen, saved.seen))
-    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(plain.seen, other.seen))
-
-
-def test_seeds_are_untouched():
-    given = at()
-    before = given.z.clone()
-    walk(Crossing(codes=codes()), World(given))
-    assert torch.equal(given.z, before)

@@ -58,14 +58,6 @@ def test_a_class_without_codes_and_a_class_with_few():
     assert torch.allclose(ways.step[0, 1], torch.tensor([4.0]))
 
 
-def test_a_row_does_not_see_its_neighbours():
-    z, y = CENTRES[[0, 3, 1]] + 0.3, [0, 3, 1]
-    whole = directions(library(), seeds(z, y), classes=2, neighbours=5)
-    alone = directions(library(), seeds(z[1:2], y[1:2]), classes=2, neighbours=5)
-    assert torch.equal(whole.goal[1:2], alone.goal)
-    assert torch.allclose(whole.step[1:2], alone.step)
-
-
 def test_codes_of_any_shape():
     label = torch.arange(2).repeat(5)
     codes = Library(torch.ones(10, 2, 3, 3) * label[:, None, None, None], label)

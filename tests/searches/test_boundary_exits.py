@@ -2,7 +2,6 @@
 
 import torch
 from landscapes import Landscape, flat_seeds, walk
-from safetensors.torch import load, save
 
 from hardcase.searches.boundary import Exits, lengths
 from hardcase.spaces.latent import Library
@@ -49,11 +48,3 @@ def test_a_limit_ends_it():
     evaluate = Line(2, limit=5)
     walk(Exits(walks=5), evaluate)
     assert evaluate.asked.tolist() == [5, 5]
-
-
-def test_the_state_survives_saving():
-    one, two = (
-        walk(Exits(), Line(2)),
-        walk(Exits(), Line(2), through=lambda state: load(save(state))),
-    )
-    assert all(torch.equal(one[name], two[name]) for name in one)

@@ -76,13 +76,6 @@ def test_global_randomness_survives_an_exception():
     assert global_state() == before
 
 
-def test_images_and_labels_are_not_changed():
-    images = bars()
-    before = images.hash
-    fitted(images=images, recipe=replace(RECIPE, augment="crop-flip"))
-    assert images.hash == before
-
-
 def test_every_image_is_seen_once_an_epoch():
     seen = []
 
@@ -190,7 +183,7 @@ def test_a_long_gradient_is_shortened():
 
 @pytest.mark.parametrize("name", list(OPTIMISERS))
 def test_every_optimiser_learns(name):
-    rate = {"adam": 1e-2, "sgd": 5e-2, "adadelta": 1.0}[name]
+    rate = {"adam": 1e-2, "sgd": 5e-2}[name]
     _, history = fitted(recipe=replace(RECIPE, optimiser=name, lr=rate, epochs=6))
     assert history.loss[-1] < 0.5
 

@@ -64,8 +64,7 @@ def search(
     shard: int | None = None,
     batch: int | None = None,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly. Guides learn, shard after
-    shard.
+    """Search all `seeds`, which the subject must classify correctly; guides learn by shard.
 
     Args:
         subject: The network under test.
@@ -79,17 +78,19 @@ def search(
         shard: Seeds that are searched at once; more on a GPU by default.
         batch: Images that the subject is given in one call; more on a GPU by default.
     """
+    keep = keep or method.keep
+    if witnesses:
+        method = with_witnesses(method)
     campaign = Campaign(
         subject=subject,
-        method=with_witnesses(method) if witnesses else method,
+        method=method,
         peers=peers,
         witnesses=witnesses,
-        keep=parse_keep(keep or method.keep),
+        keep=parse_keep(keep),
         batch=batch or _rows(subject),
         seed=seed,
     )
-    each = shard or (64 if steady(subject.device) else 512)
-    return search_campaign(campaign, seeds, budget, shard=each, rounds=1)
+    return search_campaign(campaign, seeds, budget, shard=shard or _seeds(subject), rounds=1)
 
 
 def search_campaign(
@@ -116,20 +117,24 @@ def search_campaign(
     begun = perf_counter()
     parts = list[Shard]()
 
-    size = rounds if guides else max(len(cuts), 1)
-    for numbers in in_rounds(len(cuts), size, guides, lambda number: parts[number].deltas):
+    if not guides:
+        rounds = max(len(cuts), 1)
+    for numbers in in_rounds(len(cuts), rounds, guides, lambda number: parts[number].deltas):
         for part in cuts[numbers.start : numbers.stop]:
             images = seeds.take(everything[part])
             limit = most.take(part)
             parts.append(run_shard(campaign, images, limit, first=part.start, guides=guides))
     seconds = perf_counter() - begun
+    target = -1
+    if campaign.target is not None:
+        target = campaign.target
     counts = Counts.join([part.counts for part in parts])
     return Searched(
         seeds,
         Findings.join([on_cpu(part.findings) for part in parts]),
         counts.queries,
         counts.gradients,
-        ~counts.lost & (seeds.y != (-1 if campaign.target is None else campaign.target)),
+        ~counts.lost & (seeds.y != target),
         counts.failing,
         seconds,
     )
@@ -152,4 +157,13 @@ def on_cpu(findings: Findings) -> Findings:
 
 def _rows(subject: Model) -> int:
     """How many images a network is given in one call."""
-    return 256 if steady(subject.device) else 8192
+    if steady(subject.device):
+        return 256
+    return 8192
+
+
+def _seeds(subject: Model) -> int:
+    """How many seeds are searched at once."""
+    if steady(subject.device):
+        return 64
+    return 512

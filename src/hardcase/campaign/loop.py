@@ -27,8 +27,7 @@ def run_shard(
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
 ) -> Shard:
-    """Search all `images` at once. What is found for one depends on no other, except through
-    guides.
+    """Search all `images` at once; only guides let findings of one depend on another.
 
     Args:
         campaign: The method and the networks.
@@ -49,8 +48,9 @@ def run_shard(
         state = campaign.method.search.init(seeds.copy(), rng)
         while bool(evaluate.live.any()) and not stop(evaluate.counts):
             state = campaign.method.search.step(state, evaluate, rng)
-    found = evaluate.recorder.findings()
-    kept = found if campaign.precision == "strict" else surviving(campaign, found)
+    found = kept = evaluate.recorder.findings()
+    if campaign.precision != "strict":
+        kept = surviving(campaign, found)
     return Shard(
         kept,
         evaluate.counts,
@@ -67,8 +67,7 @@ def in_rounds(
     guides: Sequence[Guide],
     deltas: Callable[[int], Mapping[str, State]],
 ) -> Iterator[range]:
-    """The numbers of the shards of each round: all of them start from the same guides, and what
-    they have learned is merged in shard order when the next round is asked for.
+    """The shards of each round, which start from the same guides; merged when the next is asked.
 
     Args:
         count: Shards in all.
@@ -119,9 +118,7 @@ def surviving(campaign: Campaign, findings: Findings) -> Findings:
 
 
 def enter(campaign: Campaign, images: Images, first: int = 0) -> Seeds:
-    """The images as seeds in the method's space, on the subject's device:
-    the same ones whenever they enter.
-    """
+    """The images as seeds in the method's space, on the subject's device."""
     device = campaign.subject.device
     x = from_bytes(images.x.to(device))
     y = images.y.to(device)

@@ -1,6 +1,4 @@
-"""What a campaign is made of: its parts, its limits per seed, its rule of keeping,
-and what it counts.
-"""
+"""What a campaign is made of: parts, limits per seed, rule of keeping, counts."""
 
 from __future__ import annotations
 
@@ -37,17 +35,15 @@ __all__ = [
     *("parse_keep", "seconds", "within"),
 ]
 
-# Which findings of a seed are kept: the first, the nearest, the nearest of each wrong label, some,
-# or all.
+# Which findings of a seed are kept.
 
 MANY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Up to `count` findings of each seed and kind (and label, if `per_label`; and cell of a map,
-    if `place` says which cell an image is in): the nearest, or the earliest; with witnesses, first
-    of all what they keep by `target_margin` logits, or keep best.
+    """Up to `count` findings of each seed, kind, label (if `per_label`) and cell of a map (by
+    `place`): the nearest or the earliest, first what witnesses keep by `target_margin` logits.
     """
 
     count: int = 1
@@ -117,8 +113,7 @@ def parse_keep(text: str) -> Keep:
     raise Problem(f"keep is {text!r}; it is one of {', '.join(named)} or a number above 0.")
 
 
-# Budgets become limits per seed before a campaign starts, so that they hold exactly in any order of
-# work.
+# Budgets become limits per seed first, so that they hold exactly in any order of work.
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +131,7 @@ class Limits:
 
 
 def limits(budget: Budget, count: int) -> Limits:
-    """Per-seed limits for `count` seeds; a total is divided first,
-    and its remainder goes to the first seeds.
-    """
+    """Per-seed limits for `count` seeds; a total's remainder goes to the first seeds."""
     return Limits(
         _limit("queries", budget.queries, budget.total_queries, count),
         _limit("gradients", budget.gradients, budget.total_gradients, count),
@@ -198,7 +191,7 @@ def _limit(name: str, each: int | None, total: int | None, count: int) -> Int[Te
                 f"a budget of {value} {label} allows no query.",
                 fix=f"{label} of at least 1, or none",
             )
-    limit = torch.full((count,), MANY if each is None else each)
+    limit = torch.full((count,), each or MANY)
     if total is None:
         return limit
     share = torch.full((count,), total // max(count, 1)) + (
@@ -288,7 +281,9 @@ class Campaign:
     def failing(self) -> Oracle:
         """What becomes a finding: every failure, whether witnesses keep the label or not."""
         oracle = self.method.oracle
-        return oracle.oracle if isinstance(oracle, Witnessed) else oracle
+        if isinstance(oracle, Witnessed):
+            return oracle.oracle
+        return oracle
 
     @property
     def target(self) -> int | None:
@@ -297,10 +292,11 @@ class Campaign:
         return target
 
     def __repr__(self) -> str:
-        peers = f", peers={[peer.name for peer in self.peers]}" if self.peers else ""
-        names = [witness.name for witness in self.witnesses]
-        others = f"{peers}, witnesses={names}" if names else peers
-        return f"Campaign({self.method.name!r} on {self.subject.name!r}{others}, seed={self.seed})"
+        said = f"{self.method.name!r} on {self.subject.name!r}"
+        for kind in ("peers", "witnesses"):
+            if names := [network.name for network in getattr(self, kind)]:
+                said += f", {kind}={names}"
+        return f"Campaign({said}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""
@@ -310,9 +306,8 @@ class Campaign:
         )
         wanted = dict[str, Tap]()
         for name, tap in (pair for taps in readers for pair in taps.items()):
-            wanted[name] = (
-                tap if wanted.get(name, tap) == tap else torch.clone
-            )  # readers that differ get it whole
+            if wanted.setdefault(name, tap) != tap:  # readers that differ get it whole
+                wanted[name] = torch.clone
         own = {name: tap for name, tap in wanted.items() if not name.startswith("peer")}
         peers = [
             {
@@ -325,9 +320,7 @@ class Campaign:
         return [own, *peers]
 
     def leaves(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether the subject has left the seed's label: what the funnel calls failing,
-        whatever the oracle.
-        """
+        """Whether the subject has left the seed's label, whatever the oracle."""
         return margin(probe.logits.softmax(1), probe.origin.y) >= MIN_MARGIN
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.network import Scaling, Selection
+from hardcase.criteria.network import Selection
 from hardcase.tensors import Copies, chunks, steady
 from hardcase.types import Probe
 
-__all__ = ["ActivationBatch", "Extremes", "units_at_once"]
+__all__ = ["ActivationBatch", "Extremes", "Memo", "units_at_once"]
+
+Made = TypeVar("Made")
 
 # The greatest units of every layer, row by row: ties to the lower number, wide layers by blocks.
 
@@ -88,9 +90,7 @@ def _greatest(values: Float[Tensor, "m l w"], k: int) -> Int[Tensor, "m l k"]:
 
 
 def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> Int[Tensor, "m k"]:
-    """The same for one wide layer: the `k` blocks with the greatest maxima hold the `k` greatest
-    values.
-    """
+    """Return the same for one wide layer: `k` blocks with the greatest maxima hold the values."""
     width = values.shape[1]
     spare = width % block
     whole = values[:, : width - spare]
@@ -107,9 +107,6 @@ def _greatest_of_many(values: Float[Tensor, "m w"], k: int, block: int = 32) -> 
     index = _greatest(picked[:, None], k).squeeze(1)
     return torch.where(index < 0, index, places.gather(1, index.clamp_min(0)))
 
-
-# What one look shows to the criteria. Work that several of them need (matrices, extremes, top
-# units) is done once.
 
 CHUNK = 2**18
 """Values worked on at a time on a CPU, so that they stay in a core's cache."""
@@ -139,8 +136,7 @@ class UnitBlock:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The least and the greatest number of each unit in one look; a unit that shows no number has
-    +inf and -inf.
+    """The least and the greatest number of each unit; +inf and -inf where it shows none.
 
     `broken`: units that show something that is not a number.
     """
@@ -150,10 +146,22 @@ class Extremes:
     broken: Bool[Tensor, " u"]
 
 
+class Memo:
+    """Keeps what was made for a key: work that several criteria need is done once."""
+
+    def __init__(self) -> None:
+        self._made = dict[Hashable, Any]()
+
+    def __call__(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what `make` made the first time `key` was asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
+
+
 class ActivationBatch:
-    """Activations and answers of `m` rows, with the labels and seeds they belong to where these are
-    known.
-    """
+    """Activations and answers of `m` rows, with their labels and seeds where these are known."""
 
     def __init__(
         self,
@@ -169,7 +177,7 @@ class ActivationBatch:
         self.labels = labels
         self.ids = ids
         self.are_seeds = are_seeds
-        self._memo = dict[Hashable, Any]()
+        self.once = Memo()
 
     @staticmethod
     def of(probe: Probe) -> ActivationBatch:
@@ -214,64 +222,38 @@ class ActivationBatch:
     def predicted(self) -> Int[Tensor, " m"]:
         return self.logits.argmax(1)
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returned the first time this batch was asked for `key`."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        return self._memo[key]
-
     def layers(self, selection: Selection) -> list[Float[Tensor, "m w"]]:
-        values: list[Tensor] = self.once(
-            ("layers", selection), lambda: selection.read(self.activations)
-        )
-        return values
+        return self.once(("layers", selection), lambda: selection.read(self.activations))
 
     def matrix(self, selection: Selection) -> Float[Tensor, "m u"]:
-        values: Tensor = self.once(
-            ("matrix", selection), lambda: torch.cat(self.layers(selection), 1)
-        )
-        return values
+        return self.once(("matrix", selection), lambda: torch.cat(self.layers(selection), 1))
 
     def blocks(self, selection: Selection) -> list[UnitBlock]:
         """The units in blocks: wide layers alone, neighbouring narrow ones together."""
-        blocks: list[UnitBlock] = self.once(
-            ("blocks", selection), lambda: _blocks(selection, self.layers(selection))
-        )
-        return blocks
+        return self.once(("blocks", selection), lambda: _blocks(selection, self.layers(selection)))
 
     def extremes(self, selection: Selection) -> Extremes:
-        extremes: Extremes = self.once(
-            ("extremes", selection), lambda: _extremes(self.blocks(selection))
-        )
-        return extremes
+        return self.once(("extremes", selection), lambda: _extremes(self.blocks(selection)))
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
-        """The numbers of each layer's `k` greatest units, greatest first,
-        ties to the lower number; -1 where there is none.
-        """
-        top: Tensor = self.once(("top", selection, k), lambda: self._top(selection, k))
-        return top
+        """Each layer's `k` greatest units, ties to the lower number; -1 where none is left."""
+        return self.once(("top", selection, k), lambda: self._top(selection, k))
 
     def _top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         waits = steady(self.device)  # elsewhere to ask costs more than to be careful
         clean = waits and not bool(self.extremes(selection).broken.any())
         return strongest(self.layers(selection), selection.starts, k, clean=clean)
 
-    def scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
-        """The units scaled to [0, 1] by the extremes of their layer in the same row;
-        a constant layer gives 0.
-        """
-        values: Tensor = self.once(
-            ("scaled", selection, scaling), lambda: self._scaled(selection, scaling)
-        )
-        return values
+    def scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
+        """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
+        return self.once(("scaled", selection, epsilon), lambda: self._scaled(selection, epsilon))
 
-    def _scaled(self, selection: Selection, scaling: Scaling) -> Float[Tensor, "m u"]:
+    def _scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
         parts = []
         for values, (low, high) in zip(
             self.layers(selection), selection.ranges(self.activations), strict=True
         ):
-            width = high - low + scaling.epsilon
+            width = high - low + epsilon
             parts.append((values - low) / torch.where(width > 0, width, 1))
         return torch.cat(parts, 1)
 

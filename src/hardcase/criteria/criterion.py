@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from functools import cache, update_wrapper
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -16,9 +17,17 @@ from torch import Tensor
 
 from hardcase import registry
 from hardcase.criteria.batch import ActivationBatch
-from hardcase.criteria.conventions import Options, convention_of
+from hardcase.criteria.conventions import CONVENTIONS
 from hardcase.criteria.memory import Memory
-from hardcase.criteria.network import Layered, LayerGraph, Selection, join_taps, trace_layers
+from hardcase.criteria.network import (
+    Layered,
+    LayerGraph,
+    Mode,
+    Selection,
+    join_taps,
+    select,
+    trace_layers,
+)
 from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
@@ -51,6 +60,8 @@ __all__ = [
     "toward",
 ]
 
+Options = Mapping[str, str | int | float | bool]
+
 LAWS = {
     "ratio": "its value lies in [0, 1]",
     "monotone": "more inputs never lower it",
@@ -74,15 +85,25 @@ SHARED = {
     "overflow": "The last bucket holds everything above the others.",
 }
 """What arguments of several criteria mean; `criterion` adds them to the docstrings."""
-Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 def criterion(
-    name: str, *, laws: tuple[str, ...] = RATIO, needs: str = "activations", **facts: Any
-) -> Callable[[Factory], Factory]:
-    """Register a factory with what most criteria promise and need: a ratio of activations."""
+    name: str,
+    *,
+    layers: str = "conv-linear",
+    laws: tuple[str, ...] = RATIO,
+    needs: str = "activations",
+    **facts: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a factory with what most criteria promise and need: a ratio of activations.
 
-    def decorate(make: Factory) -> Factory:
+    A factory whose first parameter is a `selection` is given the one that its users name by a
+    graph, `layers` (by default those named here) and a `mode`.
+    """
+
+    def decorate(make: Callable[..., Any]) -> Callable[..., Any]:
+        if "selection" in inspect.signature(make).parameters:
+            make = _selecting(make, layers)
         text = inspect.cleandoc(make.__doc__ or "")
         if "Args:" not in text:
             text += "\n\nArgs:"
@@ -92,6 +113,22 @@ def criterion(
         return registry.criterion(name, laws=laws, needs=needs, **facts)(make)
 
     return decorate
+
+
+def _selecting(make: Callable[..., Any], usual: str) -> Callable[..., Any]:
+    """`make`, which takes a selection, as a factory that takes a graph, layers and a mode."""
+
+    def factory(
+        graph: LayerGraph, *, layers: str = usual, mode: Mode = "channel", **options: Any
+    ) -> Any:
+        return make(select(graph, layers, mode), **options)
+
+    *shared, _ = inspect.signature(factory).parameters.values()
+    _, *own = inspect.signature(make).parameters.values()
+    update_wrapper(factory, make)
+    setattr(factory, "__signature__", inspect.Signature([*shared, *own]))  # noqa: B010
+    factory.__annotations__ = {**make.__annotations__, "layers": str, "mode": Mode}
+    return factory
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +155,7 @@ class CoverageResult:
 
 @runtime_checkable
 class Rule(Protocol):
-    """The mathematics of a criterion. Only `observe` changes the memory; rows are independent in
-    `gain` and `pull`.
+    """The mathematics of a criterion: only `observe` changes the memory, rows are independent.
 
     A rule may also have `patience`: the number of rows that are better observed together.
     """
@@ -144,8 +180,6 @@ class Rule(Protocol):
 
 class Measure:
     """Implements `types.Criterion`: a guide that is also a measure.
-
-    `profiled`: it compares with training data.
 
     Args:
         name: Name in a campaign.
@@ -279,11 +313,12 @@ class Spec:
         return f"{self.name}:{given}".removesuffix(":")
 
 
-def parse(text: str) -> Spec:
+def parse(text: str | Spec) -> Spec:
     """The criterion that `text` names, its options typed by their defaults.
 
     Args:
         text: ``name`` or ``name:option=value,option=value``; the name may be ``file.py:factory``.
+            A `Spec` is given back.
 
     Raises:
         Problem: For an unknown name, option or value; it lists the choices.
@@ -293,6 +328,8 @@ def parse(text: str) -> Spec:
         >>> parse("kmnc:k=1_000,mode=unit").options
         {'k': 1000, 'mode': 'unit'}
     """
+    if isinstance(text, Spec):
+        return text
     name, rest = _divided(text.strip())
     known = options_of(registry.resolve("criterion", name))
     options = dict[str, str | int | float | bool]()
@@ -336,12 +373,28 @@ def names(specs: Sequence[Spec]) -> list[str]:
 
 def settings(spec: Spec, convention: str = "default") -> dict[str, Any]:
     """All options of a criterion: those given, then the convention's, then the defaults."""
-    implied = convention_of(convention).options(spec.name)
+    implied = conventional(convention).get(spec.name)
+    if implied is None and convention != "default":
+        raise Problem(
+            f"convention {convention!r} says nothing about {spec.name!r}.",
+            f"it defines: {', '.join(conventional(convention))}",
+            fix="--convention default",
+        )
     known = options_of(registry.resolve("criterion", spec.name))
     return {
-        key: spec.options.get(key, implied.get(key, option.default))
+        key: spec.options.get(key, (implied or {}).get(key, option.default))
         for key, option in known.items()
     }
+
+
+@cache
+def conventional(convention: str) -> dict[str, Options]:
+    """The options that a convention implies, by criterion."""
+    if convention not in CONVENTIONS:
+        raise choice("convention", convention, list(CONVENTIONS))
+    if convention == "default":
+        return {}
+    return {spec.name: spec.options for spec in parse_list(CONVENTIONS[convention])}
 
 
 def _divided(text: str) -> tuple[str, str]:
@@ -396,7 +449,7 @@ def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") ->
 
     A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
         made = registry.resolve("criterion", spec.name)(graph, **settings(spec, convention))
@@ -436,8 +489,6 @@ def build_criteria(
 ) -> Measure:
     """The criterion, ready to be updated.
 
-    `name` (by default the spec's text) is its name in a campaign.
-
     Args:
         spec: A criterion as ``--criteria`` names it.
         graph: The network's layers, see `trace_layers`.
@@ -454,7 +505,7 @@ def build_criteria(
         >>> hc.criteria.build_criteria("nc:threshold=0.5", graph).value()
         0.0
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse(spec)
     planned = plan(spec, graph, convention=convention)
     if profile is None and (planned.ranges or planned.traces):
         raise Problem(
@@ -491,9 +542,6 @@ def _found(rule: Rule) -> dict[str, Any]:
     return found
 
 
-# The gradient of each criterion: a score that pulls every candidate toward something its criterion
-# has not covered.
-#
 # A criterion's `choose` draws an uncovered target for each row (a unit, a corner, a section, a
 # pair, a bucket); `toward` scores how near the row is to it: up for an inactive unit, down for a
 # lower corner, toward the centre of a section, past its rivals for a unit that was never among the
@@ -517,7 +565,9 @@ class Toward:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         live = probe.guides.get(self.criterion.name)
-        return self.weight * (live if isinstance(live, Measure) else self.criterion).pull(probe)
+        if not isinstance(live, Measure):
+            live = self.criterion
+        return self.weight * live.pull(probe)
 
 
 def toward(criterion: Measure, *, weight: float = 1.0) -> Toward:
@@ -539,7 +589,7 @@ KEPT = 2**26
 def specs_of(criteria: str | Sequence[str | Spec]) -> list[Spec]:
     if isinstance(criteria, str):
         return parse_list(criteria)
-    return [parse(one) if isinstance(one, str) else one for one in criteria]
+    return [parse(one) for one in criteria]
 
 
 def layer_graph(subject: Model, images: Images) -> LayerGraph:
@@ -560,9 +610,7 @@ def profile_for(
     graph: LayerGraph | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """A profile of training data that holds what these criteria need;
-    an empty one if they need none.
-    """
+    """Return a profile with what these criteria need of training data; empty if it is nothing."""
     graph = graph or layer_graph(subject, training)
     needs = requirements(specs_of(criteria), graph, convention=convention)
     if needs == Needs():
@@ -574,9 +622,7 @@ def profile_for(
 
 
 def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
-    """Rows at a time: 256 (up to 2,048 small images on a GPU), or fewer where many activations are
-    kept; a multiple of 16.
-    """
+    """Rows at a time: 256, more on a GPU, fewer where many activations are kept."""
     most = 256
     if not steady(subject.device):
         most = max(256, min(2048, 2**26 // images.x[:1].numel()))

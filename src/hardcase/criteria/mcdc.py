@@ -1,6 +1,4 @@
-"""MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring
-layers.
-"""
+"""MC/DC for networks: how signs and values of a layer drive those of the next."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from hardcase.types import State, Targets
 
 __all__ = ["ssc", "svc", "vsc", "vvc"]
 
-# Pairs of inputs that agree on almost all of a layer's signs, found by hashing: never by comparing
-# all with all.
-#
+# Pairs of inputs that agree on almost all of a layer's signs, found by hashing.
 # The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one
 # unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 
@@ -81,9 +77,7 @@ class PatternSet:
         return low, high, unit
 
     def near(self, flips: int) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """All patterns that differ in 1 to `flips` units: cut into ``flips + 1`` bands,
-        they agree on one band at least.
-        """
+        """Return all patterns that differ in 1 to `flips` units; they agree on a band at least."""
         pairs = [torch.empty(0, dtype=torch.int64)]
         for band in self.signs.tensor_split(flips + 1, dim=1):
             for a, b in _alike(hash_signs(band)):
@@ -122,8 +116,7 @@ def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
 
 
 def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
-    """Rows that share a pattern, as tables: a line per pattern with two rows or more, short ones
-    filled up with -1.
+    """Rows that share a pattern with another: tables with a line per pattern, filled with -1.
 
     Groups of like size (to a factor of two) share a table.
     """
@@ -158,25 +151,20 @@ def matches(
 def grouped(
     values: Float[Tensor, "n t"], group: Int[Tensor, " n"], count: int, how: str
 ) -> Float[Tensor, "g t"]:
-    """The greatest ("amax") or least ("amin") value of each group;
-    -inf or +inf for an empty one.
-    """
+    """Return the greatest ("amax") or least ("amin") value of each group; infinite if empty."""
     neutral = {"amax": -torch.inf, "amin": torch.inf}[how]
     start = values.new_full((count, values.shape[1]), neutral)
     return start.scatter_reduce_(0, group[:, None].expand_as(values), values, how)
 
 
-# When two inputs show that a condition unit drives a decision unit, and which pairs a whole set of
-# inputs shows.
+# When two inputs show that a condition unit drives a decision unit.
 
 Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 
 @dataclass(frozen=True)
 class LayerPair:
-    """Two neighbouring layers as columns of one matrix, and which (condition,
-    decision) pairs count.
-    """
+    """Two neighbouring layers as columns of one matrix, and which of their pairs count."""
 
     condition: slice
     decision: slice
@@ -196,9 +184,7 @@ class LayerPair:
         anchor: Tensor,
         cell: Int[Tensor, " m"],
     ) -> Float[Tensor, " m"]:
-        """Up to a small margin beyond each change that is wanted,
-        less every sign of the condition layer that flips along.
-        """
+        """Reward each wanted change up to a small margin, less every other sign that flips."""
         which = (cell // self.allowed.shape[1])[:, None]
         what = (cell % self.allowed.shape[1])[:, None]
         now = self.conditions(values)
@@ -226,9 +212,7 @@ def _flipped(now: Float[Tensor, "m s"], then: Float[Tensor, "m s"]) -> Float[Ten
 
 
 def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
-    """The logarithm of how much larger a value has become, less what is asked:
-    positive once it is enough.
-    """
+    """The logarithm of a value's growth beyond `factor`: positive once it is enough."""
     return ((now.abs() + 1e-6) / (then.abs() + 1e-6)).log() - math.log(factor)
 
 
@@ -262,9 +246,7 @@ def flips_of(split: LayerPair, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
 def cover_set(
     kind: Kind, factors: tuple[float, float], split: LayerPair, values: Tensor
 ) -> tuple[Bool[Tensor, "s t"], int]:
-    """What all pairs of inputs cover together, and how many pairs qualify (the condition layer
-    changes as it must).
-    """
+    """Return what all pairs of inputs cover together, and how many pairs qualify."""
     conditions = split.conditions(values)
     decisions = split.decisions(values)
     patterns = PatternSet.of(conditions > 0)
@@ -315,9 +297,7 @@ def relaxed(
 
 
 def _decision_sides(kind: Kind, decisions: Tensor, patterns: PatternSet) -> Tensor:
-    """Of the inputs with each pattern: whether a decision was ever on, ever off;
-    or its largest and least size on and off.
-    """
+    """By pattern: whether a decision was ever on, ever off; or its extreme sizes on and off."""
     count = len(patterns.hashes)
     on = decisions > 0
     if kind == "sign-sign":
@@ -355,9 +335,7 @@ def _cover_alike(
     decisions: Tensor,
     table: Int[Tensor, "g l"],
 ) -> Bool[Tensor, "s t"]:
-    """What inputs of equal pattern cover, group by group: sort by a condition's size,
-    then look back far enough.
-    """
+    """What inputs of equal pattern cover: sort by a condition's size, then look back far enough."""
     s = conditions.shape[1]
     t = decisions.shape[1]
     covered = torch.zeros(s, t, dtype=torch.bool)
@@ -398,9 +376,6 @@ def _look_back(
     return (hit & usable[..., None]).any(2).any(0)
 
 
-# MC/DC for networks: sign-sign, value-sign, sign-value and value-value coverage of neighbouring
-# layers.
-#
 # Y. Sun, X. Huang, D. Kroening, J. Sharp, M. Hill, R. Ashmore, "Structural test coverage criteria
 # for deep neural networks", ACM TECS 2019 (first "Testing deep neural networks", 2018). A pair of a
 # condition unit and a decision unit in the next layer is covered by two inputs if the condition
@@ -460,9 +435,7 @@ class Independence:
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Rows) -> Float[Tensor, " m"]:
-        """Toward changing the pair's condition and decision against the row's seed,
-        and no other sign of the condition's layer.
-        """
+        """Change the pair's condition and decision against the seed, and no other sign."""
         values = batch.matrix(self.selection)
         anchor = self._anchors(batch, memory)
         score = values.sum(1) * 0
@@ -529,9 +502,7 @@ class Independence:
         return covers(self.kind, self.factors, *sides)
 
     def _relaxed(self, memory: Rows, total: int) -> dict[str, object]:
-        """The form of the authors' heuristic: up to a share of the condition layer may flip
-        along.
-        """
+        """As the authors' heuristic: up to a share of the condition layer may flip along."""
         rows = memory.all()
         chosen: tuple[Tensor, Tensor] | None = None
         if self.pairs == "seed-test":
@@ -579,9 +550,7 @@ class Independence:
         return matches(wanted, hash_signs(seen))
 
     def _anchors(self, batch: ActivationBatch, memory: Rows) -> Float[Tensor, "m u"]:
-        """The values of each row's seed: its own if the row is the seed,
-        not-a-number while the seed is unknown.
-        """
+        """The values of each row's seed; not-a-number while the seed is unknown."""
         own = self._rows(batch)
         rows = memory.all()
         values = torch.full(own["values"].shape, torch.nan)

@@ -86,9 +86,7 @@ class Bits:
         usable: Bool[Tensor, " r"] | None = None,
         tries: int = 32,
     ) -> Int[Tensor, " n"]:
-        """Cells (row times `columns` plus place), one for each of `seeds`, drawn evenly from the
-        uncovered ones; from all of them if none is left.
-        """
+        """Draw for each seed an uncovered cell (row times `columns` plus place), or any if none."""
         rows = torch.arange(self.rows)
         if usable is not None and bool(usable.any()):
             rows = usable.cpu().nonzero().squeeze(1)
@@ -153,9 +151,7 @@ class Bits:
     def _search(
         self, rows: Int[Tensor, " r"], drawn: Int[Tensor, " n"], otherwise: Int[Tensor, " n"]
     ) -> Int[Tensor, " n"]:
-        """For draws that met covered cells only: the free cells are listed,
-        and the draw's number picks one of them.
-        """
+        """Pick from the list of free cells by the draw's number, where draws met none."""
         free = (~self.covered().cpu()[rows]).flatten().nonzero().squeeze(1)
         if not len(free):
             return otherwise
@@ -230,8 +226,7 @@ def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tenso
 
 
 class Accumulated:
-    """Named tensors of fixed shape that are folded together: sums, least and greatest values,
-    moments.
+    """Named tensors of fixed shape, accumulated: sums, extremes, moments.
 
     `join` folds two states into one; `empty` is its neutral element.
     """

@@ -17,7 +17,6 @@ from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
 __all__ = [
-    "RAW",
     "Layer",
     "LayerGraph",
     "Layered",
@@ -25,7 +24,6 @@ __all__ = [
     "MeansAndRange",
     "Mode",
     "Order",
-    "Scaling",
     "Selection",
     "join_taps",
     "select",
@@ -59,8 +57,7 @@ class Layered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it ran: `shape` is one row's output, `channel` the axis of its channels
-    (features of a token included).
+    """One layer as it ran: one row's output `shape`, and the axis of its channels (features).
 
     `rows` says where the rows are: 0 as usual; 1 if the tokens come first; -f if each row was cut
     into f windows. A module that ran again is a layer of its own, `name#2`.
@@ -91,8 +88,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LayerGraph:
-    """The layers of a network in the order in which they ran,
-    and the size of the weights between them.
+    """The layers of a network in running order, and the size of the weights between them.
 
     Args:
         layers: Layers in the order in which they run.
@@ -120,8 +116,7 @@ class LayerGraph:
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
-    """Run one image through the subject, in a small and in a larger batch, and note every layer
-    that answers with a tensor.
+    """Run one image in a small and a larger batch, and note every layer with a tensor output.
 
     Layers that never run, or whose output has no axis that grows with the batch, are left out.
 
@@ -210,9 +205,7 @@ def _layer(
 
 
 def _channel_axis(kind: LayerKind, shape: tuple[int, ...], before: Sequence[Layer]) -> int:
-    """Convolutions have channels first, dense layers features last;
-    others follow the layer before them.
-    """
+    """Convolutions: channels first; dense layers: features last; others: as the layer before."""
     last = len(shape) - 1
     if kind == "conv":
         return 0
@@ -240,9 +233,7 @@ def _kind(module: nn.Module) -> LayerKind:
 
 
 def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
-    """How strongly each input channel reaches each output channel: sizes of the weights,
-    summed over the kernel.
-    """
+    """The size of the weights from each input to each output channel, summed over the kernel."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     size = weight.detach().float().abs()
@@ -251,9 +242,7 @@ def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
     return size.cpu()
 
 
-# Taps reduce a layer's output while the layer runs.
-#
-# They are values: equal ones are interchangeable, and of two different ones on the same layer the
+# Taps are values: equal ones are interchangeable, and of two different ones on the same layer the
 # richer one serves both readers (`join_taps`).
 
 
@@ -305,13 +294,11 @@ _RICHER = (Means, MeansAndRange, Whole)
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
-    """One tap per layer that serves every reader: the richest of ours,
-    a whole copy where others take part.
-    """
+    """Return one tap per layer that serves every reader; a copy where others take part."""
     joined = dict[str, Tap]()
     for mapping in taps:
         for name, tap in mapping.items():
-            joined[name] = _richer(joined[name], tap) if name in joined else tap
+            joined[name] = _richer(joined.get(name, tap), tap)
     return joined
 
 
@@ -324,17 +311,14 @@ def _richer(a: Tap, b: Tap) -> Tap:
 
 
 def channel_means(layer: Layer, values: Tensor) -> Float[Tensor, "m c"]:
-    """Channel means, to the last bit the same whichever tap the values come through:
-    laid out alike before they are summed.
-    """
+    """Channel means, laid out alike before they are summed: the same bits through any tap."""
     others = [axis + 1 for axis in range(len(layer.shape)) if axis != layer.channel]
     if not others:
         return values.clone()
     return values.contiguous().mean(others)
 
 
-# Which units count: the layers chosen, every unit or the mean of every channel, and how values are
-# scaled.
+# Which units count, and how values are scaled.
 
 Mode = Literal["unit", "channel"]
 Order = Literal["mean-scale", "scale-mean"]
@@ -344,13 +328,10 @@ Order = Literal["mean-scale", "scale-mean"]
 class Selection:
     """The units that a criterion reads, layer after layer.
 
-    `order` matters only for scaled channel means. `softmax` adds the softmax of the last layer as a
-    layer of its own.
-
     Args:
         layers: Layers in the order in which they run.
         mode: ``channel`` or ``unit``.
-        order: Whether channel means are taken before or after scaling.
+        order: Whether channel means are taken before or after scaling, where values are scaled.
         softmax: Add the softmax of the last layer as a layer of its own.
     """
 
@@ -408,9 +389,7 @@ class Selection:
         }
 
     def ranges(self, activations: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """The least and the greatest value of each layer, row by row,
-        before channels are averaged or after it.
-        """
+        """Each layer's least and greatest value by row, before or after channels are averaged."""
         values = self.read(activations)
         if self.order == "scale-mean":
             for i, layer in enumerate(self.layers):
@@ -447,19 +426,6 @@ def _shown(activations: Mapping[str, Tensor], layer: Layer) -> Float[Tensor, "m 
     return layer.arranged(value).flatten(1).float()
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """How values are brought to [0, 1] before they meet a threshold: not at all,
-    within each input, or over the suite.
-    """
-
-    per: Literal["none", "input", "suite"] = "none"
-    epsilon: float = 0.0
-
-
-RAW = Scaling()
-
-
 def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scale") -> Selection:
     """The layers that `layers` names: a group, or names joined by ``+``.
 
@@ -490,9 +456,7 @@ def select(graph: LayerGraph, layers: str, mode: Mode, order: Order = "mean-scal
 
 
 def activated(graph: LayerGraph) -> tuple[Layer, ...]:
-    """Layers as frameworks with built-in activations count them: each with its activation,
-    and the pooling ones.
-    """
+    """Layers as frameworks with built-in activations count them, pooling ones included."""
     shown = [layer for layer in graph.layers if layer.kind not in ("norm", "plumbing")]
     following = [*shown[1:], None]
     return tuple(

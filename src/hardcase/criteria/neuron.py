@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
-from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, criterion
+from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
-from hardcase.criteria.network import RAW, LayerGraph, Mode, Order, Scaling, Selection, select
+from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
@@ -23,9 +23,6 @@ from hardcase.types import State, Targets
 
 __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 
-# Neuron boundary coverage (NBC), strong neuron activation coverage (SNAC), and SNAC by layer: units
-# beyond their range.
-#
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018;
 # Layer-SNAC: the MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is
 # open unless the convention says otherwise. The counting of units with both corners seen is that of
@@ -51,7 +48,7 @@ class BoundarySections:
 
     @property
     def columns(self) -> int:
-        return 2 if self.sides == "both" else 1
+        return {"both": 2, "above": 1}[self.sides]
 
     def memory(self) -> Bits:
         return Bits(self.selection.units, self.columns)
@@ -69,9 +66,7 @@ class BoundarySections:
         return {"corner": memory.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
-        """Beyond the bound: up for an upper corner, down for a lower one,
-        measured in widths of the unit's range.
-        """
+        """Beyond the bound, up or down, measured in widths of the unit's range."""
         unit = targets["corner"] // self.columns
         below = targets["corner"] % self.columns == 1
         low, high = (bound[unit] for bound in self._bounds.on(batch.device))
@@ -157,9 +152,7 @@ class LayerBoundarySections:
         return self.corners.pull(batch, targets, memory.bits)
 
     def result(self, memory: CountedBits) -> CoverageResult:
-        """The mean over layers of the share of units seen above their range;
-        the layers themselves in `detail`.
-        """
+        """The mean over layers of the share of units seen above their range."""
         selection = self.selection
         sums = memory.sums.total()
         parts = torch.split(memory.bits.covered()[:, 0], list(selection.widths))
@@ -176,9 +169,6 @@ class LayerBoundarySections:
         )
 
 
-# Criteria that look at a layer as a whole: which units are its strongest (TKNC), and in which
-# combinations (TKNP).
-#
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018.
 # Ties go to the unit with the lower number; not-a-number is never among the strongest. TKNP is a
 # count of distinct patterns, not a ratio.
@@ -186,9 +176,7 @@ class LayerBoundarySections:
 
 @dataclass(frozen=True)
 class Strongest:
-    """Units that were among the `k` strongest of their layer for some input: TKNC. `ranked`:
-    each (unit, rank) counts.
-    """
+    """TKNC: units among the `k` strongest of their layer; `ranked`: each (unit, rank) counts."""
 
     selection: Selection
     k: int = 3
@@ -226,9 +214,7 @@ class Strongest:
 
 @dataclass(frozen=True)
 class Combinations:
-    """How many different combinations of strongest units over all layers: TKNP. `ordered`:
-    their ranks matter too.
-    """
+    """TKNP: different combinations of strongest units; `ordered`: their ranks matter too."""
 
     selection: Selection
     k: int = 3
@@ -257,9 +243,7 @@ class Combinations:
         return CoverageResult(float(memory.count()), memory.count())
 
     def _hashes(self, batch: ActivationBatch) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
-        """The sum of a random number for each unit named (and its rank, if that matters),
-        and which rows name any unit.
-        """
+        """The sum of a random key for each unit named, and which rows name any unit."""
         top = batch.top(self.selection, self.k)
         rank = torch.arange(self.k, device=batch.device) * self.ordered
         (keys,) = self._keys.on(batch.device)
@@ -275,9 +259,7 @@ class Combinations:
 def rise(
     values: Float[Tensor, "m u"], selection: Selection, unit: Int[Tensor, " m"], k: int
 ) -> Float[Tensor, " m"]:
-    """How far a unit is above the `k`-th strongest of the others in its layer:
-    positive once it is among the strongest.
-    """
+    """How far a unit is above the `k`-th strongest of the others in its layer."""
     starts = torch.tensor([*selection.starts, selection.units], device=values.device)
     layer = torch.searchsorted(starts, unit, right=True) - 1
     number = torch.arange(selection.units, device=values.device)
@@ -288,8 +270,6 @@ def rise(
     return values.gather(1, unit[:, None]).squeeze(1) - rival
 
 
-# Neuron coverage: which units were active for some input.
-#
 # K. Pei, Y. Cao, J. Yang, S. Jana, "DeepXplore: automated whitebox testing of deep learning
 # systems", SOSP 2017.
 #
@@ -299,22 +279,20 @@ def rise(
 
 @dataclass(frozen=True)
 class Activated:
-    """Units above a threshold for some input: NC. `scaling` per input or over the suite,
-    else raw values.
-    """
+    """NC: units above a threshold for some input; scaled within it, where `epsilon` is given."""
 
     selection: Selection
     threshold: float = 0.0
-    scaling: Scaling = RAW
+    epsilon: float | None = None
 
     def memory(self) -> Bits:
         return Bits(self.selection.units)
 
     def observe(self, batch: ActivationBatch, memory: Bits) -> None:
-        if self.scaling.per == "none":
+        if self.epsilon is None:
             most = batch.extremes(self.selection).high
         else:
-            most = batch.scaled(self.selection, self.scaling).nan_to_num(nan=-torch.inf).amax(0)
+            most = batch.scaled(self.selection, self.epsilon).nan_to_num(nan=-torch.inf).amax(0)
         memory.cover((most > self.threshold)[:, None])
 
     def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
@@ -332,16 +310,14 @@ class Activated:
         return CoverageResult.ratio(memory.count(), memory.rows)
 
     def _values(self, batch: ActivationBatch) -> Float[Tensor, "m u"]:
-        if self.scaling.per == "none":
+        if self.epsilon is None:
             return batch.matrix(self.selection)
-        return batch.scaled(self.selection, self.scaling)
+        return batch.scaled(self.selection, self.epsilon)
 
 
 @dataclass(frozen=True)
 class SuiteActivated:
-    """NC scaled by the extremes that each layer reached over the whole suite:
-    a later input can uncover a unit again.
-    """
+    """NC scaled by each layer's extremes over the suite: a later input can uncover a unit."""
 
     selection: Selection
     threshold: float = 0.5
@@ -355,9 +331,7 @@ class SuiteActivated:
         memory.add({"low": extremes.low, "high": extremes.high})
 
     def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
-        """Units that the row alone would raise above the threshold,
-        the layers' extremes staying as they are.
-        """
+        """Units that the row alone would activate, the layers' extremes staying as they are."""
         seen = memory.total()
         low, width = (part.to(batch.device) for part in self._scale(seen))
         above = (batch.matrix(self.selection) - low) > self.threshold * width
@@ -421,9 +395,7 @@ class Sections:
 
     @cached_property
     def still(self) -> Bool[Tensor, " u"]:
-        """Units whose training range is a point (dead ones among them), or not finite:
-        it cannot be cut into sections.
-        """
+        """Units whose training range is a point or not finite: it has no sections."""
         width = (self.range.high - self.range.low) / self.k
         return ~(width.isfinite() & (width > 0))
 
@@ -463,9 +435,7 @@ class Sections:
         return CoverageResult.ratio(memory.count(), units * self.k, **{"constant units": still})
 
     def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
-        """The section of every value, from 1, or 0 outside the range; for some units at a time,
-        from number `start` on.
-        """
+        """The first unit of each block, and the section of every value (0: outside)."""
         waits = steady(batch.device)  # to ask a device which units need a closer look costs more
         beyond = self._beyond(batch.extremes(self.selection)) if waits else None
         for block in batch.blocks(self.selection):
@@ -495,9 +465,7 @@ class Sections:
         return place.clamp_(0, self.k).int().long()
 
     def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
-        """Units with a value above their range in this look, or with one that is not a number:
-        their rows need a closer look.
-        """
+        """Units with a value above their range, or not a number: their rows need a closer look."""
         top = self._geometry.on(extremes.high.device)[1].squeeze(1)
         return ~self._inside(extremes.high, top) | extremes.broken
 
@@ -513,9 +481,7 @@ class Sections:
     def _outside(
         self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
     ) -> tuple[Int[Tensor, " o"], Int[Tensor, " o"]]:
-        """Where the values above the range are, and those that are no numbers,
-        among the units known to have some.
-        """
+        """Where values lie above the range or are no numbers, among units that have some."""
         units = beyond.nonzero().squeeze(1)
         inside = self._inside(values[units], self._tops(values, start)[units])
         unit, row = (~inside).nonzero(as_tuple=True)
@@ -523,9 +489,7 @@ class Sections:
 
     @cached_property
     def _geometry(self) -> Copies:
-        """Where each range begins, where it ends (before everything, for a constant unit),
-        and the width of a section.
-        """
+        """Where each range begins and ends (-inf for a constant unit), and a section's width."""
         still = self.still[:, None]
         low = self.range.low[:, None]
         high = self.range.high[:, None]
@@ -552,10 +516,8 @@ Equal = Literal["none", "above", "both"]
 
 @criterion("nc", paper="Pei, Cao, Yang, Jana: DeepXplore, SOSP 2017", cite="pei2017deepxplore")
 def nc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     threshold: float = 0.0,
     scale: Literal["none", "input", "suite"] = "none",
     order: Order = "mean-scale",
@@ -571,20 +533,19 @@ def nc(
         order: Average channels before or after scaling.
         epsilon: Added to the width when scaling.
     """
-    selection = select(graph, layers, mode, order)
+    selection = replace(selection, order=order)
     if scale == "suite":
         rule = SuiteActivated(selection, threshold)
         return CriterionPlan(selection, lambda _: rule, without=frozenset({"monotone"}))
-    scaling = Scaling(scale, epsilon)
-    return CriterionPlan(selection, lambda _: Activated(selection, threshold, scaling))
+    raw = Activated(selection, threshold)
+    scaled = Activated(selection, threshold, epsilon)
+    return CriterionPlan(selection, lambda _: {"none": raw, "input": scaled}[scale])
 
 
 @_profiled("kmnc")
 def kmnc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     k: int = 1000,
     cuts: Literal["right-open", "left-open", "closed"] = "right-open",
     top: Literal["last", "corner"] = "last",
@@ -602,20 +563,13 @@ def kmnc(
         constant: Units without a range are left out, never hit, or filled when hit.
     """
     _at_least_one("kmnc", "k", k)
-    selection = select(graph, layers, mode)
-
-    def make(profile: Profile | None) -> Sections:
-        return Sections(selection, _range(profile, selection), k, cuts, top, constant)
-
-    return CriterionPlan(selection, make, ranges=(selection,))
+    return _by_range(selection, lambda known: Sections(selection, known, k, cuts, top, constant))
 
 
 @_profiled("nbc")
 def nbc(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
     widen: float = 0.0,
     equal: Equal = "none",
     count: Literal["corners", "both", "either"] = "corners",
@@ -629,23 +583,13 @@ def nbc(
         equal: Where a value on the bound counts.
         count: What is counted.
     """
-    selection = select(graph, layers, mode)
-    return CriterionPlan(
-        selection,
-        lambda p: BoundarySections(selection, _range(p, selection), "both", widen, equal, count),
-        ranges=(selection,),
+    return _by_range(
+        selection, lambda known: BoundarySections(selection, known, "both", widen, equal, count)
     )
 
 
 @_profiled("snac")
-def snac(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    widen: float = 0.0,
-    equal: Equal = "none",
-) -> CriterionPlan:
+def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
     """Strong neuron activation coverage: units driven above their training range.
 
     Share of units that exceed their greatest training value for some input.
@@ -654,23 +598,13 @@ def snac(
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(graph, layers, mode)
-    return CriterionPlan(
-        selection,
-        lambda p: BoundarySections(selection, _range(p, selection), "above", widen, equal),
-        ranges=(selection,),
+    return _by_range(
+        selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
     )
 
 
 @_profiled("layer-snac", paper="MaXplore report (Topk-MaXplore)", cite="lee2020maxplore")
-def layer_snac(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    widen: float = 0.0,
-    equal: Equal = "none",
-) -> CriterionPlan:
+def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
     """SNAC of each layer, over the suite and per input.
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
@@ -680,25 +614,16 @@ def layer_snac(
         widen: Standard deviations by which the bounds move out.
         equal: Where a value on the bound counts.
     """
-    selection = select(graph, layers, mode)
-
-    def make(profile: Profile | None) -> LayerBoundarySections:
-        return LayerBoundarySections(
-            BoundarySections(selection, _range(profile, selection), "above", widen, equal)
-        )
-
-    return CriterionPlan(selection, make, ranges=(selection,))
+    return _by_range(
+        selection,
+        lambda known: LayerBoundarySections(
+            BoundarySections(selection, known, "above", widen, equal)
+        ),
+    )
 
 
 @_plain("tknc")
-def tknc(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    k: int = 3,
-    ranked: bool = False,
-) -> CriterionPlan:
+def tknc(selection: Selection, *, k: int = 3, ranked: bool = False) -> CriterionPlan:
     """Top-k neuron coverage: units that were among the strongest of their layer.
 
     Share of units among the k strongest of their layer for some input.
@@ -708,19 +633,11 @@ def tknc(
         ranked: Each rank of a unit counts separately.
     """
     _at_least_one("tknc", "k", k)
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Strongest(selection, k, ranked))
 
 
 @_plain("tknp", laws=COUNT)
-def tknp(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-    k: int = 3,
-    ordered: bool = False,
-) -> CriterionPlan:
+def tknp(selection: Selection, *, k: int = 3, ordered: bool = False) -> CriterionPlan:
     """Top-k neuron patterns: combinations of strongest units.
 
     Number of different combinations, over all layers, of the k strongest units of each (a count,
@@ -731,13 +648,17 @@ def tknp(
         ordered: Their ranks matter.
     """
     _at_least_one("tknp", "k", k)
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Combinations(selection, k, ordered))
 
 
-def _range(profile: Profile | None, selection: Selection) -> Range:
-    assert profile is not None
-    return profile.range(selection)
+def _by_range(selection: Selection, rule: Callable[[Range], Rule]) -> CriterionPlan:
+    """The plan of a rule that compares with the units' range over training data."""
+
+    def make(profile: Profile | None) -> Rule:
+        assert profile is not None
+        return rule(profile.range(selection))
+
+    return CriterionPlan(selection, make, ranges=(selection,))
 
 
 def _at_least_one(criterion: str, option: str, value: int) -> None:

@@ -1,11 +1,9 @@
-"""What training data did to a network: ranges of units, and the traces that surprise is measured
-against.
-"""
+"""What training data did to a network: ranges of units, and traces to measure surprise by."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch, units_at_once
+from hardcase.criteria.batch import ActivationBatch, Memo, units_at_once
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
@@ -42,9 +40,7 @@ class Range:
 
 
 class Running:
-    """Least, greatest, and first two moments of each unit, joined batch by batch (Chan, Golub,
-    LeVeque, 1979).
-    """
+    """Extremes and moments of each unit, joined by batch (Chan, Golub, LeVeque, 1979)."""
 
     def __init__(self, units: int, device: torch.device) -> None:
         self.low = torch.full((units,), torch.inf, device=device)
@@ -83,11 +79,7 @@ class Running:
         return Range(low.cpu(), high.cpu(), self.mean.float().cpu(), variance.float().cpu())
 
 
-# What training data did to a network: ranges of units, and the traces that surprise is measured
-# against.
-#
-# Both come from one streaming pass. A profile knows the model and the data it was made from, and is
-# refused for another model.
+# Both come from one streaming pass; a profile knows its model and data, and is refused for others.
 
 FORMAT = "hardcase profile 1"
 Found = TypeVar("Found")
@@ -95,9 +87,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a profile must hold: ranges and traces of selections,
-    and of some of these the distances between traces.
-    """
+    """What a profile must hold: ranges, traces, and of some traces the distances."""
 
     ranges: tuple[Selection, ...] = ()
     traces: tuple[Selection, ...] = ()
@@ -106,8 +96,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Ranges by layer and mode, traces by selection, and the hashes of the model and data they come
-    from.
+    """Ranges by layer and mode, traces by selection, and hashes of their model and data.
 
     Args:
         model: Hash of the network.
@@ -116,6 +105,7 @@ class Profile:
         count: How many images.
         ranges: Ranges by layer and mode.
         traces: Activation traces by selection.
+        once: What criteria have fitted to it.
     """
 
     model: str
@@ -124,15 +114,7 @@ class Profile:
     count: int
     ranges: Mapping[str, Range] = field(default_factory=dict)
     traces: Mapping[str, Traces] = field(default_factory=dict)
-    _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returned the first time this profile was asked for `key`:
-        criteria share what they fit to it.
-        """
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+    once: Memo = field(default_factory=Memo, compare=False, repr=False)
 
     def range(self, selection: Selection) -> Range:
         """The ranges of all units of a selection."""
@@ -200,11 +182,12 @@ class Profile:
             raise Problem(
                 f"{path} is not a profile: {error}", fix="a file that hardcase coverage wrote"
             ) from error
-        if not isinstance(card, dict) or card.get("format") != FORMAT:
-            said = (
-                card.get("format", "unknown format") if isinstance(card, dict) else "unknown format"
+        version = isinstance(card, dict) and card.get("format")
+        if version != FORMAT:
+            raise Problem(
+                f"{path} is not a profile of this version: {version or 'unknown format'}.",
+                fix="a new profile",
             )
-            raise Problem(f"{path} is not a profile of this version: {said}.", fix="a new profile")
         try:
             return _unpacked(card, tensors).check(model)
         except (KeyError, TypeError, ValueError) as error:

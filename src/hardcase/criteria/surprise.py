@@ -36,8 +36,7 @@ ENOUGH = 5
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal shape: its centre, the whitening of its covariance, the logarithm of its size, and
-    whitened traces.
+    """A normal shape: centre, whitening, logarithm of its size, and whitened traces.
 
     The rank of the covariance is that of the correlations in double precision: eigenvalues up to
     ``eps * units`` times the largest count as 0 (as in `numpy.linalg.matrix_rank`), which is where
@@ -104,8 +103,7 @@ class Gaussian:
 def _whitening(
     covariance: Float[Tensor, "d d"],
 ) -> tuple[Float[Tensor, "r d"], float, Float[Tensor, "s d"]]:
-    """What makes the spread 1 in every direction that has any, the logarithm of the spread, and the
-    directions that have none.
+    """The whitening along directions that vary, the log of the spread, and the other directions.
 
     Cholesky's factor where the covariance has full rank, else its principal directions.
     """
@@ -177,9 +175,7 @@ CANDIDATES = 4
 
 @dataclass(frozen=True)
 class ReferencePoints:
-    """Points to be near to. `half` is half their squared length from their centre;
-    both are filled up to whole blocks.
-    """
+    """Points to be near to, and half their squared length from their centre, in whole blocks."""
 
     values: Float[Tensor, "n d"]
     centre: Float[Tensor, " d"]
@@ -207,9 +203,7 @@ class ReferencePoints:
     def nearest(
         self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
     ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        """Distance and place of the nearest point of the corpus, ties to the first;
-        `skip` names one to pass over.
-        """
+        """Distance and place of the nearest point, ties to the first; `skip` names one to omit."""
         if not len(self.values):
             raise Problem("there is nothing to be near to: the corpus is empty.")
         if len(self.values) <= SMALL or not len(points):
@@ -296,9 +290,7 @@ Searchable = ReferencePoints | FaissCorpus
 
 
 def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
-    """Points made ready for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (an inverted
-    file of N lists).
-    """
+    """Index points for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (inverted file)."""
     if search == "exact":
         return ReferencePoints.of(values)
     backend, _, cells = search.partition("-")
@@ -348,9 +340,7 @@ class Traces:
         batch: int = 512,
         device: torch.device = torch.device("cpu"),  # noqa: B008 - a value, never changed
     ) -> Traces:
-        """These traces with their distances, computed on `device`. A class of one trace has `own`
-        infinity.
-        """
+        """Return these traces with their distances; a class of one trace has `own` infinity."""
         if self.own is not None and self.other is not None:
             return self
         clean = self.numbers()
@@ -375,8 +365,6 @@ class Traces:
         return replace(clean, own=own.cpu(), other=other.cpu())
 
 
-# Surprise adequacy: how unlike training data an input looks to the network.
-#
 # LSA and DSA: J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise
 # adequacy", ICSE 2019. MDSA: J. Kim, J. Ju, R. Feldt, S. Yoo, "Reducing DNN labelling cost using
 # surprise adequacy", ESEC/FSE 2020.
@@ -393,9 +381,7 @@ class Traces:
 
 @runtime_checkable
 class SurpriseModel(Protocol):
-    """Says how surprising traces are, differentiably; `training` is the surprise of the training
-    traces themselves.
-    """
+    """Maps traces to surprise, differentiably; `training` is that of the training traces."""
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
@@ -427,8 +413,7 @@ def _per_class(
 
 @dataclass(frozen=True)
 class Likelihood:
-    """LSA: minus the logarithm of a kernel density estimate over the traces of the predicted class
-    (Scott's bandwidth).
+    """LSA: minus the log of a kernel density over the predicted class's traces (Scott).
 
     Columns whose variance is below `floor` in any class are left out everywhere. ``per="all"`` uses
     one estimate for all. Densities in spaces of different dimension cannot be compared: where the
@@ -525,9 +510,7 @@ class Likelihood:
 def _log_kernels(
     points: Float[Tensor, "m d"], gaussian: Gaussian, skip: Int[Tensor, " m"] | None = None
 ) -> Float[Tensor, " m"]:
-    """The logarithm of the sum of unit normal kernels at a class's traces,
-    all in whitened coordinates and up to their size.
-    """
+    """The log of the sum of unit normal kernels at a class's whitened traces, up to their size."""
     lengths = points.square().sum(1, keepdim=True) / 2
     # minus half a squared distance, up to `lengths`
     exponent = torch.addmm(-gaussian.half, points, gaussian.traces.t())
@@ -557,8 +540,7 @@ def _classes(traces: Traces, per_class: bool, kind: str) -> dict[int, Float[Tens
 
 @dataclass(frozen=True)
 class Distance:
-    """DSA: the distance to the nearest training trace of the predicted class,
-    over that trace's distance to other classes.
+    """DSA: distance to the predicted class's nearest trace over its distance to other classes.
 
     Args:
         corpora: Searchable traces of each class.
@@ -601,9 +583,7 @@ class Distance:
         return {label: Copies(values) for label, values in self.others.items()}
 
     def training(self) -> Float[Tensor, " n"]:
-        """The distance of each training trace to another of its class,
-        over its own distance to other classes.
-        """
+        """Distance of each training trace to its class over that to other classes."""
         known = self.own.isfinite()
         return self.own[known] / self.other[known]
 
@@ -648,7 +628,9 @@ class Mahalanobis:
         squared = torch.cat(
             [gaussian.traces.square().sum(1) for gaussian in self.gaussians.values()]
         )
-        return squared if self.squared else squared.sqrt()
+        if self.squared:
+            return squared
+        return squared.sqrt()
 
 
 def _numbers(values: Float[Tensor, "m d"]) -> Bool[Tensor, " m"]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -12,27 +13,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch
-from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, Rule, criterion
+from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
-from hardcase.criteria.network import LayerGraph, Mode, Selection, select
+from hardcase.criteria.network import LayerGraph, Selection
 from hardcase.criteria.profile import Profile
-from hardcase.criteria.surprise import (
-    Distance,
-    Likelihood,
-    Mahalanobis,
-    SurpriseModel,
-    Traces,
-    refuse_few,
-)
+from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.types import State, Targets
 
 __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
 
-# Surprise as a criterion: its mean over a suite (LSA, DSA, MDSA), and the share of its range seen
-# (LSC, DSC, MDSC).
-#
 # J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE
 # 2019. The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow
 # bin that swallows everything above the bound, and uses the bound 2000 for both kinds, which leaves
@@ -47,17 +38,14 @@ def surprise_of(
     batch: ActivationBatch, selection: Selection, model: SurpriseModel
 ) -> Float[Tensor, " m"]:
     """Each row's surprise, computed once a frame."""
-    surprise: Tensor = batch.once(
+    return batch.once(
         (id(model), selection), lambda: model(batch.matrix(selection), batch.predicted)
     )
-    return surprise
 
 
 @dataclass(frozen=True)
 class MeanSurprise:
-    """The mean surprise of the inputs. Not a ratio, not monotone:
-    it says how far a suite is from training data.
-    """
+    """The mean surprise of the inputs: how far a suite is from training data; no ratio."""
 
     patience = PATIENCE
     selection: Selection
@@ -194,15 +182,15 @@ _SURPRISE = (
     "Kim, Feldt, Yoo: Guiding deep learning system testing using surprise adequacy, ICSE 2019"
 )
 _MDSA = "Kim, Ju, Feldt, Yoo: Reducing DNN labelling cost using surprise adequacy, ESEC/FSE 2020"
-_surprise = partial(criterion, needs="activations, profile with traces")
+_surprise = partial(criterion, layers="last-hidden", needs="activations, profile with traces")
+_MEAN = "Mean over inputs of:"
+_BUCKETS = "The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:"
 
 
 @_surprise("lsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
 def lsa(
-    graph: LayerGraph,
+    selection: Selection,
     *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
     per: Literal["class", "all"] = "class",
     floor: float = 1e-5,
     most: int = 0,
@@ -217,17 +205,12 @@ def lsa(
         floor: Units that vary less in some class are left out.
         most: If above 0: keep that many units of highest variance instead.
     """
-    return _mean(select(graph, layers, mode), _likelihood(per, floor, most))
+    options = {"floor": floor, "per_class": per == "class", "most": most}
+    return _mean(selection, Likelihood, options)
 
 
 @_surprise("dsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
-def dsa(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    search: str = "exact",
-) -> CriterionPlan:
+def dsa(selection: Selection, *, search: str = "exact") -> CriterionPlan:
     """Mean distance-based surprise of the inputs.
 
     Mean over inputs of: distance to the nearest training trace of the predicted class over
@@ -236,17 +219,12 @@ def dsa(
     Args:
         search: exact, faiss, or faiss-N for an inverted file of N lists.
     """
-    return _mean(select(graph, layers, mode), _distance(search))
+    return _mean(selection, Distance, {"search": search})
 
 
 @_surprise("mdsa", paper=_MDSA, cite="kim2020mdsa", laws=SUM)
 def mdsa(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    per: Literal["class", "all"] = "class",
-    squared: bool = False,
+    selection: Selection, *, per: Literal["class", "all"] = "class", squared: bool = False
 ) -> CriterionPlan:
     """Mean Mahalanobis-based surprise of the inputs.
 
@@ -256,179 +234,95 @@ def mdsa(
         per: One covariance per predicted class, or one for all.
         squared: Squared distances.
     """
-    return _mean(select(graph, layers, mode), _mahalanobis(per, squared))
+    options = {"per_class": per == "class", "squared": squared}
+    return _mean(selection, Mahalanobis, options)
 
 
-@_surprise("lsc", paper=_SURPRISE, cite="kim2019surprise")
-def lsc(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    per: Literal["class", "all"] = "class",
-    floor: float = 1e-5,
-    most: int = 0,
-    n: int = 1000,
-    lower: float | str = "train",
-    upper: float | str = "train",
-    overflow: bool = False,
+def _mean(
+    selection: Selection,
+    model: type[Likelihood | Distance | Mahalanobis],
+    options: Mapping[str, Any],
 ) -> CriterionPlan:
-    """Likelihood-based surprise coverage: share of the range of surprise that was seen.
+    """The mean surprise by `model`, fitted once for all criteria with the same options."""
 
-    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
-    minus the logarithm of a kernel density over training traces of the predicted class.
-
-    Args:
-        per: One density per predicted class, or one for all.
-        floor: Units that vary less in some class are left out.
-        most: If above 0: keep that many units of highest variance instead.
-    """
-    buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(select(graph, layers, mode), _likelihood(per, floor, most), buckets)
-
-
-@_surprise("dsc", paper=_SURPRISE, cite="kim2019surprise")
-def dsc(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    search: str = "exact",
-    n: int = 1000,
-    lower: float | str = "train",
-    upper: float | str = "train",
-    overflow: bool = False,
-) -> CriterionPlan:
-    """Distance-based surprise coverage: share of the range of surprise that was seen.
-
-    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
-    distance to the nearest training trace of the predicted class over that trace's distance to
-    other classes.
-
-    Args:
-        search: exact, faiss, or faiss-N for an inverted file of N lists.
-    """
-    buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(select(graph, layers, mode), _distance(search), buckets)
-
-
-@_surprise("mdsc", paper=_MDSA, cite="kim2020mdsa")
-def mdsc(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-    per: Literal["class", "all"] = "class",
-    squared: bool = False,
-    n: int = 1000,
-    lower: float | str = "train",
-    upper: float | str = "train",
-    overflow: bool = False,
-) -> CriterionPlan:
-    """Mahalanobis-based surprise coverage: share of the range of surprise that was seen.
-
-    The range of surprise in n equal buckets; share of buckets hit by some input. Surprise:
-    distance to the mean of the predicted class, measured in its spread.
-
-    Args:
-        per: One covariance per predicted class, or one for all.
-        squared: Squared distances.
-    """
-    buckets = BucketBounds(n, lower, upper, overflow)
-    return _buckets(select(graph, layers, mode), _mahalanobis(per, squared), buckets)
-
-
-@dataclass(frozen=True, slots=True)
-class SurpriseFit:
-    """A way to fit a model of surprise, equal to another if it would fit the same model."""
-
-    model: type[Likelihood | Distance | Mahalanobis]
-    options: tuple[tuple[str, Any], ...]
-
-    def once(self, profile: Profile | None, selection: Selection) -> SurpriseModel:
-        """The model of a profile's traces, fitted once for all criteria that share it."""
+    def rule(profile: Profile | None) -> MeanSurprise:
         assert profile is not None
-        model: SurpriseModel = profile.once(
-            (self, selection), lambda: self._fit(profile.trace(selection))
-        )
-        return model
 
-    def _fit(self, traces: Traces) -> SurpriseModel:
-        model = self.model.fit(traces, **dict(self.options))
-        if isinstance(model, Likelihood | Mahalanobis):
-            refuse_few(model)
-        return model
+        def fit() -> SurpriseModel:
+            fitted = model.fit(profile.trace(selection), **options)
+            if isinstance(fitted, Likelihood | Mahalanobis):
+                refuse_few(fitted)
+            return fitted
 
+        return MeanSurprise(selection, profile.once((model, selection, *options.items()), fit))
 
-def _likelihood(per: str, floor: float, most: int) -> SurpriseFit:
-    options = (("floor", floor), ("per_class", per == "class"), ("most", most))
-    return SurpriseFit(Likelihood, options)
+    # only one of them compares training traces with one another
+    distances = (selection,) * (model is Distance)
+    return CriterionPlan(selection, rule, traces=(selection,), distances=distances)
 
 
-def _distance(search: str) -> SurpriseFit:
-    return SurpriseFit(Distance, (("search", search),))
+def _coverage(
+    name: str, kind: str, mean: Callable[..., CriterionPlan], **facts: Any
+) -> Callable[..., CriterionPlan]:
+    """Register the coverage of the surprise that `mean` averages: its options, and buckets."""
+
+    def make(
+        graph: LayerGraph,
+        *,
+        n: int = 1000,
+        lower: float | str = "train",
+        upper: float | str = "train",
+        overflow: bool = False,
+        **options: Any,
+    ) -> CriterionPlan:
+        if n < 1 + overflow:
+            raise Problem(f"surprise coverage with n={n} has no bucket between its bounds.")
+        averaged = mean(graph, **options)
+
+        def rule(profile: Profile | None) -> SurpriseBuckets:
+            known = averaged.make(profile)
+            assert isinstance(known, MeanSurprise)
+            low, high = _bounds(known.model, {"lower": lower, "upper": upper})
+            return SurpriseBuckets(known.selection, known.model, low, high, n, overflow)
+
+        return replace(averaged, make=rule)
+
+    _, *buckets, _ = inspect.signature(make).parameters.values()
+    shared = inspect.signature(mean)
+    signature = shared.replace(parameters=[*shared.parameters.values(), *buckets])
+    setattr(make, "__signature__", signature)  # noqa: B010 - functions have none by type
+    make.__annotations__ |= mean.__annotations__
+    make.__name__ = make.__qualname__ = name
+    _, _, rest = inspect.cleandoc(mean.__doc__ or "").partition("\n\n")
+    summary = f"{kind} surprise coverage: share of the range of surprise that was seen."
+    make.__doc__ = f"{summary}\n\n{rest.replace(_MEAN, _BUCKETS)}"
+    return _surprise(name, **facts)(make)
 
 
-def _mahalanobis(per: str, squared: bool) -> SurpriseFit:
-    return SurpriseFit(Mahalanobis, (("per_class", per == "class"), ("squared", squared)))
+lsc = _coverage("lsc", "Likelihood-based", lsa, paper=_SURPRISE, cite="kim2019surprise")
+dsc = _coverage("dsc", "Distance-based", dsa, paper=_SURPRISE, cite="kim2019surprise")
+mdsc = _coverage("mdsc", "Mahalanobis-based", mdsa, paper=_MDSA, cite="kim2020mdsa")
 
 
-@dataclass(frozen=True, slots=True)
-class BucketBounds:
-    """How the range of surprise is cut: bounds are numbers or ``train``."""
-
-    n: int
-    lower: float | str
-    upper: float | str
-    overflow: bool
-
-    def bounds(self, model: SurpriseModel) -> tuple[float, float]:
-        """The lower and the upper bound, from the training traces where they are ``train``."""
-        given = {"lower": self.lower, "upper": self.upper}
-        if "train" in given.values():
-            seen = model.training()
-            seen = seen[seen.isfinite()]
-            if not len(seen):
-                raise Problem(
-                    "the training traces have no surprise of their own, so bounds must be given.",
-                    fix="lower=0,upper=...",
-                )
-            trained = {"lower": float(seen.amin()), "upper": float(seen.amax())}
-            given |= {name: trained[name] for name in given if given[name] == "train"}
-        try:
-            lower, upper = map(float, given.values())
-        except ValueError as error:
-            raise Problem(f"bounds {given} are neither numbers nor 'train'.") from error
-        if not upper > lower:
+def _bounds(model: SurpriseModel, given: dict[str, float | str]) -> tuple[float, float]:
+    """The lower and the upper bound, from the training traces where they are ``train``."""
+    if "train" in given.values():
+        seen = model.training()
+        seen = seen[seen.isfinite()]
+        if not len(seen):
             raise Problem(
-                f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
+                "the training traces have no surprise of their own, so bounds must be given.",
                 fix="lower=0,upper=...",
             )
-        return lower, upper
-
-
-def _mean(selection: Selection, fit: SurpriseFit) -> CriterionPlan:
-    return _plan(
-        selection, lambda profile: MeanSurprise(selection, fit.once(profile, selection)), fit
-    )
-
-
-def _buckets(selection: Selection, fit: SurpriseFit, buckets: BucketBounds) -> CriterionPlan:
-    if buckets.n < 1 + buckets.overflow:
-        raise Problem(f"surprise coverage with n={buckets.n} has no bucket between its bounds.")
-
-    def make(profile: Profile | None) -> SurpriseBuckets:
-        model = fit.once(profile, selection)
-        lower, upper = buckets.bounds(model)
-        return SurpriseBuckets(selection, model, lower, upper, buckets.n, buckets.overflow)
-
-    return _plan(selection, make, fit)
-
-
-def _plan(
-    selection: Selection, make: Callable[[Profile | None], Rule], fit: SurpriseFit
-) -> CriterionPlan:
-    plan = CriterionPlan(selection, make, traces=(selection,))
-    if fit.model is Distance:  # the only one that compares training traces with one another
-        return replace(plan, distances=(selection,))
-    return plan
+        trained = {"lower": float(seen.amin()), "upper": float(seen.amax())}
+        given |= {name: trained[name] for name in given if given[name] == "train"}
+    try:
+        lower, upper = map(float, given.values())
+    except ValueError as error:
+        raise Problem(f"bounds {given} are neither numbers nor 'train'.") from error
+    if not upper > lower:
+        raise Problem(
+            f"surprise coverage needs lower < upper; they are {lower:g} and {upper:g}.",
+            fix="lower=0,upper=...",
+        )
+    return lower, upper

@@ -12,7 +12,7 @@ from torch import Tensor
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, summed
-from hardcase.criteria.network import LayerGraph, Mode, Selection, select
+from hardcase.criteria.network import Selection
 from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import ReferencePoints, Traces
 from hardcase.errors import Problem
@@ -20,11 +20,8 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import State, Targets
 
-__all__ = ["NovelVectors", "lscd", "neighbour", "nlc"]
+__all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
 
-# LSCD, latent space class dispersion: how far inputs lie from the centre of their class, as
-# training data drew it.
-#
 # V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test
 # data quality assessment for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean
 # distance between the traces of inputs of that label and the centroid of the training traces of
@@ -37,9 +34,7 @@ __all__ = ["NovelVectors", "lscd", "neighbour", "nlc"]
 
 @dataclass(frozen=True)
 class Dispersion:
-    """Distances to class centres, summed by class. `centres` holds not-a-number for a class without
-    one.
-    """
+    """Distances to class centres, summed by class; a class without centre has not-a-number."""
 
     selection: Selection
     centres: Float[Tensor, "k d"]
@@ -117,9 +112,6 @@ def _mean(seen: State) -> Tensor:
     return means.sum() / some.sum().clamp_min(1)
 
 
-# Nearest-neighbour novelty: an input is new if no kept one is near in the space of the watched
-# layer.
-#
 # A. Odena, C. Olsson, D. Andersen, I. Goodfellow, "TensorFuzz: debugging neural networks with
 # coverage-guided fuzzing", ICML 2019. The paper speaks of Euclidean distance, the code compares
 # squared distances with the threshold; so does this. The count of kept vectors grows with every new
@@ -186,9 +178,7 @@ def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Floa
 
 
 def _first_come(near: Bool[Tensor, "m m"]) -> Bool[Tensor, " m"]:
-    """Which rows a pass from first to last accepts, if it refuses every row near an accepted
-    one.
-    """
+    """Which rows a pass from first to last accepts that refuses neighbours of accepted ones."""
     before = near.tril(-1)
     accepted = torch.zeros(len(near), dtype=torch.bool, device=near.device)
     open_ = ~accepted
@@ -208,11 +198,15 @@ class Novelty:
     def memory(self) -> NovelVectors:
         return NovelVectors(self.selection.units, self.threshold)
 
+    def vectors(self, batch: ActivationBatch) -> Float[Tensor, "m d"]:
+        """What inputs are compared by."""
+        return batch.matrix(self.selection)
+
     def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
-        memory.add(batch.matrix(self.selection).cpu())
+        memory.add(self.vectors(batch).cpu())
 
     def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
-        values = batch.matrix(self.selection).cpu()
+        values = self.vectors(batch).cpu()
         new = (memory.distance(values) > self.threshold) & values.isfinite().all(1)
         return new.to(batch.device).float()
 
@@ -223,7 +217,7 @@ class Novelty:
         self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
     ) -> Float[Tensor, " m"]:
         """Away from the nearest kept vector."""
-        values = batch.matrix(self.selection)
+        values = self.vectors(batch)
         kept = memory.all().to(batch.device)
         if not len(kept):
             return values.sum(1) * 0
@@ -235,8 +229,6 @@ class Novelty:
         return CoverageResult(float(count), count)
 
 
-# NLC: how widely the outputs of each layer spread and vary together.
-#
 # Y. Yuan, Q. Pang, S. Wang, "Revisiting neuron coverage for DNN testing: a layer-wise and
 # distribution-aware criterion", ICSE 2023. The sum over layers of the mean size of the entries of
 # the covariance matrix.
@@ -249,9 +241,7 @@ class Novelty:
 
 @dataclass(frozen=True)
 class Spread:
-    """The covariance of each layer's units over all inputs seen;
-    rows with infinity or not-a-number are left out.
-    """
+    """The covariance of each layer's units over all inputs seen with finite values."""
 
     selection: Selection
 
@@ -294,9 +284,7 @@ class Spread:
     def pull(
         self, batch: ActivationBatch, targets: Targets, memory: Accumulated
     ) -> Float[Tensor, " m"]:
-        """To first order, what a row adds: its products of deviations,
-        with the sign of the covariances they would raise.
-        """
+        """To first order what a row adds: its products of deviations, signed by covariance."""
         seen = memory.total()
         score = torch.zeros(len(batch), device=batch.device)
         for i, values in enumerate(batch.layers(self.selection)):
@@ -342,17 +330,12 @@ def _size_with(
 
 @criterion(
     "neighbour",
+    layers="last",
     paper="Odena, Olsson, Andersen, Goodfellow: TensorFuzz, ICML 2019",
     cite="odena2019tensorfuzz",
     laws=("monotone", "idempotent", "mergeable"),
 )
-def neighbour(
-    graph: LayerGraph,
-    *,
-    layers: str = "last",
-    mode: Mode = "channel",
-    threshold: float = 1.0,
-) -> CriterionPlan:
+def neighbour(selection: Selection, *, threshold: float = 1.0) -> CriterionPlan:
     """Nearest-neighbour novelty: inputs far from all kept before.
 
     Number of inputs whose squared distance to every input kept before exceeds the threshold
@@ -361,7 +344,6 @@ def neighbour(
     Args:
         threshold: Squared distance beyond which an input is new.
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Novelty(selection, threshold))
 
 
@@ -371,23 +353,18 @@ def neighbour(
     cite="yuan2023nlc",
     laws=SUM,
 )
-def nlc(
-    graph: LayerGraph,
-    *,
-    layers: str = "conv-linear",
-    mode: Mode = "channel",
-) -> CriterionPlan:
+def nlc(selection: Selection) -> CriterionPlan:
     """Neural coverage: how widely the units of each layer vary together.
 
     Sum over layers of the mean size of the covariances between units (not a ratio, not
     monotone).
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(selection, lambda _: Spread(selection))
 
 
 @criterion(
     "lscd",
+    layers="last-hidden",
     needs="activations, labels, profile with traces",
     paper=(
         "Vekariya, Golagha, Stocco, Pretschner: Latent space class dispersion, arXiv 2503.18799, "
@@ -396,18 +373,12 @@ def nlc(
     cite="vekariya2025lscd",
     laws=SUM,
 )
-def lscd(
-    graph: LayerGraph,
-    *,
-    layers: str = "last-hidden",
-    mode: Mode = "channel",
-) -> CriterionPlan:
+def lscd(selection: Selection) -> CriterionPlan:
     """Latent space class dispersion: how far inputs lie from the centre of their class.
 
     Mean over classes of the mean distance between inputs of a label and the centroid of its
     correctly classified training traces.
     """
-    selection = select(graph, layers, mode)
     return CriterionPlan(
         selection, lambda p: Dispersion.fit(selection, _traces(p, selection)), traces=(selection,)
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hardcase.generators.gan import Gan
     from hardcase.generators.quality import fresh
     from hardcase.generators.staged import Decoder, Recalled, Supplied
-    from hardcase.generators.vae import Hierarchical, Vae
+    from hardcase.generators.vae import Vae
     from hardcase.generators.vqvae import VqVae
 
 __getattr__, __dir__, __all__ = lazy(__name__)

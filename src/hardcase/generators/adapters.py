@@ -62,7 +62,7 @@ class Coder(nn.Module):
         super().__init__()
         self.net = net
         self.shape = shape
-        self.labels = classes if _takes(self.net.decode, 2) else 0
+        self.labels = classes * _takes(self.net.decode, 2)
 
     def encode(
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
@@ -212,9 +212,7 @@ def _takes(method: Callable[..., Any], count: int) -> bool:
 
 
 def _code(given: Any) -> Tensor:
-    """The code in whatever an encoder gives: a tensor, a tuple that begins with one, or what
-    diffusers gives.
-    """
+    """The code in whatever an encoder gives: a tensor, a tuple's first, or that of diffusers."""
     if hasattr(given, "latent_dist"):
         given = given.latent_dist.mode()
     given = getattr(given, "latents", given)

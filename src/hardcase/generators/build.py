@@ -48,9 +48,7 @@ Judge = Callable[[Tensor], Tensor] | None
 
 
 def usual_generator(spec: str, channels: int) -> str:
-    """The generator that a name without a kind stands for: by how many labels its reconstructions
-    keep of images with so many channels.
-    """
+    """The generator that a name without a kind stands for, for images with so many channels."""
     if channels == 1 or spec not in ("vae", "vqvae"):
         return spec
     return "vqvae:hierarchical"
@@ -96,8 +94,7 @@ def trained_generator(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> tuple[nn.Module, cards.Card]:
-    """The generator trained on these images by its recipe, on `device` in eval mode, and its card;
-    kept in the cache.
+    """The generator trained on these images by its recipe (eval mode), and its card; cached.
 
     A VQ-VAE with a `mix` goes on from the one without, which is kept too and shared by all that
     differ in these options.
@@ -206,11 +203,16 @@ def families() -> dict[str, dict[str, registry.Part]]:
 def _row(family: str, kind: str | None) -> registry.Part:
     """The row of this kind, or of the kind that the family's name alone stands for."""
     known = families()
-    if family == "diffusion" and family not in known:
-        raise Problem(
-            "diffusion models come with the distribution hardcase-studies, which is not installed.",
-            fix="pip install hardcase[studies]",
-        )
+    studies = {
+        "diffusion": family not in known,
+        "vae:hierarchical": kind not in known.get(family, ()),
+    }
+    for name in (family, f"{family}:{kind}"):
+        if studies.get(name):
+            raise Problem(
+                f"{name} comes with the distribution hardcase-studies, which is not installed.",
+                fix="pip install hardcase[studies]",
+            )
     if family not in known:
         raise choice("generator", family, sorted(known))
     kinds = known[family]

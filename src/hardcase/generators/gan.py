@@ -43,8 +43,6 @@ _gan = partial(
 )
 
 
-# A class-conditional GAN for small images: an image for a latent code and a class.
-#
 # T. Miyato, M. Koyama, "cGANs with projection discriminator", ICLR 2018: conditional batch
 # normalisation in residual blocks.
 
@@ -114,11 +112,7 @@ class _ToPixels(nn.Module):
 
 
 class Gan(nn.Module):
-    """`stages` in order, each a function of the features so far and the class; the first takes the
-    latent code.
-
-    Pictures are doubled in the blocks numbered `doubles`. A `thorough` GAN is trained against the
-    residual critic.
+    """Stages in order, each a function of the features so far and the class.
 
     Args:
         channels: Colour channels of the images.
@@ -236,9 +230,7 @@ def small(channels: int, size: int, classes: int, latent: int) -> Gan:
 
 
 def xavier(net: Net) -> Net:
-    """The first weights of Miyato et al.: as wide as keeps the size of signals,
-    wider by the root of two before a rectifier.
-    """
+    """Initialise as Miyato et al.: signals keep their size, wider before a rectifier."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(
@@ -250,8 +242,7 @@ def xavier(net: Net) -> Net:
     return net
 
 
-# What a GAN is trained against: networks that say how real an image looks, and how much like its
-# class.
+# What a GAN is trained against.
 
 
 class Critic(nn.Module):
@@ -284,8 +275,7 @@ class Critic(nn.Module):
 
 
 class ResidualCritic(nn.Module):
-    """The same in residual blocks (T. Miyato et al., "Spectral normalization for GANs", ICLR 2018),
-    with a class head.
+    """The same in residual blocks (Miyato et al., "Spectral normalization", ICLR 2018).
 
     The head is that of A. Odena et al., "Conditional image synthesis with auxiliary classifier
     GANs", ICML 2017. Differences: it stands beside the projection, not in its place, and is taught
@@ -322,9 +312,7 @@ class ResidualCritic(nn.Module):
 
 
 class _Shrink(nn.Module):
-    """A residual block that halves the picture if `halve`; the first one sees pixels,
-    which are not rectified.
-    """
+    """A residual block that may halve the image; the first one sees pixels, not rectified."""
 
     def __init__(self, before: int, width: int, *, halve: bool, first: bool) -> None:
         super().__init__()
@@ -345,8 +333,7 @@ class _Shrink(nn.Module):
 
 
 class _Bounded(nn.Module):
-    """A weight divided by its largest singular value, which one step of power iteration follows on
-    every use in training.
+    """A weight over its largest singular value, by a step of power iteration on every use.
 
     As torch's own, but always in single precision, so that it may be used where the network is run
     in half.
@@ -395,8 +382,6 @@ def opponent(net: Gan) -> Critic | ResidualCritic:
     return Critic(net.shape[0], net.shape[1], net.classes, width=min(128, net.width))
 
 
-# How a class-conditional GAN is trained: generator and critic take turns.
-#
 # The hinge loss, spectral normalisation and projection of T. Miyato et al. (two papers at ICLR
 # 2018); S. Zhao et al., "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020
 # (shifts and brightness of its augmentations). The weights that are kept are moving averages. A
@@ -435,7 +420,7 @@ def train_gan(
         critic = opponent(net).to(device)
     player = copy.deepcopy(net).to(device)
     net.to(device).eval()
-    turns = 2 if net.thorough else 1
+    turns = 1 + net.thorough
 
     def judge(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         with torch.no_grad():
@@ -502,13 +487,11 @@ def settle(net: Gan, rng: torch.Generator, *, batch: int = 256) -> None:
 def augment(
     x: Float[Tensor, "m c h w"], noise: torch.Generator, *, flips: bool
 ) -> Float[Tensor, "m c h w"]:
-    """Small shifts and changes of brightness (and mirror images), differentiable,
-    the same for real and fake.
-    """
+    """Small differentiable shifts, changes of brightness and mirror images."""
     m = len(x)
     drawn = torch.rand(m, 4, generator=noise, device=x.device)
     shift = (drawn[:, :2] - 0.5) * 0.25  # up to a sixteenth of the picture each way
-    mirror = torch.where(drawn[:, 2] < 0.5, -1.0, 1.0) if flips else torch.ones(m, device=x.device)
+    mirror = torch.where((drawn[:, 2] < 0.5) & flips, -1.0, 1.0)
     zero = torch.zeros(m, device=x.device)
     rows = torch.stack([mirror, zero, shift[:, 0], zero, zero + 1, shift[:, 1]], 1).reshape(m, 2, 3)
     grid = functional.affine_grid(rows, list(x.shape), align_corners=False)

@@ -55,8 +55,7 @@ class Family(NamedTuple):
     options: Settings
 
 
-# How well a generator gives back what it is shown: does a classifier still see the label, how alike
-# are the images.
+# How well a generator gives back what it is shown.
 
 
 def measure(
@@ -66,9 +65,7 @@ def measure(
     *,
     device: torch.device | str = "cpu",
 ) -> Mapping[str, Any]:
-    """Entries of a card, measured on 8-bit reconstructions of `images`;
-    those of a judge are null without one.
-    """
+    """Card entries of 8-bit reconstructions of `images`; a judge's are null without one."""
     decoded = reconstructions(net, images, device=device)
     before = from_bytes(images.x)
     after = from_bytes(decoded.x)
@@ -97,8 +94,7 @@ def measure_samples(
     device: torch.device | str = "cpu",
     per_class: int = 100,
 ) -> Mapping[str, Any]:
-    """Entries of a conditional generator's card: is a sample taken for its class, and do samples of
-    a class differ?
+    """Card entries of a conditional generator: are samples taken for their class, do they differ?
 
     `diversity` is the mean standard deviation of pixels within a class, over that of the real
     images.
@@ -158,9 +154,7 @@ PAPER = 64
 
 
 def sheet(rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> UInt8[Tensor, "c y x"]:
-    """Rows of images of one size, one row below the other, each pixel `zoom` wide;
-    missing ones are left grey.
-    """
+    """Rows of images below one another, each pixel `zoom` wide; missing ones are grey."""
     first = rows[0]
     count = max(map(len, rows))
     channels, height, width = first.shape[1:]
@@ -180,9 +174,7 @@ def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2
 
 
 def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count: int = 20) -> Path:
-    """``reconstructions.png``: images in the first row, what the generator gives back in the
-    second.
-    """
+    """``reconstructions.png``: images above, what the generator gives back below."""
     some = images.sample(count=count, seed=0)
     decoded = reconstructions(net, some, device=next(net.parameters()).device)
     return write(folder / "reconstructions.png", [some.x, decoded.x])
@@ -311,8 +303,7 @@ def verified_seeds(
     verifiers: Sequence[Model],
     **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples that the subject and most of `verifiers` classify as asked, and how many were
-    generated, classified so by the subject, and by the verifiers too (None without any).
+    """Fresh samples that the subject and most of `verifiers` classify as asked, and counts.
 
     `how` are further arguments of `fresh`.
     """
@@ -364,7 +355,8 @@ def fresh(
         [0, 1, 0, 1]
     """
     device = torch.device(device)
-    labels = torch.arange(len(classes)) if labels is None else labels
+    if labels is None:
+        labels = torch.arange(len(classes))
     wanted = labels[torch.arange(count) % len(labels)].to(device)
     rng = stream(seed, "fresh seeds", device=device)
     x = torch.zeros(count, *net.shape, dtype=torch.uint8, device=device)

@@ -1,6 +1,4 @@
-"""Other generators with places: the decoder of a conditional VAE, images as a VQ-VAE gives them
-back, and any module ``z, y -> image`` with named layers.
-"""
+"""Other generators with places: a VAE's decoder, VQ-VAE reconstructions, any module."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ Meet = Callable[[int, Tensor], Tensor]
 
 
 class Decoder(nn.Module):
-    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer before its
-    activation, and so on.
+    """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer, and so on.
 
     Args:
         vae: A VAE that is told labels.
@@ -51,9 +48,7 @@ class Decoder(nn.Module):
     def walk(
         self, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
     ) -> Float[Tensor, "m c h w"]:
-        """The image, where `meet` may change the code and the output of every layer with weights
-        but the last.
-        """
+        """The image, where `meet` may change the code and every layer's output but the last."""
         decoder = self.vae.decoder
         assert isinstance(decoder, nn.Sequential)
         last = max(i for i, layer in enumerate(decoder) if any(True for _ in layer.parameters()))
@@ -134,8 +129,7 @@ class Recalled(nn.Module):
 
 
 class Supplied(nn.Module):
-    """A generator that somebody else made: a module ``z, y -> images in [0, 1]`` that says what it
-    is by two attributes.
+    """A generator of somebody else's: a module ``z, y -> images in [0, 1]`` with two attributes.
 
     `latent` is the length of its code, `layers` are the names of submodules, in the order in which
     they run, whose outputs may be perturbed: tensors with a row for each image. Place 0 is the

@@ -1,6 +1,4 @@
-"""VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
-discriminators.
-"""
+"""VQ-VAE: images as a grid of discrete codes, and ARGUS's joint training."""
 
 from __future__ import annotations
 
@@ -83,9 +81,6 @@ _vqvae = partial(
 )
 
 
-# A codebook for vector quantisation: nearest code, straight-through, learned by moving averages or
-# by gradient.
-#
 # A. van den Oord, O. Vinyals, K. Kavukcuoglu, "Neural discrete representation learning", NeurIPS
 # 2017. Codes start from encoder outputs and a code that nobody uses starts again from one: with
 # random codes a VQ-VAE on digits collapses to black.
@@ -213,9 +208,6 @@ class Codebooks(nn.Module):
         return [book for book in self.levels if isinstance(book, Codebook)]
 
 
-# VQ-VAE: images as a small grid of discrete codes, and ARGUS's joint training with two
-# discriminators.
-#
 # A. van den Oord et al., "Neural discrete representation learning", NeurIPS 2017; ARGUS (B. Duan,
 # M. Dwyer, G. Yang, 2025) adds a latent and an image discriminator (three dense layers; five
 # convolutions and two dense layers) and states neither architecture, codebook size nor the weights
@@ -413,9 +405,7 @@ def hierarchical(channels: int, size: int, classes: int, latent: int) -> VqVae:
 
 
 def _measure(channels: int, size: int) -> dict[str, Any]:
-    """Small colour pictures keep half of their side and get more codes:
-    on a quarter of it their details are lost.
-    """
+    """Small colour images keep half of their side and get more codes, for their details."""
     if channels > 1 and size <= 32:
         return {"halvings": 1, "width": 128, "book": 512}
     return {}
@@ -440,7 +430,7 @@ def image_discriminator(net: VqVae, width: int = 32) -> nn.Module:
     before = net.shape[0]
     size = net.shape[1]
     for number in range(5):
-        stride = 2 if number < 3 else 1
+        stride = 1 + (number < 3)
         layers += [nn.Conv2d(before, width * min(2**number, 4), 3, stride, 1), nn.LeakyReLU(0.2)]
         before = width * min(2**number, 4)
         size = -(-size // stride)
@@ -461,8 +451,7 @@ def own_loss(
     z: Float[Tensor, "m d i j"] | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Reconstruction, the encoder's pull toward its codes and, if the codebook has gradients, the
-    codes' toward it.
+    """Reconstruction and commitment; where the codebook has gradients, the codes' loss too.
 
     Args:
         rng: Places codes that nobody uses.
@@ -470,7 +459,8 @@ def own_loss(
         reduction: ``mean`` over pixels and code numbers, or their ``sum`` in each image, as squared
             norms are.
     """
-    z = net.encode(x) if z is None else z
+    if z is None:
+        z = net.encode(x)
     if net.training:
         net.book.learn(z, rng)
     q = net.book.embed(net.book.nearest(z))
@@ -494,9 +484,7 @@ ERRORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def reconstruct(images: Images, reduction: str = "mean") -> Goal:
-    """Train to give images back; knowing nothing, one would give the mean image of `images` every
-    time.
-    """
+    """Train to give images back; ignoring the input gives the mean image."""
     pick("reduction", reduction, ERRORS)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
@@ -508,7 +496,7 @@ def reconstruct(images: Images, reduction: str = "mean") -> Goal:
         return decoded.flatten(1)
 
     chance = from_bytes(images.x).var(0, correction=0)
-    return Goal(loss, answer, float(chance.sum() if reduction == "sum" else chance.mean()))
+    return Goal(loss, answer, float({"sum": chance.sum(), "mean": chance.mean()}[reduction]))
 
 
 @torch.no_grad()
@@ -554,8 +542,7 @@ def healthy(net: VqVae, images: Images) -> None:
         )
 
 
-# ARGUS's second stage: the VQ-VAE learns to make interpolated codes look real to a latent and to an
-# image discriminator.
+# ARGUS's second stage: interpolated codes learn to look real to two discriminators.
 
 
 def train_jointly(

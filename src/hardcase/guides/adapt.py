@@ -16,9 +16,6 @@ from hardcase.types import Oracle, Probe, State, Targets
 
 __all__ = ["Adaptive", "Learning", "constant"]
 
-# ADAPT's 29 features of a unit: where it sits, how heavy it is, what kind of layer it is in, and
-# how it was covered so far.
-#
 # S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive
 # neuron-selection strategy", ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search.
 # A score is the sum of a strategy vector's entries at the features that a unit has, so nothing of
@@ -36,8 +33,7 @@ def constant(
     *,
     skip: Sequence[int] = (),
 ) -> Float[Tensor, "u 17"]:
-    """The fixed features of the units of layers with these widths and kinds; `weight` is NaN where
-    a layer has none.
+    """The fixed features of the units of layers with these widths and kinds.
 
     0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network
     (first to fifth tenth, lower half). 10-16: kind of layer. `skip` names features that are left at
@@ -52,7 +48,8 @@ def constant(
     order = heavy[weight[heavy].argsort(descending=True, stable=True)]
     tenth = (10 * torch.arange(len(order)) // max(1, len(order))).clamp_max(5)
     table[order, 4 + tenth] = 1
-    kind = torch.tensor([KINDS.index(k) if k in KINDS else len(KINDS) - 1 for k in kinds])
+    places = dict(zip(KINDS, range(len(KINDS))))
+    kind = torch.tensor([places.get(k, len(KINDS) - 1) for k in kinds])
     table[number, 10 + kind[layer]] = 1
     table[:, list(skip)] = 0
     return table
@@ -76,9 +73,7 @@ def score(
 
 
 def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
-    """In which tenth of the covered units each one is by its hits, the most hit in 0;
-    -1 where it was never covered.
-    """
+    """The tenth of the covered units in which each is by its hits; -1: never covered."""
     order = hits.argsort(dim=1, descending=True, stable=True)
     number = torch.arange(hits.shape[1], device=hits.device).expand_as(order)
     rank = torch.empty_like(order).scatter_(1, order, number)
@@ -86,18 +81,10 @@ def tenths(hits: Int[Tensor, "m u"]) -> Int[Tensor, "m u"]:
     return torch.where(hits > 0, 10 * rank // covered.clamp_min(1), -1)
 
 
-# How ADAPT makes new strategy vectors from those that covered most together: greedy cover,
-# crossover, mutation.
-#
-# All functions work on `g` groups at once: one group if seeds share their strategies, one for every
-# seed otherwise.
+# How ADAPT breeds strategy vectors, for `g` groups at once: all seeds together, or each alone.
 
 LIMIT = 5.0
 """Entries of a strategy vector lie between minus and plus this."""
-
-
-def uniform(groups: Int[Tensor, " g"], count: int, genes: int, rng: Rng) -> Float[Tensor, "g p f"]:
-    return (rng.uniform(groups, (count, genes)) * 2 - 1) * LIMIT
 
 
 def greedy_cover(
@@ -113,7 +100,9 @@ def greedy_cover(
     filled = torch.zeros(len(covered), dtype=torch.int64, device=covered.device)
     picks = []
     for _ in range(count):
-        adds, best = _first_max(left.sum(2))
+        fresh = left.sum(2)
+        adds = fresh.amax(1)
+        best = (fresh == adds[:, None]).int().argmax(1)  # the first place that adds most
         spare = order.gather(1, filled[:, None]).squeeze(1)
         pick = torch.where(adds > 0, best, spare)
         filled = (filled + (adds == 0).long()) % known.sum(1).clamp_min(1)
@@ -125,35 +114,23 @@ def greedy_cover(
 def breed(
     parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
 ) -> Float[Tensor, "g p f"]:
-    """Two children of each pair of two random orders of the parents: each gene from either,
-    plus normal noise, clipped.
-    """
-    one, two = (_shuffled(parents, groups, rng).repeat_interleave(2, 1) for _ in range(2))
+    """Two children of each pair of shuffled parents: mixed genes plus normal noise, clipped."""
+
+    def shuffled() -> Float[Tensor, "g c f"]:
+        order = rng.permutation(groups, parents.shape[1])
+        return parents.gather(1, order[..., None].expand_as(parents))
+
+    one, two = (shuffled().repeat_interleave(2, 1) for _ in range(2))
     mask = rng.uniform(groups, one.shape[1:]) < 0.5
     noise = rng.normal(groups, one.shape[1:])
     return (torch.where(mask, one, two) + noise).clamp(-LIMIT, LIMIT)
 
 
-def _shuffled(
-    parents: Float[Tensor, "g c f"], groups: Int[Tensor, " g"], rng: Rng
-) -> Float[Tensor, "g c f"]:
-    order = rng.permutation(groups, parents.shape[1])
-    return parents.gather(1, order[..., None].expand_as(parents))
-
-
-def _first_max(values: Int[Tensor, "g r"]) -> tuple[Int[Tensor, " g"], Int[Tensor, " g"]]:
-    """The greatest value and the first place that has it."""
-    most = values.amax(1)
-    return most, (values == most[:, None]).int().argmax(1)
-
-
-# Strategy vectors in use and what each of them covered, for one group of seeds or for every seed
-# alone.
+# Strategy vectors in use and what each of them covered.
 
 
 class Pools:
-    """Hands out vectors. A group's pool is bred anew, from its last `memory` records, when it has
-    been used up.
+    """Hands out vectors; a group's pool is bred anew from its last `memory` records when used up.
 
     `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts
     from nothing.
@@ -222,7 +199,7 @@ class Pools:
     def _renew(self, groups: Int[Tensor, " g"], rng: Rng) -> None:
         if not len(groups):
             return
-        fresh = uniform(groups, self.pool.shape[1], self.pool.shape[2], rng)
+        fresh = (rng.uniform(groups, self.pool.shape[1:]) * 2 - 1) * LIMIT
         known = torch.arange(self.memory, device=groups.device) < self.written[groups][:, None]
         if bool(known.any()):
             best = greedy_cover(self.covers[groups], known, self.parents)
@@ -234,9 +211,7 @@ class Pools:
     def _file(
         self, group: Int[Tensor, " m"], vector: Float[Tensor, "m f"], cover: Bool[Tensor, "m u"]
     ) -> None:
-        """Write records over the oldest ones of their groups; of more than a group can remember,
-        the last.
-        """
+        """Write records over the oldest ones of their groups."""
         if not self.each:
             group, vector, cover = (part[-self.memory :] for part in (group, vector, cover))
         _, turn = self._groups(group)
@@ -246,9 +221,7 @@ class Pools:
         self.written = self.written.index_add(0, group, torch.ones_like(group))
 
     def _grow(self, rows: Int[Tensor, " m"]) -> None:
-        """Room for these seeds, and for their groups, on their device;
-        a new pool counts as used up.
-        """
+        """Make room for these seeds and their groups; a new pool counts as used up."""
         groups, _ = self._groups(rows)
         for name in ("pool", "written", "vectors", "covers"):
             setattr(self, name, grown(getattr(self, name), groups))
@@ -257,21 +230,18 @@ class Pools:
             setattr(self, name, grown(getattr(self, name), rows))
 
 
-# ADAPT's neuron selection: strategy vectors that score units by their features, and learn which of
-# them cover most.
+# ADAPT's neuron selection.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """Twice `parents` vectors at a time; the last `memory` records breed the next ones. `alone`:
-    every seed learns for itself; otherwise the seeds of a shard share one pool and hand on what
-    they learnt. Coverage is every seed's own either way, or the shard's if `together`.
+    """How strategy vectors are learnt.
 
     Args:
-        parents: Vectors that breed.
-        memory: Records that are remembered.
-        alone: Every seed learns for itself.
-        together: Coverage is counted for the whole shard.
+        parents: Vectors that breed; a pool has twice as many.
+        memory: Last records, which breed the next pool.
+        alone: Every seed learns for itself; else a shard shares one pool and hands it on.
+        together: Coverage is counted for the whole shard, not for every seed.
     """
 
     parents: int = 50

@@ -51,9 +51,7 @@ Distance = Callable[[Probe], Float[Tensor, " m"]]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of a map: a feature, cut into `cells` equal parts between `low` and `high`; beyond
-    them, the outermost.
-    """
+    """One side of a map: a feature in `cells` equal parts; values beyond are the outermost's."""
 
     name: str
     low: float
@@ -70,8 +68,7 @@ class Axis:
 
 
 def spanned(name: str, values: Float[Tensor, " n"], cells: int = 10) -> Axis:
-    """An axis over what some images show, from the 1st to the 99th percentile and a tenth more at
-    each end."""
+    """An axis from the 1st to the 99th percentile of some images, a tenth longer at each end."""
     ends = torch.tensor([0.01, 0.99], dtype=torch.float64, device=values.device)
     low, high = values.double().quantile(ends).tolist()
     more = 0.1 * (high - low)
@@ -181,9 +178,7 @@ class Archive:
 
     @property
     def wanted(self) -> int:
-        """The level at which a cell is filled: failing, and kept by the witnesses if there are
-        any.
-        """
+        """The level at which a cell is filled: failing, and witnessed where witnesses exist."""
         if self.witnessed is None:
             return FAILING
         return WITNESSED
@@ -288,8 +283,7 @@ class Archive:
     def _placed(
         self, probe: Probe
     ) -> tuple[Float[Tensor, "m f"], Int[Tensor, " m"], Int[Tensor, " m"]]:
-        """Features, cell and level of each candidate; unseen where a feature or an answer is not a
-        number."""
+        """Features, cell and level of each candidate; unseen where something is no number."""
         with torch.no_grad():
             features = self.grid.measure(probe.x)
             failing = self.oracle(probe)
@@ -362,8 +356,7 @@ def _better(a: State, b: State) -> Bool[Tensor, " cells"]:
 
 
 class _Parents:
-    """For each seed of a shard its own image and, of the cells it reached last, the candidate of
-    the highest score in each."""
+    """For each seed its own image and the best candidate of each cell that it reached last."""
 
     def __init__(self, cells: int, features: int, capacity: int) -> None:
         self.cells = cells

@@ -1,6 +1,4 @@
-"""A fuzzer's corpus: for every seed the candidates that were new,
-and which of them to mutate next.
-"""
+"""A fuzzer's corpus: the candidates of every seed that were new, and which to mutate next."""
 
 from __future__ import annotations
 
@@ -58,8 +56,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """DeepHunter's: entries take turns, each accepted with a probability that falls with how often
-    it was picked.
+    """DeepHunter's: entries take turns, each accepted the less likely the more often picked.
 
     The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth
     and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with
@@ -91,8 +88,6 @@ class Fading:
         return chosen, (chosen + 1) % size
 
 
-# A fuzzer's corpus: for every seed the candidates that were new, and which of them to mutate next.
-#
 # The entries of a shard steer its own search; what is handed on when a round ends are the images,
 # for the store, joined one after the other, and what the novelty guide learnt.
 
@@ -141,9 +136,7 @@ class Corpus:
         return self.novelty.taps
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        """A parent for each seed, with what was told of it;
-        nothing before any seed was evaluated.
-        """
+        """A parent for each seed, with its columns; nothing before any seed was evaluated."""
         if not len(self.size) or not len(rows):
             return {}
         slots = self._by_age(rows)
@@ -157,10 +150,10 @@ class Corpus:
         age, self.cursor[rows] = self.schedule(entries, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
         self.picks[rows, entry] += 1
-        parents = {
-            name: table[rows, entry] for name, table in self.tables.items() if name != "picture"
-        }
-        return {"corpus/z" if name == "z" else name: value for name, value in parents.items()}
+        parents = {name: table[rows, entry] for name, table in self.tables.items()}
+        parents["corpus/z"] = parents.pop("z")
+        del parents["picture"]
+        return parents
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         self._seen = (probe, self.novelty.gain(probe))
@@ -208,9 +201,7 @@ class Corpus:
             }
 
     def _first(self, probe: Probe) -> Bool[Tensor, " m"]:
-        """Whether a row is the first of its seed: the seed itself,
-        which always belongs to the corpus.
-        """
+        """Whether a row is the first of its seed: the seed itself, always an entry."""
         rows = row_of(probe)
         known = torch.nn.functional.pad(self.size.to(rows.device), (0, 1 + int(rows.max())))
         return (known[rows] == 0) & (ordinal(rows) == 0)
@@ -222,9 +213,7 @@ class Corpus:
         return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))
 
     def _energy(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m e"]:
-        """How much each entry could still change: what its seed's bright pixels allow,
-        less what has changed.
-        """
+        """How much each entry could still change: what its bright pixels allow, less changes."""
         shown = self.tables["picture"][rows].flatten(2).float()
         return (0.2 * 255 * (shown > 0).sum(2) - (shown - shown[:, :1]).abs().sum(2)).clamp_min(0)
 

@@ -37,9 +37,7 @@ __all__ = [
 
 @runtime_checkable
 class Units(Protocol):
-    """The units of a network: their values scaled to [0, 1], and which of them a candidate
-    covers.
-    """
+    """The units of a network: values scaled to [0, 1], and which of them a candidate covers."""
 
     @property
     def taps(self) -> Mapping[str, Tap]: ...
@@ -77,8 +75,7 @@ def appended(
 
 
 class Hits:
-    """Hit counts of `units`: one table for all seeds, or (`each`) a row of it for every seed of a
-    shard.
+    """Hit counts of `units`: one table for all seeds, or (`each`) a row for every seed of a shard.
 
     A shared table merges by addition. Tables of single seeds belong to their shard and are not
     handed on; their sums are.
@@ -162,9 +159,7 @@ class UnitGuide:
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
-    """The seeds' places in their shard as the search told them;
-    the first one's where it did not.
-    """
+    """The seeds' places in their shard as the search named them; by default the first."""
     return probe.targets.get("row", torch.zeros_like(probe.origin.y))
 
 
@@ -173,8 +168,7 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
     return ~probe.targets.get("seen", torch.zeros_like(probe.origin.y, dtype=torch.bool))
 
 
-# Ways to pick units to push. Each takes a board and gives, row by row, units and which way to push
-# them.
+# Ways to pick units to push: from a board, units and signs for each row.
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +205,7 @@ def often(board: Board, count: int, rng: Rng) -> Targets:
 
 
 def rarely(board: Board, count: int, rng: Rng) -> Targets:
-    """Units rarely covered (strategy 2): drawn in proportion to what they lack to the most covered
-    one.
-    """
+    """Units rarely covered (strategy 2): drawn by what they lack to the most covered one."""
     lacking = board.hits.amax(1, keepdim=True) - board.hits
     return _drawn(board, lacking.float(), count, rng)
 
@@ -224,16 +216,12 @@ def heavy(board: Board, count: int, rng: Rng) -> Targets:
 
 
 def across(board: Board, count: int, rng: Rng) -> Targets:
-    """Units near the threshold (strategy 4): those just above it are pushed down,
-    those just below it up.
-    """
+    """Units near the threshold (strategy 4): pushed to its other side."""
     return _near(board, count, down=-1)
 
 
 def apart(board: Board, count: int, rng: Rng) -> Targets:
-    """Strategy 4 as DLFuzz's code has it: those just above are pushed up, those just below down,
-    away from the threshold.
-    """
+    """Strategy 4 as DLFuzz's code has it: units near the threshold, pushed away from it."""
     return _near(board, count, down=1)
 
 
@@ -253,9 +241,7 @@ PICKS: dict[str, Pick] = {
 
 
 def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Targets:
-    """`count` different units a row, one after the other in proportion to the weights;
-    those without weight come last.
-    """
+    """`count` different units per row, drawn in proportion to the weights."""
     noise = rng.uniform(board.rows, weight.shape[1:])
     keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
     unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
@@ -269,9 +255,7 @@ def _first(keys: Tensor, count: int) -> Targets:
 
 
 def _near(board: Board, count: int, *, down: int) -> Targets:
-    """The first units within 0.25 above and 0.2 below the threshold, half each;
-    `down` is the sign of those above.
-    """
+    """The first units within 0.25 above (sign `down`) and 0.2 below the threshold, half each."""
     above = board.values - board.threshold
     below = board.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
@@ -288,8 +272,7 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
     return {"unit": units, "sign": signs}
 
 
-# Small guides: one that draws the deviating model, and one that lets another learn from failing
-# candidates only.
+# Small guides.
 
 
 def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
@@ -308,8 +291,24 @@ def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
     )
 
 
+class Forgetful:
+    """What guides share that gain nothing and hand nothing on."""
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.zeros(len(probe.logits), device=probe.logits.device)
+
+    def update(self, probe: Probe) -> None:
+        """Nothing is learnt."""
+
+    def delta(self) -> State:
+        return {}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        """Nothing was learnt."""
+
+
 @guide("deviating", needs="peers", paper="Pei, Cao, Yang and Jana, SOSP 2017")
-class Deviating:
+class Deviating(Forgetful):
     """Draws, for each walk, which of `models` is to leave the others: 0 the subject,
     then the peers. It remembers nothing.
 
@@ -333,20 +332,8 @@ class Deviating:
         """A walk keeps its model to its end."""
         return {"deviating": targets["deviating"]}
 
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        return torch.zeros(len(probe.logits), device=probe.logits.device)
-
-    def update(self, probe: Probe) -> None:
-        """Nothing is learnt."""
-
     def fork(self) -> Deviating:
         return self
-
-    def delta(self) -> State:
-        return {}
-
-    def merge(self, deltas: Sequence[State]) -> None:
-        """Nothing was learnt."""
 
 
 @guide("failing-only", needs="another guide", paper="ours")
@@ -392,9 +379,6 @@ class FailingOnly:
         self.guide.merge(deltas)
 
 
-# Which units to push, by fixed strategies: DLFuzz's four side by side, or one after the other as
-# ADAPT runs them.
-#
 # J. Guo, Y. Jiang, Y. Zhao, Q. Chen, J. Sun, "DLFuzz: differential fuzzing testing of deep learning
 # systems", ESEC/FSE 2018; S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep
 # neural networks with adaptive neuron-selection strategy", ISSTA 2020.
@@ -402,9 +386,7 @@ class FailingOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What strategies know of units from the start: which have large incoming weights,
-    and which may cross a threshold.
-    """
+    """What is known of units from the start: large incoming weights, and who may cross."""
 
     heavy: Bool[Tensor, " u"]
     crossing: Bool[Tensor, " u"]
@@ -460,16 +442,21 @@ class Strategies(UnitGuide):
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
         if not self.cycle:
-            return self._named(self._shared_out(rows, rng))
-        turn = self._turn(rows)
-        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+            board = self._board(rows)
+            each = self.count // len(self.strategies)
+            picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
+            joined = {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
+            return self._named(joined)
+        self.turns = grown(self.turns, rows)
+        turn = self.turns[rows].clone()
+        self.turns[rows] += 1
+        return self._in_turn(rows, turn, rng)
 
     def follow(self, rows: Int[Tensor, " m"], targets: Targets, rng: Rng) -> Targets:
         """A list that goes on stays with its strategy."""
         if not self.cycle:
             return self.choose(rows, rng)
-        turn = targets[f"{self.name}/turn"]
-        return self._named({**self._in_turn(rows, turn, rng), "turn": turn})
+        return self._in_turn(rows, targets[f"{self.name}/turn"], rng)
 
     def update(self, probe: Probe) -> None:
         rows = row_of(probe)
@@ -495,38 +482,26 @@ class Strategies(UnitGuide):
         hits = self.hits.of(rows)
         return Board(rows, hits, heavy, self.values[rows], self.facts.threshold, crossing)
 
-    def _shared_out(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
-        board = self._board(rows)
-        each = self.count // len(self.strategies)
-        picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
-        return {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
-
     def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Targets:
         """Every strategy picks for every row, and each row takes the pick whose turn it is."""
         board = self._board(rows)
         picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
         chosen = (turn % len(self.strategies))[None, :, None]
         stacked = {key: torch.stack([pick[key] for pick in picks]) for key in ("unit", "sign")}
-        return {
+        own = {
             k: v.gather(0, chosen.expand(1, *v.shape[1:])).squeeze(0) for k, v in stacked.items()
         }
-
-    def _turn(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
-        self.turns = grown(self.turns, rows)
-        turn = self.turns[rows].clone()
-        self.turns[rows] += 1
-        return turn
+        return self._named({**own, "turn": turn})
 
     def _named(self, targets: Targets) -> Targets:
         return {f"{self.name}/{key}": value for key, value in targets.items()}
 
 
-# MaXplore's targets: single units, or those that are strongest on the seed, filter by filter or
-# layer by layer.
+# MaXplore's targets: single units, or those that are strongest on the seed.
 
 
 @guide("strongest-units", needs="activations", paper="Te Wei Lee, report, 2020")
-class StrongestUnits:
+class StrongestUnits(Forgetful):
     """For walk number w, the `k` units of group w (``groups[w]``: the first of its units and their
     number) that are strongest on the seed. Groups of one unit each are One-MaXplore. It remembers
     the seeds of a shard and hands nothing on.
@@ -568,9 +543,6 @@ class StrongestUnits:
         self.units = grown(self.units, rows)
         return {f"{self.name}/unit": self.units[rows, targets["walk"]]}
 
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        return torch.zeros(len(probe.logits), device=probe.logits.device)
-
     def update(self, probe: Probe) -> None:
         """Note the strongest units of each group when a seed itself is evaluated."""
         if "row" not in probe.targets or f"{self.name}/unit" in probe.targets:
@@ -587,9 +559,3 @@ class StrongestUnits:
 
     def fork(self) -> StrongestUnits:
         return StrongestUnits(self.name, self.read, self.taps, self.groups, self.k)
-
-    def delta(self) -> State:
-        return {}
-
-    def merge(self, deltas: Sequence[State]) -> None:
-        """Seeds are evaluated afresh in every shard."""

@@ -112,9 +112,7 @@ def disc(
 
 
 def tent(width: Float[Tensor, " m"], reach: int) -> Float[Tensor, "m k k"]:
-    """The kernel of pixels `width` wide, read linearly between them and averaged over where they
-    may begin.
-    """
+    """The kernel of pixels `width` wide, linear between them, averaged over their phase."""
     offset = torch.arange(-reach, reach + 1, device=width.device, dtype=width.dtype)
     side = (1 - offset.abs() / width[:, None]).clamp_min(0)
     kernel = side[:, :, None] * side[:, None, :]
@@ -128,8 +126,7 @@ def streak(
     *,
     reach: float,
 ) -> Float[Tensor, "m k k"]:
-    """The kernel of a motion: weights that fall like half a normal curve along a line from the
-    middle.
+    """The kernel of a motion: half a normal curve along a line from the middle.
 
     Args:
         length: Pixels after which the line ends.
@@ -199,9 +196,7 @@ def box(x: Batch, size: int) -> Batch:
 
 
 def gaussian_window(x: Batch, size: int) -> Batch:
-    """A normal kernel of `size` x `size` pixels, as wide as image libraries make it for that
-    size.
-    """
+    """A normal kernel of `size` x `size` pixels, as wide as image libraries make it."""
     sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
     line = torch.exp(-((torch.arange(size) - (size - 1) / 2) ** 2) / (2 * sigma**2))
     line = line / line.sum()

@@ -58,9 +58,7 @@ class Draws:
 
 
 def content_key(x: Float[Tensor, "m c h w"]) -> Int[Tensor, " m"]:
-    """A 32-bit hash of each image's bytes: equal for equal images, on every device and beside any
-    others.
-    """
+    """A 32-bit hash of each image's bytes, the same on every device and beside any others."""
     values = to_bytes(x).flatten(1).long()
     weights = _mixed(torch.arange(1, values.shape[1] + 1, device=x.device)) | 1
     return _mixed((values * weights).sum(1) & WORD)
@@ -109,9 +107,7 @@ def poisson(
     few: float = 6.0,
     most: int = 22,
 ) -> Float[Tensor, "m c h w"]:
-    """The quantile `u` of a Poisson count: exact below a mean of `few`, else by the Cornish-Fisher
-    expansion.
-    """
+    """The quantile `u` of a Poisson count: exact below a mean of `few`, else Cornish-Fisher."""
     small = mean.clamp_max(few)
     chance = (-small).exp()
     reached = chance.clone()

@@ -32,9 +32,7 @@ __all__ = [
 
 
 def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 h w"]:
-    """The place of every pixel (rows, columns), in pixels from the centre: exact in floating
-    point.
-    """
+    """Each pixel's place (rows, columns) from the centre: exact in floating point."""
     down = torch.arange(height, device=like.device, dtype=like.dtype) - (height - 1) / 2
     right = torch.arange(width, device=like.device, dtype=like.dtype) - (width - 1) / 2
     return torch.stack(torch.meshgrid(down, right, indexing="ij"))[None]
@@ -100,9 +98,7 @@ def _wide(values: Float[Tensor, " m"]) -> Float[Tensor, "m 1 1"]:
 def _seen_aside(
     along: Tensor, across: Tensor, angle: Tensor, distance: float
 ) -> tuple[Tensor, Tensor]:
-    """Where the rays through a pixel meet a plane that is turned by `angle`, its positive end away
-    from the camera.
-    """
+    """Where the rays through pixels meet a plane turned by `angle`."""
     met = along / (angle.cos() - along * (angle.sin() / distance))
     return met, across * (1 + met * (angle.sin() / distance))
 
@@ -110,8 +106,7 @@ def _seen_aside(
 def resample(
     x: Float[Tensor, "m c h w"], places: Float[Tensor, "m 2 h w"]
 ) -> Float[Tensor, "m c h w"]:
-    """Images read at `places` (pixels from the centre), bilinear between pixels and mirrored beyond
-    the edges.
+    """Images read at `places` (pixels from the centre), bilinear, mirrored beyond the edges.
 
     The gradient reaches `places` only; `x` is taken as constant. Places on pixels give these pixels
     exactly.
@@ -168,18 +163,14 @@ def affine(
 def spread(
     coarse: Float[Tensor, "m k p q"], height: int, width: int
 ) -> Float[Tensor, "m k height width"]:
-    """A coarse field over the whole image: bicubic (Catmull-Rom) between control points, the outer
-    ones on the edges.
-    """
+    """A coarse field over the image: Catmull-Rom between control points, outer ones on edges."""
     across = constant(_cubic(coarse.shape[3], width), coarse.dtype, coarse.device)
     down = constant(_cubic(coarse.shape[2], height), coarse.dtype, coarse.device)
     return combine(combine(coarse, across, 3), down, 2)
 
 
 def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
-    """``weights @ x`` along one axis, added in a fixed order so that a row's bits do not depend on
-    the others.
-    """
+    """``weights @ x`` along one axis, added in a fixed order: rows do not affect each other."""
     shape = [1] * x.ndim
     shape[dim] = len(weights)
     total = x.narrow(dim, 0, 1) * weights[:, 0].reshape(shape)
@@ -190,9 +181,7 @@ def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _cubic(points: int, size: int) -> tuple[tuple[float, ...], ...]:
-    """Weights of `points` control points at each of `size` pixels; the field goes on evenly beyond
-    the outer ones.
-    """
+    """Weights of `points` control points at each of `size` pixels, constant beyond the outer."""
     place = np.linspace(0, points - 1, size)
     before = np.minimum(np.floor(place), points - 2).astype(int)
     t = place - before
@@ -219,9 +208,7 @@ def along(
 
 
 def zoom_matrix(size: int, factor: Float[Tensor, " m"]) -> Float[Tensor, "m size size"]:
-    """The matrix that enlarges an axis about its middle by `factor` (1 or more), linearly between
-    pixels.
-    """
+    """The matrix that enlarges an axis about its middle by `factor`, linear between pixels."""
     middle = (size - 1) / 2
     number = torch.arange(size, device=factor.device, dtype=factor.dtype)
     source = middle + (number - middle)[None] / factor[:, None]  # m size

@@ -91,8 +91,7 @@ def _specks(
     size: tuple[float, float],
     salt: int,
 ) -> Layer:
-    """Soft ellipses, in three of four cells of a slightly slanted lattice one, each at its own
-    place in its cell.
+    """Soft ellipses in three of four cells of a slanted lattice, each at its own place.
 
     Args:
         key: What the places follow from.

@@ -1,6 +1,4 @@
-"""ADAPT: which neurons to push is learnt while fuzzing, or set by the strategies of its
-baselines.
-"""
+"""ADAPT: which neurons to push is learnt while fuzzing, or set by fixed strategies."""
 
 from __future__ import annotations
 
@@ -9,19 +7,18 @@ from typing import Any
 from hardcase.errors import choice
 from hardcase.guides.adapt import Adaptive, Learning, constant
 from hardcase.guides.units import Strategies
-from hardcase.methods.neurons import Neurons, Profiles, adapt_neurons, facts, incoming, kinds
+from hardcase.methods.neurons import Profiles, adapt_neurons, facts, incoming, kinds
+from hardcase.methods.parts import pixel_walk
 from hardcase.objectives import LabelFalls, Pushed, Sum
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import raw, rms
 from hardcase.searches.worklist import Worklist
-from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model
 
 __all__ = ["AS_CODED", "OWN", "PAPER", "TOY", "adapt"]
 
 OWN = "adaptive"
-METRICS = ("nc", "tknc")
 PAPER = "Lee, Cha, Lee and Oh, ISSTA 2020"
 AS_CODED: dict[str, Any] = {
     "shared": False,
@@ -116,16 +113,23 @@ def adapt(
         cover: Weight of the neurons that are pushed, beside the main objective.
         gradients: Gradient budget per seed.
     """
-    units = _units(profile, subject, metric, threshold)
+    tops = {"nc": 0, "tknc": 3}
+    if metric not in tops:
+        raise choice("metric of adapt", metric, tuple(tops))
+    units = adapt_neurons(profile, subject, threshold, tops[metric])
     guide: Guide
     if strategies:
         known = facts(profile, subject, units)
         turns = len(strategies) > 1
         guide = Strategies(OWN, units, known, strategies, neurons, cycle=turns, each=True)
     else:
-        guide = _adaptive(profile, subject, units, neurons, Learning(alone=not shared))
+        graph = profile.graph(subject)
+        weight = incoming(graph, subject, units.selection)
+        fixed = constant(units.selection.widths, kinds(graph, units.selection), weight)
+        learning = Learning(alone=not shared)
+        guide = Adaptive(OWN, units, fixed, LeavesLabel(), neurons, learning)
     return Method(
-        space=Pixels() if clip else Unclipped(),
+        **pixel_walk(clip=clip),
         search=Worklist(
             step_size=step_size,
             direction=rms if scale else raw,
@@ -138,21 +142,5 @@ def adapt(
         guides=(guide,),
         until="budget",
         needs="gradients",
-        keep="best-per-label" if clip else "all",
         budget=Budget(gradients=gradients),
     )
-
-
-def _units(profile: Profiles, subject: Model, metric: str, threshold: float) -> Neurons:
-    if metric not in METRICS:
-        raise choice("metric of adapt", metric, METRICS)
-    return adapt_neurons(profile, subject, threshold, top=3 if metric == "tknc" else 0)
-
-
-def _adaptive(
-    profile: Profiles, subject: Model, units: Neurons, neurons: int, learning: Learning
-) -> Adaptive:
-    graph = profile.graph(subject)
-    weight = incoming(graph, subject, units.selection)
-    fixed = constant(units.selection.widths, kinds(graph, units.selection), weight)
-    return Adaptive(OWN, units, fixed, LeavesLabel(), neurons, learning)

@@ -1,10 +1,9 @@
-"""Natural failures: another appearance of the same image that the subject misreads and others do
-not.
-"""
+"""Natural failures: another appearance of the image that the subject alone misreads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from hardcase.errors import Problem
@@ -61,11 +60,13 @@ def natural(
         objective: Another objective: its name, or ``file.py:name``.
     """
     made = _space(space, shape)
-    small = max(shape[1:]) <= SMALL
+    usual = (60, 0.0)
+    if max(shape[1:]) <= SMALL:
+        usual = (100, TARGET_MARGIN)
     if gradients is None:
-        gradients = 100 if small else 60
+        gradients = usual[0]
     if target_margin is None:
-        target_margin = TARGET_MARGIN if small else 0.0
+        target_margin = usual[1]
     found = Method(
         space=made,
         target_margin=target_margin,
@@ -118,7 +119,6 @@ def natural_blackbox(
         bisections: Halvings of the way back toward the seed.
     """
     made = _space(space, shape)
-    told = subject is not None and subject.offers == "label"
     if search == "surrogates" and not surrogates:
         raise Problem(
             "nobody can stand in for this model: only small grey images with a training split have"
@@ -126,13 +126,11 @@ def natural_blackbox(
             fix="--set method.search=evolution",
         )
     if surrogates and search != "evolution":
-        source = SurrogateGradients(
-            count=len(surrogates),
-            noise=noise or (0.05 if told else 0.03),
-            learns=not told,
-            scale=4.0 if told else 1.5,
-        )
-        queries = queries or (400 if told else 200)
+        usual, source = 200, SurrogateGradients(count=len(surrogates), noise=noise or 0.03)
+        if subject is not None and subject.offers == "label":
+            usual = 400
+            source = replace(source, noise=noise or 0.05, learns=False, scale=4.0)
+        queries = queries or usual
         return Method(
             space=made,
             target_margin=TARGET_MARGIN,
@@ -168,7 +166,9 @@ def natural_blackbox(
 
 def _space(text: str, shape: tuple[int, int, int]) -> Space:
     if text == "auto":
-        text = "warp" if max(shape[1:]) <= SMALL and shape[0] == 1 else "warp*light"
+        text = "warp*light"
+        if max(shape[1:]) <= SMALL and shape[0] == 1:
+            text = "warp"
     if text.rpartition(":")[0].endswith(".py"):
         own: Space = built("space", text, shape)
         return own
@@ -177,4 +177,6 @@ def _space(text: str, shape: tuple[int, int, int]) -> Space:
 
 def _record(space: Space) -> dict[str, Any]:
     """What run.json says of the space, for whoever builds it again."""
-    return space.to_record() if isinstance(space, Appearance) else {"name": space.name}
+    if isinstance(space, Appearance):
+        return space.to_record()
+    return {"name": space.name}

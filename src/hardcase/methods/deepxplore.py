@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hardcase.errors import choice
@@ -11,8 +10,8 @@ from hardcase.guides.units import Deviating, FailingOnly
 from hardcase.methods.adapt import AS_CODED, TOY, adapt
 from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Reader, push
+from hardcase.methods.parts import failure_oracle
 from hardcase.objectives import Differential, Pushed, Sum
-from hardcase.oracles import Disagree, LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
@@ -85,9 +84,9 @@ def deepxplore_published(
     """
     if constraint not in CONSTRAINTS:
         raise choice("constraint", constraint, CONSTRAINTS)
-    photo = profile.image.shape[2] > 64
-    large = size or (50 if photo else 10)
-    small = size or (10 if photo else 6)
+    large, small = (size or 10, size or 6)
+    if profile.image.shape[2] > 64:
+        large, small = (size or 50, size or 10)
     space: Space = Unclipped()
     shape: Shape = free
     if constraint == "light":
@@ -102,7 +101,7 @@ def deepxplore_published(
         f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
     )
     pull = [(cover, Pushed(Reader(one.rule.selection), one.name)) for one in criteria]
-    oracle = Disagree() if peers else LeavesLabel()
+    oracle = failure_oracle(peers=peers)
     learning = [FailingOnly(one, oracle) for one in criteria]
     return _method(
         peers,
@@ -217,17 +216,22 @@ def deepxplore(
 def _method(
     peers: tuple[Model, ...], *, objective: Objective, guides: Sequence[Guide], **parts: Any
 ) -> Method:
-    made = Method(
+    details = dict[str, Any]()
+    if not peers:
+        details = {"says": [_ALONE]}
+    return Method(
         objective=objective,
-        oracle=Disagree() if peers else LeavesLabel(),
+        oracle=failure_oracle(peers=peers),
         guides=tuple(guides),
         needs="gradients",
+        details=details,
         **parts,
     )
-    return made if peers else replace(made, details={"says": [_ALONE]})
 
 
 def _deviating(which: str, peers: tuple[Model, ...]) -> tuple[Guide, ...]:
     if which not in ("subject", "random"):
         raise choice("deviating model", which, ("subject", "random"))
-    return (Deviating(1 + len(peers)),) if which == "random" else ()
+    if which == "subject":
+        return ()
+    return (Deviating(1 + len(peers)),)

@@ -21,9 +21,7 @@ __all__ = ["TowardClass", "Uncertainty", "diffchaser"]
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """How close the `k`-th best probability is to the best, in the model that hesitates most: 0 at
-    a tie, -1 at certainty.
-    """
+    """How close the `k`-th best probability is to the best, in the model that hesitates most."""
 
     k: int = 2
 
@@ -102,7 +100,9 @@ def diffchaser(
         raise Problem(
             f"k is {k} and drift {drift}; k-uncertainty needs k of 2 or more, a drift lies above 0."
         )
-    objective: Objective = Uncertainty(k) if target is None else TowardClass(target)
+    objective: Objective = Uncertainty(k)
+    if target is not None:
+        objective = TowardClass(target)
     breed = PixelGenetic(population=population, generations=generations, rate=rate, reach=reach)
     return Method(
         space=Pixels(Linf(min(drift, 1.0))),

@@ -9,12 +9,12 @@ from hardcase.guides.units import Strategies
 from hardcase.methods.adapt import AS_CODED, TOY, adapt
 from hardcase.methods.adapt import PAPER as ADAPT_PAPER
 from hardcase.methods.neurons import Profiles, Push, deepxplore_neurons, facts, push
+from hardcase.methods.parts import pixel_walk
 from hardcase.objectives import Competitors, Pushed, Sum
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import rms
 from hardcase.searches.worklist import Worklist
-from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import Budget, Method, Model
 
 __all__ = ["OWN", "dlfuzz"]
@@ -181,7 +181,7 @@ def dlfuzz(
         least = gain * units.count
     raised = Competitors(rivals, weight, probabilities)
     return Method(
-        space=Pixels() if clip else Unclipped(),
+        **pixel_walk(clip=clip),
         search=Worklist(
             step_size=step_size,
             direction=rms,
@@ -198,6 +198,5 @@ def dlfuzz(
         guides=pushed.guides,
         until="budget",
         needs="gradients",
-        keep="best-per-label" if clip else "all",
         budget=Budget(gradients=gradients),
     )

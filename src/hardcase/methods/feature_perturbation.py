@@ -1,6 +1,4 @@
-"""Feature perturbation: change what a conditional generator paints by perturbing its
-activations.
-"""
+"""Feature perturbation: perturb the activations of a conditional generator."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from hardcase.objectives import ConfidenceFalls, Margin, TargetMargin
+from hardcase.methods.parts import targeted_objective
+from hardcase.objectives import ConfidenceFalls, Margin
 from hardcase.oracles import Confident
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import AdamAscent
@@ -91,13 +90,11 @@ def feature_perturbation(
     chosen = space.places
     if places is not None:
         chosen = early_places(space.generator, places, classes=space.classes)
-    objective: Objective = Margin() if loss == "margin" else ConfidenceFalls()
-    if target is not None:
-        objective = TargetMargin(target)
+    losses: dict[str, Objective] = {"margin": Margin(), "top confidence": ConfidenceFalls()}
     return Method(
         space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
         search=AdamAscent(step_size=step_size, bisections=bisections),
-        objective=objective,
+        objective=targeted_objective(target, losses[loss]),
         oracle=Confident(confidence=confidence, target=target),
         needs="gradients",
         until="budget" if bisections else "first",

@@ -1,6 +1,4 @@
-"""MaXplore: units pushed beyond their training range, one by one or a filter's strongest
-together.
-"""
+"""MaXplore: units pushed beyond their training range, alone or a filter's together."""
 
 from __future__ import annotations
 
@@ -11,12 +9,11 @@ import torch
 from hardcase.errors import Problem, choice
 from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
+from hardcase.methods.parts import failure_oracle, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
-from hardcase.oracles import Disagree, LeavesLabel
 from hardcase.registry import Preset, method
 from hardcase.searches.gradient import Fan, raw, rms
-from hardcase.spaces.pixel import Pixels, Unclipped
-from hardcase.types import Budget, Method, Model
+from hardcase.types import Budget, Method, Model, Objective
 
 __all__ = ["maxplore"]
 
@@ -112,11 +109,17 @@ def maxplore(
         scale: Scale gradients by their root mean square.
         clip: Keep every candidate in [0, 1] while it walks.
     """
-    guide = _guide(subject, profile, form, per, k, 1 if form == "one" else convolutions, walks)
-    push = (cover, Pushed(guide.read, OWN))
-    apart = (1.0, Differential(differ))
+    if form == "one":
+        convolutions = 1
+    guide = _guide(subject, profile, form, per, k, convolutions, walks)
+    scores: tuple[tuple[float, Objective], ...] = ((cover, Pushed(guide.read, OWN)),)
+    details = dict[str, Any]()
+    if form == "multi":
+        scores = ((1.0, Differential(differ)), *scores)
+        if not peers:
+            details = {"says": [_ALONE]}
     return Method(
-        space=Pixels() if clip else Unclipped(),
+        **pixel_walk(clip=clip),
         search=Fan(
             walks=guide.walks,
             step_size=step_size,
@@ -124,14 +127,13 @@ def maxplore(
             direction=rms if scale else raw,
             stop=form == "multi",
         ),
-        objective=Sum((apart, push) if form == "multi" else (push,)),
-        oracle=Disagree() if peers else LeavesLabel(),
+        objective=Sum(scores),
+        oracle=failure_oracle(peers=peers),
         guides=(guide,),
         until="budget",
         needs="gradients",
-        keep="best-per-label" if clip else "all",
         budget=Budget(queries=1 + guide.walks * (steps + 1), gradients=guide.walks * steps),
-        details={} if peers or form != "multi" else {"says": [_ALONE]},
+        details=details,
     )
 
 
@@ -147,6 +149,8 @@ def _guide(
             f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
         )
     selection = first_convolutions(profile, subject, convolutions)
-    groups = groups_of(selection, "unit" if form == "one" else per)
+    if form == "one":
+        per = "unit"
+    groups = groups_of(selection, per)
     groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
     return StrongestUnits(OWN, Reader(selection), selection.taps, groups, k)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +17,6 @@ from hardcase.criteria.network import (
     LayerGraph,
     Means,
     MeansAndRange,
-    Scaling,
     Selection,
     select,
     trace_layers,
@@ -93,22 +91,15 @@ class Reader:
         return torch.cat(self.selection.read(probe.activations), 1)
 
 
-def selection(graph: LayerGraph, layers: str = "activated") -> Selection:
-    """Channel means of the named layers."""
-    return select(graph, layers, "channel")
-
-
 def likelihood(subject: Model, profile: Profiles, *, per_class: bool) -> tuple[Likelihood, str]:
-    """The surprise of the layer before the last, fitted to what training images do there; and that
-    layer.
-    """
+    """Fit likelihood-based surprise to the layer before the last; return it and the layer."""
     layer = profile.graph(subject).layers[-2].name
     images = profile.training()
-    some = images.sample(count=min(MOST, len(images)), seed=0) if per_class else images
-    traces = _traces(subject, some, layer)
-    if per_class:
-        return Likelihood.fit(traces), layer
-    return Likelihood.fit(traces, per_class=False, most=100), layer
+    if not per_class:
+        traces = _traces(subject, images, layer)
+        return Likelihood.fit(traces, per_class=False, most=100), layer
+    some = images.sample(count=min(MOST, len(images)), seed=0)
+    return Likelihood.fit(_traces(subject, some, layer)), layer
 
 
 @torch.no_grad()
@@ -124,11 +115,14 @@ def _traces(subject: Model, images: Images, layer: str) -> Traces:
 
 def trace(values: Tensor) -> Float[Tensor, "m d"]:
     """A dense layer as it is, an image as the mean of each channel."""
-    return values.flatten(2).mean(2) if values.ndim > 2 else values.clone()
+    if values.ndim > 2:
+        return values.flatten(2).mean(2)
+    return values.clone()
 
 
 def _named(spec: str, prefix: str) -> str:
-    return f"{spec}@{prefix.rstrip('/')}" if prefix else spec
+    """A guide's name in a campaign: that of a peer says whose it is."""
+    return "@".join(filter(None, (spec, prefix.rstrip("/"))))
 
 
 class _Shown:
@@ -163,15 +157,12 @@ class _Shown:
         )
 
 
-# The units that white-box methods choose from: which a candidate covers, and what is known of each
-# from the start.
+# The units that white-box methods choose from.
 
 
 @dataclass(frozen=True, slots=True)
 class FixedRange:
-    """Channel means with the extremes of their layer, through which no gradient goes: what is
-    pushed are the means.
-    """
+    """Channel means, and their layer's extremes without gradient: only means are pushed."""
 
     layer: Layer
 
@@ -211,25 +202,21 @@ class Neurons:
 
     def scaled(self, probe: Probe) -> Float[Tensor, "m u"]:
         frame = ActivationBatch(probe.activations, probe.logits)
-        return frame.scaled(self.selection, Scaling("input", self.epsilon)).nan_to_num(0)
+        return frame.scaled(self.selection, self.epsilon).nan_to_num(0)
 
     def active(
         self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
     ) -> Bool[Tensor, "m u"]:
         """Which units the candidates cover; `scaled` spares scaling them once more."""
         if not self.top:
-            return (self.scaled(probe) if scaled is None else scaled) > self.threshold
-        strongest = (
-            ActivationBatch(probe.activations, probe.logits)
-            .top(self.selection, self.top)
-            .flatten(1)
-        )
-        found = torch.zeros(
-            len(strongest), self.count + 1, dtype=torch.bool, device=strongest.device
-        )
-        return found.scatter_(1, strongest % (self.count + 1), True)[
-            :, :-1
-        ]  # -1, no unit, falls on the spare column
+            if scaled is None:
+                scaled = self.scaled(probe)
+            return scaled > self.threshold
+        shown = ActivationBatch(probe.activations, probe.logits)
+        strongest = shown.top(self.selection, self.top).flatten(1)
+        shape = (len(strongest), self.count + 1)  # -1, no unit, falls on the spare column
+        found = torch.zeros(shape, dtype=torch.bool, device=strongest.device)
+        return found.scatter_(1, strongest % (self.count + 1), True)[:, :-1]
 
 
 def deepxplore_neurons(profile: Profiles, subject: Model, threshold: float) -> Neurons:
@@ -247,9 +234,7 @@ def adapt_neurons(
 
 
 def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
-    """Units with the largest tenth of incoming weights, and units in layers that have a plane
-    (DLFuzz's fourth strategy).
-    """
+    """Units with the largest tenth of incoming weights, and units in layers with a plane."""
     weight = incoming(profile.graph(subject), subject, neurons.selection)
     usable = torch.where(weight > 0, weight, -torch.inf)
     best = usable.argsort(descending=True, stable=True)[: max(1, neurons.count // 10)]
@@ -263,46 +248,36 @@ def facts(profile: Profiles, subject: Model, neurons: Neurons) -> Facts:
 
 
 def incoming(graph: LayerGraph, subject: Model, selection: Selection) -> Float[Tensor, " u"]:
-    """The mean weight into each unit; NaN where a layer has none. An activation has the weights of
-    the layer it follows.
-    """
+    """The mean weight into each unit, through activations; NaN where a layer has none."""
     assert isinstance(subject, Layered)
     modules = subject.layers()
     parts = list[Tensor]()
     for layer in selection.layers:
         source = _source(graph, layer)
-        weight = (
-            None if source is None else getattr(modules[source.name.split("#")[0]], "weight", None)
-        )
-        fits = isinstance(weight, Tensor) and len(weight) == layer.channels
-        parts.append(_mean(weight) if fits else torch.full((layer.channels,), torch.nan))
+        mean = torch.full((layer.channels,), torch.nan)
+        if source is not None:
+            weight = getattr(modules[source.name.split("#")[0]], "weight", None)
+            if isinstance(weight, Tensor) and len(weight) == layer.channels:
+                mean = weight.detach().float().flatten(1).mean(1).cpu()
+        parts.append(mean)
     whole = torch.cat(parts)
     return torch.nn.functional.pad(whole, (0, selection.units - len(whole)), value=torch.nan)
 
 
 def kinds(graph: LayerGraph, selection: Selection) -> list[str]:
-    """The kind of each layer; an activation counts as the layer it belongs to, as in frameworks
-    with built-in activations.
-    """
+    """The kind of each layer; an activation counts as the layer it belongs to."""
     found = [(_source(graph, layer) or layer).kind for layer in selection.layers]
     return [*found, *["activation"] * (len(selection.widths) - len(found))]
 
 
 def _source(graph: LayerGraph, layer: Layer) -> Layer | None:
-    """The convolution or dense layer whose weights lead into this one, with at most activations and
-    norms between.
-    """
+    """The layer whose weights lead into this one, with at most activations and norms between."""
     for other in reversed(graph.layers[: graph.layers.index(layer) + 1]):
         if other.kind in ("conv", "linear"):
             return other
         if other.kind not in ("activation", "norm", "plumbing"):
             return None
     return None
-
-
-def _mean(weight: Any) -> Float[Tensor, " c"]:
-    mean: Tensor = weight.detach().float().flatten(1).mean(1).cpu()
-    return mean
 
 
 def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
@@ -312,13 +287,13 @@ def _by_layer(selection: Selection, values: list[float]) -> Float[Tensor, " u"]:
 
 
 def first_convolutions(profile: Profiles, subject: Model, count: int) -> Selection:
-    """Every unit of the first convolutions, after activation; of the first dense layers, if a
-    network has none.
-    """
+    """Every unit of the first convolutions (else dense layers), after activation."""
     graph = profile.graph(subject)
     whole = select(graph, "activated", "unit")
     kind = kinds(graph, whole)
-    wanted = "conv" if "conv" in kind else "linear"
+    wanted = "linear"
+    if "conv" in kind:
+        wanted = "conv"
     layers = tuple(layer for layer, what in zip(whole.layers, kind, strict=True) if what == wanted)
     return Selection(layers[: max(1, count)], "unit")
 
@@ -333,8 +308,7 @@ def groups_of(selection: Selection, per: str) -> Int[Tensor, "w 2"]:
     return torch.tensor(rows)
 
 
-# What a method pushes beside its main objective: a criterion's uncovered targets, random neurons,
-# or nothing.
+# What a method pushes beside its main objective.
 
 CONTROLS = ("none", "random")
 """Instead of a criterion: no coverage term at all, or units drawn evenly whether covered or not."""
@@ -354,26 +328,17 @@ def push(profile: Profiles, criterion: str, subject: Model, peers: tuple[Model, 
         return Push((), ())
     if criterion == "random":
         prefixes = ["", *(f"peer{i}/" for i in range(len(peers)))]
-        return _joined(
-            [_random(profile, model, prefix) for model, prefix in zip((subject, *peers), prefixes)]
-        )
+        parts = [_random(profile, *pair) for pair in zip((subject, *peers), prefixes)]
+        guides, scores = zip(*parts)
+        return Push(guides, scores)
     criteria = profile.criteria(criterion, subject, peers, convention="default")
     return Push(criteria, tuple(toward(one) for one in criteria))
 
 
-def _random(profile: Profiles, model: Model, prefix: str) -> Push:
-    """One channel of a convolution or dense layer, drawn evenly: what neuron coverage pushes,
-    without its memory.
-    """
+def _random(profile: Profiles, model: Model, prefix: str) -> tuple[Guide, Objective]:
+    """One channel of a convolution or dense layer, drawn evenly: coverage without memory."""
     units = Neurons(select(profile.graph(model, prefix), "conv-linear", "channel"))
     nothing = torch.zeros(units.count, dtype=torch.bool)
-    name = f"random@{prefix.rstrip('/')}" if prefix else "random"
+    name = _named("random", prefix)
     guide = Strategies(name, units, Facts(heavy=nothing, crossing=nothing), ("anything",), 1)
-    return Push((guide,), (Pushed(units.read, name),))
-
-
-def _joined(parts: list[Push]) -> Push:
-    return Push(
-        tuple(g for part in parts for g in part.guides),
-        tuple(s for part in parts for s in part.scores),
-    )
+    return guide, Pushed(units.read, name)

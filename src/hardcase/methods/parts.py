@@ -1,25 +1,62 @@
-"""Parts that a user names in place of a method's own: a space, a search, an objective."""
+"""Parts that recipes share, and those that a user names in place of a method's own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hardcase.errors import Problem
-from hardcase.objectives import Margin
-from hardcase.oracles import LeavesLabel
+from hardcase.objectives import Margin, TargetMargin
+from hardcase.oracles import Disagree, LeavesLabel, Reaches
 from hardcase.randomness import Rng
 from hardcase.registry import resolve
-from hardcase.spaces.pixel import Pixels
-from hardcase.types import Budget, Evaluator, Method, Objective, Search, Seeds, Space, State
+from hardcase.spaces.pixel import Pixels, Unclipped
+from hardcase.types import (
+    Budget,
+    Evaluator,
+    Method,
+    Model,
+    Objective,
+    Oracle,
+    Search,
+    Seeds,
+    Space,
+    State,
+)
 from hardcase.usercode import guarded
 
-__all__ = ["built", "no_search", "with_parts"]
+__all__ = [
+    *("built", "failure_oracle", "no_search", "pixel_walk", "targeted_objective", "with_parts")
+]
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
     "search": (Search, "A search has init and step."),
     "objective": (Objective, "An objective takes a probe and returns a score for each row."),
 }
+
+
+def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
+    """Return what counts as a failure: `target` reached, peers contradicted, or the label left."""
+    if target is not None:
+        return Reaches(target)
+    if peers:
+        return Disagree()
+    return LeavesLabel()
+
+
+def targeted_objective(target: int | None, untargeted: Objective) -> Objective:
+    """Return the objective of a targeted search, or `untargeted` where there is no target."""
+    if target is None:
+        return untargeted
+    return TargetMargin(target)
+
+
+def pixel_walk(*, clip: bool) -> dict[str, Any]:
+    """Return the space of walks over pixels and what is kept of them; published codes clip not."""
+    if clip:
+        return {"space": Pixels(), "keep": "best-per-label"}
+    return {"space": Unclipped(), "keep": "all"}
 
 
 def with_parts(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import with_parts
-from hardcase.objectives import CrossEntropy, Margin, TargetMargin
-from hardcase.oracles import LeavesLabel, Reaches
+from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
+from hardcase.objectives import CrossEntropy, Margin
 from hardcase.registry import method
 from hardcase.searches.carlini_wagner import CarliniWagner
-from hardcase.searches.gradient import Direction, GradientAscent, sign, unit
+from hardcase.searches.gradient import GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
@@ -60,17 +59,19 @@ def pgd(
     if norm not in RADIUS:
         raise Problem(f"norm is {norm!r}; it is one of {', '.join(RADIUS)}.")
     epsilon = _radius(epsilon, norm, shape)
-    ball: Linf | L2 = Linf(epsilon) if norm == "linf" else L2(epsilon)
-    direction: Direction = sign if norm == "linf" else unit
-    step_size = 2.5 * epsilon / gradients if step_size is None else step_size
-    jitter = epsilon if norm == "linf" else epsilon / 100
+    if step_size is None:
+        step_size = 2.5 * epsilon / gradients
+    step = max(step_size, 0.5 / 255)
+    ball: Linf | L2 = Linf(epsilon)
+    walk = GradientAscent(step_size=step, direction=sign, jitter=epsilon)
+    if norm == "l2":
+        ball = L2(epsilon)
+        walk = GradientAscent(step_size=step, direction=unit, jitter=epsilon / 100)
     made = Method(
         space=Pixels(ball),
-        search=GradientAscent(
-            step_size=max(step_size, 0.5 / 255), direction=direction, jitter=jitter
-        ),
-        objective=CrossEntropy() if target is None else TargetMargin(target),
-        oracle=LeavesLabel() if target is None else Reaches(target),
+        search=walk,
+        objective=targeted_objective(target, CrossEntropy()),
+        oracle=failure_oracle(target),
         needs="gradients",
         budget=Budget(gradients=gradients),
         details={"options": {"epsilon": epsilon, "step_size": step_size}},
@@ -105,8 +106,8 @@ def fgsm(
     return Method(
         space=Pixels(Linf(epsilon)),
         search=GradientAscent(step_size=epsilon, direction=sign),
-        objective=CrossEntropy() if target is None else TargetMargin(target),
-        oracle=LeavesLabel() if target is None else Reaches(target),
+        objective=targeted_objective(target, CrossEntropy()),
+        oracle=failure_oracle(target),
         needs="gradients",
         budget=Budget(gradients=1),
         details={"options": {"epsilon": epsilon}},
@@ -152,8 +153,8 @@ def cw(
         search=CarliniWagner(
             step_size=step_size, steps=steps, rounds=rounds, confidence=confidence
         ),
-        objective=Margin() if target is None else TargetMargin(target),
-        oracle=LeavesLabel() if target is None else Reaches(target),
+        objective=targeted_objective(target, Margin()),
+        oracle=failure_oracle(target),
         until="budget",
         needs="gradients",
         budget=Budget(gradients=steps * rounds),

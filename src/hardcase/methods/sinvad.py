@@ -6,9 +6,9 @@ from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.methods.parts import with_parts
-from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, TargetMargin
-from hardcase.oracles import LeavesLabel, Reaches, Splits, Surprising
+from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
+from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
+from hardcase.oracles import Splits, Surprising
 from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Codes, Crossing, Exits
 from hardcase.searches.genetic import Genetic
@@ -92,10 +92,13 @@ def sinvad_code(
         generations: 500, targeted 100, as in the code (the text gives no number).
         distance: Of what the search holds (code), or of the image encoded again (Eq. 1).
     """
-    oracle = LeavesLabel() if target is None else Reaches(target)
-    generations = generations or (500 if target is None else 100)
+    oracle = failure_oracle(target)
+    usual = (500, 0.7)
+    if target is not None:
+        usual = (100, 1.0)
+    generations = generations or usual[0]
     if spread is None:
-        spread = 0.7 if target is None else 1.0
+        spread = usual[1]
     goal = NearestFailing(oracle)
     if distance == "re-encoded":
         space = ReEncoded(space)
@@ -207,13 +210,17 @@ def sinvad(
         raise Problem(
             "every class as a goal needs partners and no target.", fix="every=False, or no target"
         )
-    oracle = LeavesLabel() if target is None else Reaches(target)
-    goals = DRAWS
-    if partners is not None:
-        goals = int(partners.label.max()) if every else classes
-        if target is not None:
-            goals = 1
-    ends = goals if every else 1
+    oracle = failure_oracle(target)
+    goals = classes
+    if partners is None:
+        goals = DRAWS
+    elif target is not None:
+        goals = 1
+    keep = "best"
+    ends = 1
+    if every and partners is not None:
+        goals = ends = int(partners.label.max())
+        keep = "best-per-label"
     made = Method(
         space=space,
         search=Crossing(
@@ -231,7 +238,7 @@ def sinvad(
         oracle=oracle,
         until="budget",
         needs="label",
-        keep="best-per-label" if every else "best",
+        keep=keep,
         budget=Budget(
             queries=1 + (len(cuts) + 1) * goals * (1 + halvings) + ends * (shorten + closing)
         ),
@@ -276,12 +283,14 @@ def sinvad_gradient(
         search: Another search, such as ``evolution`` for a black box, or ``file.py:name``.
         objective: Another objective: its name, or ``file.py:name``.
     """
+    if residual:
+        space = WithResidual(space)
     made = Method(
-        space=WithResidual(space) if residual else space,
+        space=space,
         target_margin=target_margin,
         search=AdamAscent(step_size=step_size, bisections=bisections),
-        objective=Margin() if target is None else TargetMargin(target),
-        oracle=LeavesLabel() if target is None else Reaches(target),
+        objective=targeted_objective(target, Margin()),
+        oracle=failure_oracle(target),
         until="budget",
         needs="gradients",
         budget=Budget(queries=1 + gradients + bisections, gradients=gradients),
@@ -356,7 +365,9 @@ def sinvad_surprise(
     """
     surprise, layer = likelihood(subject, profile, per_class=per_class)
     objective = Surprise(surprise, layer, goal)
-    least = float(surprise.training().max()) if goal is None else -tolerance
+    least = -tolerance
+    if goal is None:
+        least = float(surprise.training().max())
     return Method(
         space=space,
         search=HillClimbing(passes=passes, step_size=step_size, start=start, adapt=adapt),
@@ -397,7 +408,9 @@ def sinvad_between(
         walks: Walks from every seed.
         halvings: Bisection steps of each walk toward the boundary.
     """
-    reach = 1.5 if partners is not None else 4.0
+    reach = 1.5
+    if partners is None:
+        reach = 4.0
     return Method(
         space=space,
         search=Exits(

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch
-from hardcase.criteria.criterion import CoverageResult, Measure
+from hardcase.criteria.criterion import Measure
 from hardcase.criteria.network import Selection
-from hardcase.criteria.surprise import ReferencePoints
-from hardcase.criteria.trace import NovelVectors
+from hardcase.criteria.trace import Novelty, NovelVectors
 from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, NonFinite
-from hardcase.randomness import Rng
 from hardcase.registry import method
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
-from hardcase.tensors import total
-from hardcase.types import Budget, Method, Model, Targets
+from hardcase.types import Budget, Method, Model, Oracle
 
 __all__ = ["Outputs", "tensorfuzz"]
 
@@ -82,8 +79,12 @@ def tensorfuzz(
         copy: The arithmetic of the copy that is made where no peer is named.
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]
-    novelty = Measure("novelty", Outputs(classes, threshold))
-    oracle = Disagree() if peers else NonFinite()
+    novelty = Measure("novelty", Outputs(threshold=threshold, classes=classes))
+    oracle: Oracle = Disagree()
+    details = dict[str, Any]()
+    if not peers:
+        oracle = NonFinite()
+        details = {"says": [_NUMBERS]}
     return Method(
         space=Pixels(Linf(radius)),
         search=Fuzzing(mutator=WhiteNoise(sigma), children=children),
@@ -92,44 +93,19 @@ def tensorfuzz(
         guides=(Corpus(novelty, oracle, Recent(), capacity),),
         needs="scores",
         budget=Budget(queries=queries),
-        details={} if peers else {"says": [_NUMBERS]},
+        details=details,
     )
 
 
-_NO_LAYER = Selection(())
-
-
 @dataclass(frozen=True)
-class Outputs:
-    """The rule of TensorFuzz's coverage on the logits themselves, so that it needs no layer."""
+class Outputs(Novelty):
+    """The rule of TensorFuzz's coverage: novelty of the logits themselves, which needs no layer."""
 
-    classes: int
-    threshold: float = 1.0
-    selection: Selection = _NO_LAYER
+    selection: Selection = field(default_factory=lambda: Selection(()))
+    classes: int = 0
 
     def memory(self) -> NovelVectors:
         return NovelVectors(self.classes, self.threshold)
 
-    def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
-        memory.add(batch.logits.cpu())
-
-    def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
-        new = memory.distance(batch.logits.cpu()) > self.threshold
-        return (new & batch.logits.cpu().isfinite().all(1)).to(batch.device).float()
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: NovelVectors) -> dict[str, Tensor]:
-        return {}
-
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
-    ) -> Float[Tensor, " m"]:
-        """Away from the nearest outputs seen."""
-        seen = memory.all().to(batch.device)
-        if not len(seen):
-            return batch.logits.sum(1) * 0
-        _, place = ReferencePoints.of(seen).nearest(batch.logits.detach())
-        return total((batch.logits - seen[place]).square())
-
-    def result(self, memory: NovelVectors) -> CoverageResult:
-        count = len(memory.base) + len(memory.own)
-        return CoverageResult(float(count), count)
+    def vectors(self, batch: ActivationBatch) -> Float[Tensor, "m k"]:
+        return batch.logits

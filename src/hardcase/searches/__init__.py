@@ -1,6 +1,4 @@
-"""How candidates move. A search sees scores and, if it asks, gradients; never a network,
-a label or a budget.
-"""
+"""How candidates move. A search sees scores and gradients; never a network or a budget."""
 
 from __future__ import annotations
 

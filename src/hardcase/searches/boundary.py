@@ -144,9 +144,7 @@ def _places(shape: Sequence[int]) -> int:
 
 
 def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
-    """For each seed and class, the `count` nearest partners of that class (-1: none,
-    and for the seed's own class).
-    """
+    """For each seed and class, the `count` nearest partners (-1: none, or the seed's class)."""
     label = partners.label.to(seeds.y.device)
     near = torch.full((len(seeds), int(label.max()) + 1, count), -1, device=seeds.y.device)
     for c in range(near.shape[1]):
@@ -165,9 +163,7 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
 
 @runtime_checkable
 class Codes(Protocol):
-    """Codes of labelled images; `take` copies the rows asked for, `mean` averages each line of rows
-    without copying them.
-    """
+    """Codes of labelled images: `take` copies rows, `mean` averages each line of rows."""
 
     @property
     def label(self) -> Tensor: ...
@@ -182,9 +178,7 @@ LIMIT = 10_000
 
 
 class Directions(NamedTuple):
-    """For each seed and goal: the goal's class (-1: none), the step between the classes, the step
-    to its nearest code.
-    """
+    """For each seed and goal: its class (-1: none), the step to it, and to its nearest code."""
 
     goal: Int[Tensor, "n c"]
     step: Float[Tensor, "n c d"]
@@ -249,9 +243,7 @@ def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[T
 def _ranked(
     codes: Codes, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
 ) -> tuple[Int[Tensor, "n k c"], Float[Tensor, "n k"]]:
-    """For each seed and class the rows of the nearest `count` codes (the last repeated if there are
-    fewer), and how near.
-    """
+    """The rows of the nearest `count` codes of each class, and how near."""
     rows = torch.zeros(len(z), kinds, count, dtype=torch.int64, device=z.device)
     distance = torch.full((len(z), kinds), torch.inf, device=z.device)
     for c in sorted(set(label.tolist())):
@@ -330,7 +322,9 @@ class Crossing:
         z = flat(seeds.z)
         ways, (low, high) = self._ways(seeds, rng)
         n, c = ways.goal.shape
-        tracks, lanes = (n * c, 1) if self.apart else (n, c)
+        tracks, lanes = (n, c)
+        if self.apart:
+            tracks, lanes = (n * c, 1)
         blank = z.new_zeros(tracks)
         codes = z.new_zeros(tracks, z.shape[1])
         row = torch.arange(n, device=z.device).repeat_interleave(tracks // max(n, 1))
@@ -443,9 +437,7 @@ class Crossing:
         seed: Float[Tensor, "a d"],
         feedback: Feedback,
     ) -> tuple[State, Bool[Tensor, " t"]]:
-        """Candidates that fail and are shorter become the best of their tracks; also which tracks
-        those are.
-        """
+        """Shorter failing candidates become the best of their tracks; also which tracks."""
         moved = flat(feedback.z) - seed
         failed = feedback.failed
         if self.apart:
@@ -463,8 +455,7 @@ class Crossing:
         }, hit
 
 
-# Ways out of a class: random walks from every seed, halved to where they leave it, and what they
-# enter there.
+# Ways out of a class: random walks, halved to where they leave it.
 
 
 @search("exits", needs="label")

@@ -1,6 +1,4 @@
-"""Carlini and Wagner's search for the smallest change: distance plus a weighted margin,
-the weight found by bisection.
-"""
+"""Carlini and Wagner's search for the smallest change: the margin's weight is bisected."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ class CarliniWagner:
         return self._restart(state)
 
     def _restart(self, state: State) -> State:
-        """Bisect each seed's weight by whether its walk hit,
-        and put every walk back to its seed.
-        """
+        """Bisect each seed's weight by whether its walk hit, and restart from the seed."""
         hit = state["hit"]
         weight = state["weight"]
         high = torch.where(hit, weight.minimum(state["high"]), state["high"])

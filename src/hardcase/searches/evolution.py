@@ -96,9 +96,7 @@ class Evolution:
 
 
 def _ranked(score: Float[Tensor, "r c"]) -> Float[Tensor, "r c"]:
-    """Ranks in place of scores, centred: the worst gets -0.5, the best 0.5;
-    equal scores equal ranks.
-    """
+    """Centred ranks in place of scores, from -0.5 to 0.5; equal scores have equal ranks."""
     order = score.argsort(dim=1, stable=True)
     number = torch.arange(score.shape[1], device=score.device, dtype=score.dtype)
     rank = torch.empty_like(score).scatter_(1, order, number.expand_as(score))

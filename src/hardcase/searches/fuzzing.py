@@ -21,9 +21,6 @@ from hardcase.types import Evaluator, Seeds, State
 
 __all__ = ["AFFINE", "LIGHT", "NOISE", "PIXELS", "Fuzzing", "Metamorphic", "WhiteNoise"]
 
-# Changes to pictures that leave their meaning alone: shifts, turns, light, blur, noise. Each works
-# on a batch at once.
-#
 # An operator draws a level for every row and applies it; pictures go in and come out in [0, 1], on
 # the 8-bit grid. Ranges are those of DeepHunter's code (X. Xie et al., ISSTA 2019).
 
@@ -33,9 +30,7 @@ Picture = Float[Tensor, "m c h w"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`levels` are what it may draw from; `apply` changes pictures by one level each (seeds' rows
-    and `rng` are for noise).
-    """
+    """A change of images: `apply` changes each by one of `levels`."""
 
     name: str
     levels: tuple[float, ...]
@@ -134,9 +129,7 @@ def pixels(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def noise(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Picture:
-    """Gaussian (5 % of the range), salt and pepper (0.4 % of the values),
-    or speckle (10 % of each value).
-    """
+    """Gaussian (5 % of the range), salt and pepper (0.4 % of values) or speckle (10 % each)."""
     normal = rng.normal(rows, x.shape[1:])
     place = rng.uniform(rows, x.shape[1:])
     salted = torch.where(place < 0.002, 1.0, torch.where(place > 0.998, 0.0, x))
@@ -165,8 +158,7 @@ PIXELS = Operator("pixels", tuple(map(float, range(1, 10))), pixels)
 NOISE = Operator("noise", (0.0, 1.0, 2.0), noise)
 
 
-# Fuzzing: every seed's corpus gives parents, which are mutated and evaluated; what guides find new
-# joins the corpus.
+# Parents from every seed's corpus are mutated; what guides find new joins it.
 
 ENTRY = "entry/"
 """Aims by which a search tells the corpus what belongs to a candidate,
@@ -176,9 +168,7 @@ and gets it back with a parent.
 
 @runtime_checkable
 class Mutator(Protocol):
-    """Makes a child of each parent, `rows` being the parents' seeds. `columns` are what it wants to
-    know of a parent, row by row.
-    """
+    """Makes a child of each parent; `columns` are what it wants to know of a parent."""
 
     def start(self, z: Tensor) -> State: ...
 
@@ -209,8 +199,7 @@ class WhiteNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metamorphic:
-    """DeepHunter's mutation: one affine change at most, and pixel changes as long as they stay
-    small.
+    """DeepHunter's mutation: at most one affine change, and pixel changes while they are small.
 
     A pixel change is small if fewer than `alpha` of the values differ from the reference picture,
     or none by `beta` of the range. An affine change is done to the reference too and is always

@@ -215,9 +215,7 @@ class PixelGenetic:
     def _winners(
         self, score: Float[Tensor, "r p"], rows: Int[Tensor, " r"], rng: Rng
     ) -> Int[Tensor, "r c"]:
-        """For every place but one, the best of a few individuals drawn at random;
-        ties go to the first drawn.
-        """
+        """For every place but one, the best of a few drawn individuals; ties to the first."""
         shape = (self.population - 1, self.tournament)
         drawn = rng.integers(rows, self.population, shape)
         best = score[:, None].expand(-1, shape[0], -1).gather(2, drawn).argmax(2, keepdim=True)

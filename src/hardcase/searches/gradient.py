@@ -217,8 +217,7 @@ def unit(slope: Tensor) -> Tensor:
 
 
 def rms(slope: Tensor) -> Tensor:
-    """Scaled by the root mean square of the row, as DeepXplore does:
-    a typical coordinate moves by one step.
+    """Scale by the root mean square of the row, as DeepXplore: a typical coordinate moves by one.
 
     Args:
         slope: Gradients of the score, one row per candidate.
@@ -238,9 +237,7 @@ def raw(slope: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One random square a step: it turns black if the move inside it is darker on the whole; else
-    nothing moves.
-    """
+    """One random square per step: black if the move inside is darker, else nothing moves."""
 
     size: int
 

@@ -1,6 +1,4 @@
-"""SINVAD's hill climbing: one coordinate after the other is moved by chance,
-and the move stays if the score rises.
-"""
+"""SINVAD's hill climbing: coordinates move by chance, one by one, if the score rises."""
 
 from __future__ import annotations
 

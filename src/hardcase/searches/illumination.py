@@ -1,5 +1,4 @@
-"""Illumination: another search finds first failures, then candidates move toward the cells of a map
-where nothing has failed yet."""
+"""Illumination: after first failures, candidates move toward the empty cells of a map."""
 
 from __future__ import annotations
 

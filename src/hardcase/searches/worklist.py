@@ -1,6 +1,4 @@
-"""Walks from a list of pictures that grows by what proves new: the loop of DLFuzz and ADAPT,
-for all seeds at once.
-"""
+"""Walks from a list of images that grows by what is new: the loop of DLFuzz and ADAPT."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class Worklist:
         }
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        """One evaluation of every live seed's candidate: with its gradient until the walk has made
-        its steps, then without.
-        """
+        """Evaluate every live seed's candidate, with its gradient until its walk has ended."""
         phase = int(state["phase"])
         if phase == 0:
             state = self._next_entry(state, evaluate)
@@ -132,9 +128,7 @@ class Worklist:
     def _targets(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " m"], fresh: Bool[Tensor, " m"]
     ) -> State:
-        """New targets: chosen afresh where a list starts, chosen in the light of the last one where
-        it goes on.
-        """
+        """Targets chosen afresh where a list starts, and following the last where it goes on."""
         for some, following in ((rows[fresh], False), (rows[~fresh], True)):
             if len(some):
                 before: Targets | None = None

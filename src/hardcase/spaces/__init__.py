@@ -1,6 +1,4 @@
-"""Where candidates live: appearances of an image, pixels, latent codes, activations of a
-generator.
-"""
+"""Where candidates live: appearances, pixels, latent codes, a generator's activations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The activations of a conditional generator: a code is what is added to its latent code and to its
-early stages' outputs.
-"""
+"""Activations of a conditional generator: codes are added to its early stages' outputs."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ out.
 
 @runtime_checkable
 class Staged(Protocol):
-    """What this space asks of a generator: an image for a latent code and a class, with a halt at
-    each of its places.
+    """A generator of an image for a latent code and a class, with a halt at each of its places.
 
     Place 0 is the latent code itself. `early` are the places that are perturbed unless others are
     named.
@@ -57,9 +54,7 @@ class InStages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a perturbation enters: place `number` of the generator. `spread` is the typical size of
-    the features there.
-    """
+    """Place `number` of the generator; `spread` is the typical size of its features."""
 
     number: int
     shape: tuple[int, ...]
@@ -166,8 +161,7 @@ def _sparing_walk(
 def early_places(
     generator: Staged, numbers: Sequence[int] | None = None, classes: int = 10
 ) -> tuple[Place, ...]:
-    """The places `numbers` (by default the generator's early ones),
-    their spread measured on samples of every class.
+    """The places `numbers`, their spread measured on samples of every class.
 
     Args:
         generator: A conditional generator whose forward pass can be met at its places.

@@ -46,9 +46,7 @@ PARTS: Mapping[str, type[ChangeFamily]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What follows from the parts and the shape of images, worked out once: decoding asks for it at
-    every step of every search.
-    """
+    """What follows from the parts and the images' shape, worked out once for all steps."""
 
     groups: tuple[CoordinateGroup, ...]
     coordinates: tuple[Coordinate, ...]
@@ -209,9 +207,7 @@ class Appearance:
         return tiled(self._rendered, z, origin.x.detach(), origin.context.get("pattern", none))
 
     def _rendered(self, z: Tensor, seed: Tensor, pattern: Int[Tensor, " m"]) -> Tensor:
-        """Images of whole tiles of rows: the last bits of a vectorised function depend on its
-        place.
-        """
+        """Images of whole tiles of rows: a vectorised function's last bits depend on its place."""
         layout = self._layout
         physical = self.values(z)
         values = {
@@ -236,14 +232,11 @@ class Appearance:
         return torch.minimum(torch.maximum(z, low), torch.ones_like(low))
 
     def distance(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, " m"]:
-        """The L2 norm of the severities of all groups: 1 is one kind of change at the end of its
-        natural range.
-        """
+        """The L2 norm of all groups' severities: 1 is one change at its range's end."""
         return length(self.severity(z))
 
     def severity(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m g"]:
-        """How much of each group: the root mean square of its codes, 0 for none and 1 for all at
-        the end of the range.
+        """How much of each group: the root mean square of its codes, 1 at the end of the range.
 
         Coordinates that only say a direction (the angle of a motion) do not count.
         """
@@ -252,9 +245,7 @@ class Appearance:
         return torch.stack([length(piece) for piece in pieces], 1)
 
     def removed(self, z: Float[Tensor, "m d"], mask: Bool[Tensor, "m g"]) -> Float[Tensor, "m d"]:
-        """Codes without the groups that `mask` names, row by row: what a search for the smallest
-        sufficient change tries.
-        """
+        """Codes without the groups that `mask` names, row by row."""
         counts = torch.tensor(self._layout.widths, device=z.device)
         return z.masked_fill(mask.repeat_interleave(counts, dim=1, output_size=self.size), 0)
 
@@ -264,8 +255,7 @@ class Appearance:
         return neutral + z * constant(self._layout.reach, z.dtype, z.device)
 
     def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
-        """Row by row, values with units by name; a field of control points gives its greatest
-        length.
+        """Row by row, values with units by name; of a field the greatest length.
 
         Example:
             >>> appearance("camera", shape=(1, 28, 28)).describe(torch.ones(1, 7))[0]["rotation"]
@@ -281,9 +271,7 @@ class Appearance:
         ]
 
     def words(self, z: Float[Tensor, "m d"]) -> list[str]:
-        """Row by row, what was done to the image, such as ``tilted 6° clockwise, 0.7 stops
-        darker``.
-        """
+        """By row, what was done to the image: ``tilted 6° clockwise, 0.7 stops darker``."""
         texts = [
             [text for group, values in zip(self.groups, row) for text in group.words(values)]
             for row in self._grouped_values(z)

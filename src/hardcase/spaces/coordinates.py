@@ -172,9 +172,7 @@ class CoordinateGroup:
         ]
 
     def summary(self, values: Sequence[float]) -> dict[str, tuple[float, str]]:
-        """Physical values with units, by name; a field gives the greatest length at any of its
-        control points, which ends at the range.
-        """
+        """Physical values with units, by name; of a field the greatest length at any point."""
         if not self.axes:
             return {c.name: (value, c.unit) for c, value in zip(self.coordinates, values)}
         points = self.columns // self.axes
@@ -209,9 +207,7 @@ def control_points(
 
 
 class CheckedPart:
-    """A part whose options (a dataclass of numbers) are sizes: finite, not negative, and two
-    control points or more.
-    """
+    """A part whose options are sizes: finite, not negative, two control points or more."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -235,9 +231,7 @@ class CheckedPart:
 
 @runtime_checkable
 class ChangeFamily(Protocol):
-    """A family of changes. `stage` orders parts as light does: the scene, the air, the lens, the
-    sensor.
-    """
+    """A family of changes; `stage` orders them as light does: scene, air, lens, sensor."""
 
     name: ClassVar[str]
     stage: ClassVar[int]

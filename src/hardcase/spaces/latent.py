@@ -86,8 +86,7 @@ FEWEST = 1000
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced), fewer where codes are large, into a
-    temporary file that vanishes with the library; on a GPU with room for them, codes stay there.
+    """Encode up to `limit` of `images` (classes balanced) into a temporary file, or on a GPU.
 
     Args:
         images: Labelled images.
@@ -124,8 +123,7 @@ def collect(
 def partners(
     space: Space, images: Images, *, device: torch.device | str, limit: int = 30_000
 ) -> Library:
-    """Codes of up to `limit` training images in `space`, to walk toward or to mix with;
-    their labels are not used.
+    """Codes of up to `limit` training images in `space`, to walk toward or to mix with.
 
     Args:
         space: The space whose codes are wanted.
@@ -160,9 +158,7 @@ def _mapped(shape: tuple[int, ...]) -> Tensor:
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """What this space asks of a generator: mean and log-variance of an image's code, and an image
-    for a code.
-    """
+    """A generator with mean and log variance of an image's code, and an image for a code."""
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -352,9 +348,7 @@ class WithResidual(_Wrapped):
 
 @runtime_checkable
 class Quantiser(Protocol):
-    """What this space asks of a generator: a continuous code for an image, and the picture of a
-    code once quantised.
-    """
+    """A generator with a continuous code for an image, and an image for a quantised code."""
 
     def encode(self, x: Tensor) -> Tensor: ...
 
@@ -402,9 +396,7 @@ def _decoder(net: Autoencoder | Quantiser, z: Tensor) -> Callable[[Tensor], Tens
 def example_decoder(
     space: Space, images: Float[Tensor, "n c h w"]
 ) -> tuple[Callable[[Tensor], Tensor], Tensor] | None:
-    """The decoder of a latent space with the codes of `images`, to test it with; None: it has none,
-    or one that needs a label.
-    """
+    """A latent space's decoder with the codes of `images`, to test it with; None without one."""
     space = getattr(space, "space", space)  # inside what only adds to it
     net: Any = getattr(space, "vae", None) or getattr(space, "vqvae", None)
     if net is None or isinstance(space, Labelled):

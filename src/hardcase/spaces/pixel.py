@@ -18,10 +18,7 @@ from hardcase.types import Seeds
 
 __all__ = ["L2", "Blackout", "Brightness", "Linf", "Occlusion", "Pixels", "Unclipped"]
 
-# Pixel spaces in which only changes with a physical meaning exist: light, one occluding rectangle,
-# small black squares.
-#
-# They are the domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so
+# The domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so
 # that any method can move in them: a step in any direction is pulled back to the nearest picture
 # that the constraint allows.
 

@@ -19,8 +19,7 @@ Make = Callable[[], Criterion]
 def check_criterion(
     make: Make, probes: Sequence[Probe], *, laws: Iterable[str], tolerance: float = 1e-9
 ) -> None:
-    """`make` gives a fresh criterion; `probes` are what it is shown. Raises AssertionError with
-    what was seen.
+    """Check a criterion's laws; an AssertionError says what was seen.
 
     Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding"
     lets sums differ by `tolerance`.
@@ -72,16 +71,12 @@ def check_pull(
     evaluate: Callable[[Tensor, Tensor], Probe],
     x: Tensor,
 ) -> None:
-    """The gradient of a criterion: finite, of each row its own alone, and a small step along it
-    raises the score.
-
-    `evaluate` shows images to the criterion's network; it is given the images and their row numbers
-    in `x`.
+    """Check a criterion's gradient: finite, of each row alone, and a step along it climbs.
 
     Args:
         make: Makes a fresh criterion.
         objective: The objective that pulls toward what it has not covered.
-        evaluate: Shows images, with their row numbers, to the criterion's network.
+        evaluate: Shows images, with their row numbers in `x`, to the criterion's network.
         x: The images, in [0, 1].
     """
     criterion = make()
@@ -106,9 +101,7 @@ def check_pull(
 
 
 def _climbs(score: Callable[[Tensor], Tensor], x: Tensor, slope: Tensor) -> None:
-    """Steps along the gradient, of which one at least is small enough,
-    raise the score of every row that has one.
-    """
+    """Some step along the gradient raises the score of every row that has one."""
     length = slope.flatten(1).norm(dim=1)
     unit = slope / length.clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
     with torch.no_grad():

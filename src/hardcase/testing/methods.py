@@ -66,9 +66,7 @@ def search(
     batch: int = 256,
     seed: int = 0,
 ) -> Shard:
-    """One shard of the toy world searched with `method`; a search that does not end is an
-    AssertionError.
-    """
+    """Search one shard of the toy world; a search that does not end is an AssertionError."""
     campaign = Campaign(
         subject=subject or toy_subject(),
         method=method,
@@ -125,7 +123,7 @@ class _Patience:
 
     def __call__(self, counts: Counts) -> bool:
         queries = int(counts.queries.sum())
-        self.idle = self.idle + 1 if queries == self.queries else 0
+        self.idle = (self.idle + 1) * (queries == self.queries)
         self.queries = queries
         self.steps += 1
         spent = monotonic() - self.began
@@ -190,9 +188,7 @@ def check_findings_fail(trial: MethodTrial) -> None:
 
 
 def check_distances(trial: MethodTrial) -> None:
-    """The stored distance is that of the stored image (or code) from the data set's own seed,
-    and the space allows it.
-    """
+    """Stored distances are those of the stored image (or code), and the space allows them."""
     method = trial.method
     images = trial.images
     found = trial.plain.findings
@@ -200,14 +196,14 @@ def check_distances(trial: MethodTrial) -> None:
     z = _codes(method, found, origin)
     slack = _rounding(method, z)
     again = method.space.distance(z, origin)
-    worst = float((again - found.distance).abs().amax()) if len(found) else 0.0
+    worst = max([0.0, *(again - found.distance).abs().tolist()])
     assert worst <= slack, (
         f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
         " set's own seed: were seeds edited in place, or does the distance not measure from its"
         " `origin`?"
     )
     out = flat(method.space.project(z, origin) - z).norm(dim=1) * _unclipped(method, z, origin)
-    worst = float(out.amax()) if len(found) else 0.0
+    worst = max([0.0, *out.tolist()])
     assert worst <= slack, (
         f"a finding lies {worst:.3g} outside of what its space allows around the data set's own"
         " seed: were seeds edited in place, or does `project` not end inside?"
@@ -215,9 +211,7 @@ def check_distances(trial: MethodTrial) -> None:
 
 
 def check_neighbours(trial: MethodTrial) -> None:
-    """Without guides, a seed's findings are the same beside other seeds,
-    in another order and alone.
-    """
+    """Without guides, a seed's findings do not depend on the seeds beside it."""
     if trial.method.guides:
         return
     images = trial.some(5)
@@ -246,9 +240,7 @@ def check_deterministic(trial: MethodTrial) -> None:
 
 
 def check_changes_nothing(trial: MethodTrial) -> None:
-    """Global randomness, seeds, weights, training flags and hooks are as before, also after an
-    exception.
-    """
+    """Global randomness, seeds, weights, modes and hooks are as before, also after an error."""
     subject = toy_subject()
     images = trial.some(5)
     method = trial.make()
@@ -454,9 +446,7 @@ def _codes(method: Method, found: Findings, origin: Seeds) -> Tensor:
 
 
 def _unclipped(method: Method, z: Tensor, origin: Seeds) -> Bool[Tensor, " t"]:
-    """Which codes are known: where codes may leave [0, 1], an image with pixels at the limits does
-    not tell how far.
-    """
+    """Which codes are known: a pixel at its limit does not tell how far a code went."""
     wide = not method.space.keeps_code and bool((method.space.project(z + 2, origin) > 1).any())
     return ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
 

@@ -24,8 +24,7 @@ def space_facts(part: Part) -> dict[str, Any]:
 
 
 def check_space(space: Space, *, images: Images | None = None, tolerance: float = 1e-3) -> None:
-    """Decoding an image's code gives the image back, projection is idempotent,
-    rows do not see each other.
+    """Codes give images back, projection is idempotent, rows do not see each other.
 
     Args:
         space: The space.

@@ -102,9 +102,7 @@ class ToyAutoencoder(nn.Module):
 
 
 class ToyQuantiser(nn.Module):
-    """A code on a grid of its own: the pixels, centred and scaled,
-    rounded when they are decoded.
-    """
+    """A code on a grid of its own: pixels, centred and scaled, rounded when decoded."""
 
     def encode(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
         return (x - 0.5) * 8
@@ -115,9 +113,7 @@ class ToyQuantiser(nn.Module):
 
 
 class ToyGenerator(nn.Module):
-    """A staged generator of toy images: a dim image with the class's quarter brighter, moved by
-    the code's own numbers.
-    """
+    """A staged generator of toy images: the class's quarter is brighter, the code moves it."""
 
     latent = 16
 
@@ -157,9 +153,7 @@ class _Brighten(nn.Module):
 
 
 class Counting:
-    """A model that counts the rows it is given and can refuse gradients or raise after a number of
-    calls.
-    """
+    """A model that counts its rows, and can refuse gradients or raise after some calls."""
 
     def __init__(
         self, model: Model, *, offers: Offer | None = None, raise_after: int | None = None

@@ -68,9 +68,7 @@ class Dice:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """How far images are turned (degrees), stretched and sheared (shares),
-    moved and locally bent (shares of the side).
-    """
+    """How far images are turned (degrees), stretched, sheared, moved and bent (shares)."""
 
     turn: float = 15.0
     stretch: float = 0.15
@@ -87,9 +85,7 @@ GENTLE = Bend(turn=8, stretch=0.08, shear=0.1, move=0.04, wave=0.02)
 def bend(
     x: Float[Tensor, "m c h w"], rng: torch.Generator, how: Bend = USUAL
 ) -> Float[Tensor, "m c h w"]:
-    """Every image under its own random affine map and smooth displacement;
-    what comes in at the edges repeats them.
-    """
+    """Every image under its own random affine map and smooth displacement, edges repeated."""
     dice = Dice(len(x), rng)
     count = len(x)
     angle = math.radians(how.turn) * _both(dice)

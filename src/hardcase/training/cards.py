@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.environment import VERSION
@@ -50,8 +50,7 @@ def cached(
     measure: Callable[[nn.Module], Config],
     measured_on: str,
 ) -> tuple[nn.Module, Card]:
-    """The network of this configuration trained on this data: from the cache, else built, trained
-    and kept there.
+    """The network of this configuration and data: from the cache, else trained and kept there.
 
     `train` and `measure` return entries of the card. A kept network is measured again, not trained
     again, when `measured_on` (a hash of what it is measured with) has changed. Two processes may
@@ -64,7 +63,12 @@ def cached(
         net = build(config)
         entries = {**train(net), "measured_on": measured_on, **measure(net)}
         head = {"schema": SCHEMA, "kind": kind, "name": name, "configuration": config, "data": data}
-        _publish(folder, net, {**head, **entries, "versions": _versions()})
+        versions = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "hardcase": VERSION,
+        }
+        _publish(folder, net, {**head, **entries, "versions": versions})
     net, card = load_card(folder, build, kind=kind, config=config, data=data)
     if card.get("measured_on") != measured_on:
         card = {**card, "measured_on": measured_on, **_plain(measure(net))}
@@ -87,9 +91,7 @@ def load_card(
     config: Config | None = None,
     data: str | None = None,
 ) -> tuple[nn.Module, Card]:
-    """The network in `folder` (eval mode, CPU) and its card; refused if damaged,
-    or not of this kind, configuration or data.
-    """
+    """The network in `folder` (eval mode, CPU) and its card; refused if damaged or another."""
     card = read_card(folder)
     if card["kind"] != kind:
         raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
@@ -158,12 +160,12 @@ def _fill(net: nn.Module, path: Path, expected: str) -> None:
 
 
 def _publish(folder: Path, net: nn.Module, card: Card) -> None:
-    """Write everything under a temporary name, then rename; whoever comes second leaves what is
-    there.
-    """
+    """Write under a temporary name, then rename; whoever comes second leaves what is there."""
     from safetensors.torch import save
 
-    state = _state(net)
+    state = {
+        name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()
+    }
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         write_atomically(temporary / WEIGHTS, save(state))
@@ -185,16 +187,6 @@ def _make(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise _unwritable(folder, error) from error
-
-
-def _state(net: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: value.detach().cpu().contiguous().clone() for name, value in net.state_dict().items()
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "hardcase": VERSION}
 
 
 def _plain(config: Config) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from io import BytesIO
@@ -134,9 +135,6 @@ OPTIMISERS: dict[str, Optimiser] = {
     "sgd": lambda parameters, lr, decay: torch.optim.SGD(
         parameters, lr=lr, weight_decay=decay, momentum=0.9, nesterov=True, fused=True
     ),
-    "adadelta": lambda parameters, lr, decay: torch.optim.Adadelta(
-        parameters, lr=lr, weight_decay=decay
-    ),
 }
 
 
@@ -166,9 +164,7 @@ EVERY = 20
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where the training of `what` stands; `loss` is the mean since the last report,
-    `warning` is said once.
-    """
+    """Where the training of `what` stands; `loss` is the mean since the last report."""
 
     epoch: int
     epochs: int
@@ -231,9 +227,7 @@ INSTEAD = (
 
 @dataclass(slots=True)
 class Monitor:
-    """Adds up losses, reports them, stops a training that has become NaN,
-    and says how long it will take and when nothing is learned.
-    """
+    """Adds up and reports losses, forecasts the time, stops at NaN, warns if nothing is learned."""
 
     chance: float
     epochs: int
@@ -260,9 +254,7 @@ class Monitor:
             self._report(recent, ended)
 
     def _pace(self, loss: float) -> None:
-        """After a few steps: how long will all of them take? Longer than anybody is patient for is
-        refused.
-        """
+        """After a few steps, forecast the time of all; refuse more than there is patience for."""
         self.calls += 1
         if self.calls == 1:  # the first step warms up
             self.began = time.monotonic()
@@ -292,18 +284,13 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        return {
-            "means": self.means,
-            "warnings": self.warnings,
-            "epoch": self.epoch,
-            "waiting": [float(loss) for loss in self.waiting],
-        }
+        kept = {name: getattr(self, name) for name in ("means", "warnings", "epoch")}
+        return {**kept, "waiting": [float(loss) for loss in self.waiting]}
 
     def restore(self, step: int, state: Mapping[str, Any], place: torch.device) -> None:
         self.step = step
-        self.means = state["means"]
-        self.warnings = state["warnings"]
-        self.epoch = state["epoch"]
+        for name in ("means", "warnings", "epoch"):
+            setattr(self, name, state[name])
         self.waiting = list(torch.tensor(state["waiting"], device=place))
 
     def _report(self, recent: list[float], ended: bool) -> None:
@@ -391,9 +378,7 @@ class Checkpoints:
         self.pause = 20 * (self.written - start)  # at most a twentieth of the time for writing
 
     def resume(self) -> int:
-        """The steps already taken, with everything as it was after them;
-        0 if there is nothing to go on from.
-        """
+        """Restore the last checkpoint and return its number of steps; 0 if there is none."""
         if self.folder is None or not (self.folder / STATE).exists():
             return 0
         try:
@@ -411,21 +396,18 @@ class Checkpoints:
         return step
 
     def _state(self, step: int) -> dict[str, Any]:
+        random = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
+        if self.place.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.place)
         return {
             "step": step,
             "place": self.place.type,
             "seconds": self.spent,
             "nets": [net.state_dict() for net in self.nets],
             "optimisers": [optimiser.state_dict()["state"] for optimiser in self.optimisers],
-            "random": self._random(),
+            "random": random,
             "monitor": self.monitor.state(),
         }
-
-    def _random(self) -> dict[str, Tensor]:
-        states = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
-        if self.place.type == "cuda":
-            states["cuda"] = torch.cuda.get_rng_state(self.place)
-        return states
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what does not fit before anything is changed."""
@@ -484,8 +466,7 @@ NUMBERS = 2**26
 def own_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
-    """Layers that draw from torch's global generator (initialisation, dropout) draw from a named
-    stream in here.
+    """Let layers that draw from torch's global generator draw from a named stream in here.
 
     The global state is the same afterwards, also after an exception.
     """
@@ -518,13 +499,10 @@ def free_memory(place: torch.device) -> int | None:
     """Bytes that are free on a device; None where the system does not say."""
     if place.type == "cuda":
         return int(torch.cuda.mem_get_info(place)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    known = {line.partition(":")[0]: line.partition(":")[2] for line in lines}
-    if "MemAvailable" in known:
-        return int(known["MemAvailable"].split()[0]) * 1024
+    with suppress(OSError):
+        said = Path("/proc/meminfo").read_text(encoding="ascii")
+        if found := re.search(r"MemAvailable:\s+(\d+) kB", said):
+            return int(found[1]) * 1024
     return None
 
 
@@ -767,9 +745,7 @@ def tuned(wanted: bool) -> Iterator[None]:
 
 @torch.no_grad()
 def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
-    """Move the weights and the running statistics of `net` toward those of `new`;
-    counters are copied.
-    """
+    """Move weights and running statistics of `net` toward those of `new`; copy counters."""
     pairs = list(zip(net.state_dict().values(), new.state_dict().values()))
     real = [pair for pair in pairs if pair[0].is_floating_point()]
     torch._foreach_lerp_([own for own, _ in real], [other for _, other in real], 1 - keep)
@@ -779,9 +755,7 @@ def average(net: nn.Module, new: nn.Module, *, keep: float) -> None:
 
 
 def _refuse_constant(net: nn.Module, goal: Goal, x: Tensor, y: Tensor) -> None:
-    """A network that says the same of every image has died (most often a rate that is too
-    large).
-    """
+    """Refuse a network that says the same of every image: it has died."""
     with torch.no_grad():
         answer = goal.answer(net, from_bytes(x), y).float()
     if bool((x != x[:1]).any()) and float((answer.amax(0) - answer.amin(0)).max()) < 1e-6:
@@ -800,8 +774,9 @@ def classify(classes: int, *, perturb: Perturb | None = None, smoothing: float =
     """Cross-entropy of logits; with `perturb`, on the images it makes of the batch."""
 
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
-        made = x if perturb is None else perturb(net, x, y, noise)
-        return functional.cross_entropy(net(made), y, label_smoothing=smoothing)
+        if perturb is not None:
+            x = perturb(net, x, y, noise)
+        return functional.cross_entropy(net(x), y, label_smoothing=smoothing)
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         logits: Tensor = net(x)
@@ -822,9 +797,7 @@ def predict(
 
 
 def geometry(train: Images, test: Images) -> tuple[int, int, int]:
-    """Channels, size and classes of a data set, after checking that a network can be trained and
-    measured on it.
-    """
+    """Channels, size and classes of a data set, once it is known to be fit for training."""
     _, channels, height, width = train.x.shape
     if height != width or train.x.shape[1:] != test.x.shape[1:]:
         seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"

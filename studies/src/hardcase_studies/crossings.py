@@ -153,7 +153,11 @@ def method(space: str, way: str, objective: str) -> Method:
     scored, oracle, guides, taps = _objective(objective, way)
     where = _spaces()[space]()
     if way == "fuzzing":
-        novelty = guides[0] if guides else Measure("novelty", Outputs(len(CLASSES), 0.05))
+        novelty = (
+            guides[0]
+            if guides
+            else Measure("novelty", Outputs(threshold=0.05, classes=len(CLASSES)))
+        )
         guides = (Corpus(novelty, oracle, Recent(), 8),)
     return Method(
         name=f"{space} x {way} x {objective}",

@@ -33,7 +33,7 @@ from hardcase.statistics import interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds, Space
-from hardcase_studies import figures
+from hardcase_studies import figures, hierarchical_vae
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
 
@@ -399,7 +399,7 @@ def latent_sizes(bench: Bench) -> Outcome:
 
 
 def _kinds(train: Images) -> list[str]:
-    deep = ["hierarchical"] if train.x.shape[1] > 1 else []
+    deep = [hierarchical_vae.KIND] if train.x.shape[1] > 1 else []
     return ["linear", "conv", *deep]
 
 
