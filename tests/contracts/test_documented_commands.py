@@ -123,7 +123,7 @@ def test_names_in_python_exist(page):
 
 
 @pytest.mark.parametrize(
-    "words", ["--version", "--help", "list methods pgd", "licences", "run --help"]
+    "words", ["--version", "--help", "list methods pgd", "run --help"]
 )
 def test_short_ones_run(words, capsys):
     assert main(words.split()) == 0
