@@ -73,17 +73,6 @@ def config_of(
     return parse(assign({**values, **given}, flags.get("settings") or []))
 
 
-def seeds_of(run: Run) -> Images:
-    """The seeds of a run as an image set."""
-    import torch
-
-    from hardcase.types import Images
-
-    label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
-    names = tuple(run.seeds["id"].to_pylist())
-    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
-
-
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said.
 
@@ -93,6 +82,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         flags: Whether ingredients may differ.
         used: The ingredients that count, such as ``model`` and ``seeds``; all where none is named.
     """
+    from hardcase.analysis.insight import seeds_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
@@ -267,54 +257,35 @@ def gate(
         upper=upper or None,
         accepted=None if accept is None else gates.read_accepted(accept),
     )
+    about: dict[str, Any] = {}
     if repaired_from is not None:
         from hardcase.repair.gate import repair_checks
 
         checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
-        _tell_checks(checks, folder, flags, junit)
-        return
-    run = opened(folder)
-    checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
-    said = gates.outcome(checks)
-    tally = gates.GateTally(run, limits.accepted)
-    if junit is not None:
-        gates.write_junit(checks, junit, name=folder.resolve().name)
-    if flags.json:
-        told = {
-            "outcome": said,
-            "passed": said == "pass",
-            "checks": [{**asdict(check), "passed": check.passed} for check in checks],
+    else:
+        run = opened(folder)
+        checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
+        tally = gates.GateTally(run, limits.accepted)
+        about = {
             "undecided": run.undecided(),
             "accepted": [row["id"] for row in tally.accepted],
             "accepted_unknown": tally.unused,
-            "judge": _standing(run),
+            "judge": str((run.record.get("judge") or {}).get("standing", "unknown")),
         }
-        as_json(told)
-    elif not flags.quiet:
-        tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
-        _tell_open(checks)
-        _tell_accepted(tally)
-        note(f"judge: {_standing(run)}")
-    if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        tell("\n".join(gates.github(checks)))
-    if said != "pass":
-        raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
-
-
-def _tell_checks(checks: list[Check], folder: Path, flags: o.Flags, junit: Path | None) -> None:
-    """Checks of a repair, and the exit code that follows."""
-    from dataclasses import asdict
-
-    from hardcase.suite import gate as gates
-
     said = gates.outcome(checks)
     if junit is not None:
         gates.write_junit(checks, junit, name=folder.resolve().name)
     if flags.json:
-        as_json({"outcome": said, "checks": [asdict(check) for check in checks]})
+        rows = [{**asdict(check), "passed": check.passed} for check in checks]
+        as_json({"outcome": said, "passed": said == "pass", "checks": rows, **about})
     elif not flags.quiet:
         tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
         _tell_open(checks)
+        if about:
+            _tell_accepted(tally)
+            note(f"judge: {about['judge']}")
+    if github or os.environ.get("GITHUB_ACTIONS") == "true":
+        tell("\n".join(gates.github(checks)))
     if said != "pass":
         raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
 
@@ -352,10 +323,6 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
     if named is None and "limits" in values:
         note(f"limits come from {path}")
     return values
-
-
-def _standing(run: Run) -> str:
-    return str((run.record.get("judge") or {}).get("standing", "unknown"))
 
 
 @o.takes("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS)
