@@ -134,41 +134,27 @@ def data(
     ] = None,
 ) -> None:
     """Fetch a data set into the cache, verified by checksum; or describe your own data."""
-    own = ":" in name and source is None
-    said = _own(name) if own else _public(name, source, flags.offline)
+    from hardcase.data.public import fetch
+    from hardcase.data.sources import describe, load
+
+    said: dict[str, Any] = {"data": name}
+    brought = {}
+    if ":" not in name or source is not None:
+        path, route = fetch(name, source=source, offline=flags.offline)
+        brought = {"from": route, "in": str(path)}
+    parts = [
+        describe(load(name, split=split, offline=flags.offline)) for split in ("train", "test")
+    ]
+    for part in parts:
+        said[part["split"]] = f"{part['images']:,} images, hash {part['hash']}"
+    said["shape"] = " x ".join(map(str, parts[1]["shape"]))
+    said["classes"] = parts[1]["classes"]
+    said["notes"] = list(dict.fromkeys(note for part in parts for note in part["notes"]))
+    said |= brought
     if flags.json:
         as_json(said)
     elif not flags.quiet:
         tell(facts({key: _words_of_data(value) for key, value in said.items() if value}))
-
-
-def _public(name: str, source: Path | None, offline: bool) -> dict[str, Any]:
-    from hardcase.data.public import fetch
-
-    got = fetch(name, source=source, offline=offline)
-    counts = {
-        split: f"{count:,} images, hash {got.hashes[split]}" for split, count in got.counts.items()
-    }
-    return {
-        "data": name,
-        **counts,
-        "shape": " x ".join(map(str, got.shape)),
-        "classes": list(got.classes),
-        "from": got.route,
-        "in": str(got.where),
-    }
-
-
-def _own(name: str) -> dict[str, Any]:
-    from hardcase.data.sources import describe, load
-
-    train, test = (describe(load(name, split=split)) for split in ("train", "test"))
-    counts = {
-        part["split"]: f"{part['images']:,} images, hash {part['hash']}" for part in (train, test)
-    }
-    notes = list(dict.fromkeys([*train["notes"], *test["notes"]]))
-    shape = " x ".join(map(str, test["shape"]))
-    return {"data": name, **counts, "shape": shape, "classes": test["classes"], "notes": notes}
 
 
 def _words_of_data(value: Any) -> str:
