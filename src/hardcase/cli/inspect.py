@@ -30,27 +30,23 @@ RUN = "run:"
 @o.takes("settings", "device", "batch_size", "offline", "trust_pickle", *o.SAYS)
 def coverage(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
+    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
     data: Annotated[
-        str, typer.Option(help="Images to measure; run:RUN measures the findings of a run.")
+        str, o.option("Images to measure; run:RUN measures the findings of a run.")
     ] = "mnist5k",
     criteria: Annotated[
-        str, typer.Option(metavar="A,B:k=3", help="See: hardcase list criteria.")
+        str, o.option("See: hardcase list criteria.", "A,B:k=3")
     ] = "nc,kmnc,nbc,snac,tknc",
     convention: Annotated[
-        str, typer.Option(help="default, or that of a known tool: deepxplore, deepgauge ...")
+        str, o.option("default, or that of a known tool: deepxplore, deepgauge ...")
     ] = "default",
     profile: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Data whose train split gives the profile; by default that of --data.",
-        ),
+        o.option("Data whose train split gives the profile; by default that of --data.", "DATA"),
     ] = None,
-    split: Annotated[o.Split, typer.Option(help="Split of the data to measure.")] = o.Split.test,
+    split: Annotated[o.Split, o.option("Split of the data to measure.")] = o.Split.test,
     count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", min=1, help="Measure a balanced sample of this size."),
+        int | None, o.option("Measure a balanced sample of this size.", "N", min=1)
     ] = None,
 ) -> None:
     """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
@@ -130,7 +126,7 @@ def data(
         typer.Argument(help="mnist, fashion, cifar10 ..., or folder:PATH, npz:PATH, parquet:PATH."),
     ],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="PATH", help="A folder or archive to import.")
+        Path | None, o.option("A folder or archive to import.", "PATH", names=("--from",))
     ] = None,
 ) -> None:
     """Fetch a data set into the cache, verified by checksum; or describe your own data."""
@@ -453,8 +449,8 @@ def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]
 @o.takes("device", "offline", "trust_pickle", "format")
 def layers(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
-    data: Annotated[str, typer.Option(help="Data whose images the model takes.")] = "mnist5k",
+    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
+    data: Annotated[str, o.option("Data whose images the model takes.")] = "mnist5k",
 ) -> None:
     """List a model's layers in forward order: names, shapes, unit counts."""
     from hardcase.criteria.network import trace_layers

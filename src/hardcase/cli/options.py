@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -41,10 +41,15 @@ class Split(StrEnum):
 
 
 def option(
-    help: str, metavar: str | None = None, *, names: Sequence[str] = (), panel: str | None = None
+    help: str,
+    metavar: str | None = None,
+    *,
+    names: Sequence[str] = (),
+    panel: str | None = None,
+    **limits: Any,
 ) -> Any:
-    """A flag; `takes` calls it as its field is called, unless it has `names`."""
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
+    """A flag; `takes` calls it as its field or parameter is called, unless it has `names`."""
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **limits)
 
 
 _campaign = partial(option, panel="Campaign")
@@ -274,7 +279,10 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
     def decorate(verb: Verb) -> Verb:
         own = [p for p in signature(verb, eval_str=True).parameters.values() if p.name != "flags"]
         hints = get_type_hints(Flags, include_extras=True)
-        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [
+            p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_flag(p.name, p.annotation))
+            for p in own
+        ]
         for name in names:
             hint = _flag(name, hints[name], hidden=bool(first) and name not in first)
             default = getattr(Flags, name)
@@ -301,10 +309,10 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
     return decorate
 
 
-def _flag(name: str, hint: Any, *, hidden: bool) -> Any:
-    """The type of a field with its option, called as the field is and perhaps left out of
-    ``--help``.
-    """
+def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
+    """A type with its option, called as the field or parameter is; `hidden` from ``--help``."""
+    if get_origin(hint) is not Annotated:
+        return hint
     kind, option = get_args(hint)
     option = copy(option)
     option.hidden = hidden
