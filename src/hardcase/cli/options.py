@@ -315,7 +315,7 @@ def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
         return hint
     kind, option = get_args(hint)
     option = copy(option)
-    option.hidden = hidden
+    option.hidden = option.hidden or hidden
     # typer keeps the first name of an option as its default
     if isinstance(option, typer.models.OptionInfo) and not isinstance(option.default, str):
         option.param_decls = (f"--{name.replace('_', '-')}",)
