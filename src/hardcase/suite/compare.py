@@ -22,6 +22,7 @@ from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
+from hardcase.report.page import templates
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 
@@ -375,22 +376,14 @@ BOTTOM = 42
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {name: getattr(words, name) for name in ("share", "number", "decimal")}
-    environment.filters |= {
-        "limits": words.budget,
-        "middle": _middle,
-        "effect": _effect,
-        "small": _small,
-    }
+    filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
+    filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
     told = for_people(plain(table))
-    html = environment.get_template("comparison.html").render(
-        table=told, style=style, curves=curves(told["runs"])
+    html = (
+        templates(HERE, filters)
+        .get_template("comparison.html")
+        .render(table=told, style=style, curves=curves(told["runs"]))
     )
     write_atomically(
         page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
