@@ -73,13 +73,10 @@ def as_json(value: Any) -> None:
     typer.echo(redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
-def console(*, error: bool = False) -> Console:
+def console() -> Console:
     from rich.console import Console
 
-    stream = sys.stderr if error else sys.stdout
-    return Console(
-        stderr=error, width=None if stream.isatty() else WIDE, markup=False, highlight=False
-    )
+    return Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
 
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

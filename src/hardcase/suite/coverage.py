@@ -196,12 +196,7 @@ def _profile(profile: Profile) -> str:
 
 
 def reach(
-    run: Run,
-    subject: Model,
-    criteria: str | Sequence[str | Spec],
-    *,
-    training: Images,
-    convention: str = "default",
+    run: Run, subject: Model, criteria: str | Sequence[str | Spec], *, training: Images
 ) -> Run:
     """Measure the seeds that were attempted, then the findings beside them;
     the run keeps both numbers for its report.
@@ -213,12 +208,9 @@ def reach(
     found = Images(run.images(), expected, ids, run.classes)
     specs = specs_of(criteria)
     graph = layer_graph(subject, training)
-    profile = profile_for(subject, training, specs, convention=convention, graph=graph)
+    profile = profile_for(subject, training, specs, graph=graph)
     named = zip(specs, names(specs), strict=True)
-    measures = [
-        build_criteria(spec, graph, profile, convention=convention, name=name)
-        for spec, name in named
-    ]
+    measures = [build_criteria(spec, graph, profile, name=name) for spec, name in named]
     before = _tallies(subject, seeds, measures)
     after = _tallies(subject, found, measures)
     parts = zip(specs, measures, before, after, strict=True)
