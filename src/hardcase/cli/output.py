@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hardcase.runs.results import Run
-    from hardcase.suite.tables import Outcome
 
 WIDE = 160
 """Columns of a table that is not shown on a terminal."""
@@ -103,17 +102,6 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     return table
-
-
-def show_outcome(outcome: Outcome) -> None:
-    """Tables, their notes, and the names of the figures."""
-    screen = console()
-    for table in outcome.tables:
-        screen.print(grid(table.title, table.columns, table.rows))
-        for text in table.notes:
-            screen.print(f"  {text}")
-    for figure in outcome.figures:
-        tell(f"figure {figure}")
 
 
 def facts(pairs: Mapping[str, Any]) -> str:
