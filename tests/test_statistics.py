@@ -93,14 +93,3 @@ def test_the_interval_of_a_rate_is_wilsons(hits, total):
     assert (Rate(hits, total).low, Rate(hits, total).high) == pytest.approx(
         (theirs.low, theirs.high), abs=1e-6
     )
-
-
-def test_there_is_one_lead():
-    from hardcase import oracles
-    from hardcase.campaign import record
-    from hardcase.suite import replay, shrink
-
-    assert oracles.MIN_MARGIN == 1e-4
-    assert record.MIN_MARGIN is oracles.MIN_MARGIN
-    assert replay.MIN_MARGIN is oracles.MIN_MARGIN
-    assert shrink.MIN_MARGIN is oracles.MIN_MARGIN
