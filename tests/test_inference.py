@@ -7,17 +7,10 @@ from scipy import stats as reference
 
 from hardcase import statistics
 from hardcase.errors import Problem
-from hardcase.inference import (
-    cluster_means,
-    crossed_interval,
-    family_intervals,
-    max_statistic,
-    mean_interval,
-    median_interval,
-    newcombe_paired,
-    sign_flip,
-)
+from hardcase.inference import max_statistic, mean_interval, median_interval, newcombe_paired
 from hardcase.randomness import stream
+from hardcase_studies.inference import cluster_means, family_intervals, sign_flip
+from hardcase_study.agreement import crossed_interval
 
 
 def rows(both, one, other, neither):

@@ -3,47 +3,24 @@
 from importlib.metadata import entry_points
 
 import pytest
-from aftermath import verdict, write_run
+from aftermath import verdict, write_run, write_world
 
 import hardcase.suite.replay  # noqa: F401 - inner runs share the modules that are loaded, as they must share their classes
 
 pytest_plugins = ["pytester"]
 
-MODEL = """
-import torch
-from torch import nn
-
-class Brightness(nn.Module):
-    def __init__(self, edge):
-        super().__init__()
-        self.edge = edge
-    def forward(self, x):
-        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
-        return torch.stack([torch.zeros_like(gap), gap], 1)
-
-def old():
-    return Brightness(0.5)
-
-def new():
-    return Brightness(0.65)
-"""
-
 
 @pytest.fixture
 def world(pytester):
     """Three stored tests; the run's data are pictures in an npz file."""
-    import numpy as np
-
     write_run(
         pytester.path / "run", levels=[10, 60, 100], found={0: [140], 1: [150], 2: [220]},
         verdicts=[verdict(), verdict(kept=False), verdict()],
     )  # fmt: skip
-    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
-    np.savez(pytester.path / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
+    write_world(pytester.path)
     (pytester.path / "run/config.toml").write_text(
         f'model = "x"\ndata = "npz:{pytester.path / "greys.npz"}"\n[method]\nname = "pgd"\n'
     )
-    (pytester.path / "models.py").write_text(MODEL)
     return pytester
 
 

@@ -19,7 +19,6 @@ from hardcase.usercode import (
     count_interrupt,
     file_member,
     guarded,
-    interrupts,
 )
 
 MODELS = '''
@@ -173,12 +172,6 @@ def test_a_file_that_exits_when_imported_is_named(folder):
     Path("leave.py").write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(Problem, match=r"leave\.py cannot be imported: SystemExit"):
         from_file(Path("leave.py"), "make")
-
-
-def test_the_count_of_interrupts_only_grows():
-    before = interrupts()
-    count_interrupt()
-    assert interrupts() == before + 1
 
 
 def test_a_file_may_hold_dataclasses_whose_annotations_are_not_evaluated(tmp_path):

@@ -35,6 +35,46 @@ def trained_bars(seed=0):
     return Subject(net, classes=images.classes, name="bars.py:make")
 
 
+class Columns(torch.nn.Module):
+    """The brightest third of the columns names the class."""
+
+    def __init__(self, size=12, classes=3):
+        super().__init__()
+        self.hidden = torch.nn.Linear(size * size, classes, bias=False)
+        self.out = torch.nn.Linear(classes, classes, bias=False)
+        self.out.weight.data = torch.eye(classes)
+        column = torch.zeros(classes, size, size)
+        for i in range(classes):
+            column[i, :, i * size // classes : (i + 1) * size // classes] = 1 / size
+        self.hidden.weight.data = column.flatten(1)
+
+    def forward(self, x):
+        return self.out(self.hidden(x.mean(1).flatten(1)).relu())
+
+
+def columns_subject():
+    from hardcase.models.subject import Subject
+
+    return Subject(Columns(), name="columns")
+
+
+HALVES = """
+import torch
+from torch import nn
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(20.0))
+    def forward(self, x):
+        left, right = x[..., :8].mean((1, 2, 3)), x[..., 8:].mean((1, 2, 3))
+        return self.scale * torch.stack([left, right], 1)
+
+def net():
+    return Halves()
+"""
+
+
 class BlackBox:
     """What a search calls in place of an evaluator: no gradients, no guides, `limit` queries per seed."""
 

@@ -18,7 +18,7 @@ from hardcase.analysis.conditions import ReferenceModel, measure_run
 from hardcase.cache import free
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse
-from hardcase.context import SEEDS, Context, Objects, few
+from hardcase.context import SEEDS, Context, Objects, few, several
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
@@ -128,20 +128,8 @@ def search(
         >>> len(found) > 0 and bool((found.predicted != found.expected).all())
         True
     """
-    context = _context_of(
-        subject,
-        data,
-        method=method,
-        options=options,
-        seeds=seeds,
-        seed=seed,
-        budget=budget,
-        peers=peers,
-        witnesses=witnesses,
-        train=train,
-        execution=execution,
-        **settings,
-    )
+    given = locals()  # every argument, as it came
+    context = _context_of(**given.pop("settings"), **given)
     images = context.seeds.images()
     right = answers(context.subject, images).argmax(1) == images.y
     elsewhere = ""
@@ -203,20 +191,9 @@ def run(
         >>> run.record["complete"]
         True
     """
-    context = _context_of(
-        subject,
-        data,
-        method=method,
-        options=options,
-        seeds=seeds,
-        seed=seed,
-        budget=budget,
-        peers=peers,
-        witnesses=witnesses,
-        train=train,
-        execution=execution,
-        **settings,
-    )
+    given = locals()  # every argument, as it came
+    del given["out"]
+    context = _context_of(**given.pop("settings"), **given)
     folder = folder_for(context.config, out)
     watcher = (execution or Execution()).watcher
     done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
@@ -417,10 +394,7 @@ def _context_of(
     if isinstance(subject, str) and isinstance(data, str) and not built:
         values |= {"model": subject, "data": data, "seeds": seeds}
         values["method"] = {**(options or {}), "name": method or _chosen(values)}
-        models = [witnesses.models] if isinstance(witnesses.models, str) else witnesses.models
-        live = Objects(
-            peers=tuple(peers) or None, witnesses=None if models is None else tuple(models)
-        )
+        live = Objects(peers=tuple(peers) or None, witnesses=several(witnesses.models))
         return Context(parse(values), live)
     images, rest = _data_of(data, seeds, seed)
     some = few(images)

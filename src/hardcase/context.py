@@ -173,7 +173,7 @@ class Context:
             seeds=seeds,
             train=train,
             peers=tuple(peers) or None,
-            witnesses=_several(witnesses),
+            witnesses=several(witnesses),
             references=tuple(reference_models) or None,
         )
         name = subject
@@ -813,7 +813,7 @@ def few(images: Images | Stream) -> Images:
     return images.first(FEW).images() if isinstance(images, Stream) else images
 
 
-def _several(witnesses: str | Sequence[str | Model] | None) -> tuple[str | Model, ...] | None:
+def several(witnesses: str | Sequence[str | Model] | None) -> tuple[str | Model, ...] | None:
     """Witnesses as a tuple, where one name was given too."""
     if isinstance(witnesses, str):
         return (witnesses,)

@@ -27,7 +27,6 @@ __all__ = [
     "redact",
     "redacted",
     "sanitize",
-    "unescape_csv",
 ]
 
 VERSION = "0.1.0"
@@ -97,7 +96,8 @@ _SECRETS = (
 """Environment variables that hold secrets."""
 _PASSWORD = re.compile(r"""(\w://[^\s/:@"']{0,200}:)[^\s/@"']{1,200}@""")
 """A password inside an address."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How words begin that a spreadsheet takes for a formula."""
 
 
 def redact(text: str) -> str:
@@ -162,16 +162,9 @@ def escape_csv(value: Any) -> Any:
         >>> escape_csv("=HYPERLINK(1)"), escape_csv("cat"), escape_csv(-1.5)
         ("'=HYPERLINK(1)", 'cat', -1.5)
     """
-    if isinstance(value, str) and value.startswith(_FORMULA):
+    if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
-
-
-def unescape_csv(text: str) -> str:
-    """The text that `escape_csv` was given."""
-    if text.startswith("'") and text[1:].startswith(_FORMULA):
-        return text[1:]
-    return text
 
 
 class Redacting(logging.Formatter):

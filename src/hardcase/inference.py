@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
@@ -26,16 +26,8 @@ from hardcase.statistics import Numbers, interval
 from hardcase.tensors import chunks
 
 __all__ = [
-    "Interval",
-    "SignFlip",
-    "cluster_means",
-    "crossed_interval",
-    "family_intervals",
-    "max_statistic",
-    "mean_interval",
-    "median_interval",
-    "newcombe_paired",
-    "sign_flip",
+    *("Interval", "flips", "largest_t", "max_statistic", "mean_interval", "median_interval"),
+    *("newcombe_paired", "without_interval"),
 ]
 
 LEVEL = 0.95
@@ -93,7 +85,8 @@ class Interval:
         return self.text()
 
 
-def _without(value: float, kind: str) -> Interval:
+def without_interval(value: float, kind: str) -> Interval:
+    """A value of which no interval can be said, and why."""
     return Interval(value, math.nan, math.nan, kind)
 
 
@@ -121,20 +114,20 @@ def mean_interval(
     sample = given.detach().to("cpu", torch.float64).flatten().numpy()
     count = len(sample)
     if not count:
-        return _without(math.nan, "")
+        return without_interval(math.nan, "")
     value = float(sample.mean())
     if given.dtype == torch.bool or (0 < value < 1 and set(sample) == {0.0, 1.0}):
         return Interval(value, *interval(int(sample.sum()), count))
     if count < LEAST_T:
-        return _without(value, f"(no interval: {count} {unit})")
+        return without_interval(value, f"(no interval: {count} {unit})")
     if sample.min() == sample.max():
-        return _without(value, f"in all {count}")
+        return without_interval(value, f"in all {count}")
     if count < LEAST_EXACT:
         from scipy.stats import t
 
         half = float(t.ppf((1 + LEVEL) / 2, count - 1) * sample.std(ddof=1) / count**0.5)
         return Interval(value, value - half, value + half, f"(t, {count} {unit})")
-    flipped = _signs(count, ALL_FLIPS, DRAWN_FLIPS, rng).numpy() < 0
+    flipped = flips(count, ALL_FLIPS, DRAWN_FLIPS, rng).numpy() < 0
     flipped = flipped[flipped.any(1)]
     means = np.sort((flipped @ sample) / flipped.sum(1))
     outside = int((1 - LEVEL) / 2 * (len(means) + 1))
@@ -162,7 +155,7 @@ def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
     count = len(ordered)
     value = float(ordered[(count - 1) // 2])
     if count < LEAST_EXACT:
-        return _without(value, f"(no interval: {count} {unit})")
+        return without_interval(value, f"(no interval: {count} {unit})")
     # The k-th smallest and k-th largest value lie around the median with this probability.
     cover = 1 - 2 * binom.cdf(np.arange(count // 2), count, 0.5)
     k = int((cover >= LEVEL).sum())  # the narrowest pair that covers enough, counted from 1
@@ -171,89 +164,6 @@ def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
     low = torch.lerp(ordered[k - 1], ordered[k], share)
     high = torch.lerp(ordered[count - k], ordered[count - k - 1], share)
     return Interval(value, float(low), float(high))
-
-
-def family_intervals(
-    differences: Float[Tensor, "n k"], *, unit: str = "runs", rng: torch.Generator | None = None
-) -> list[Interval]:
-    """Intervals of k mean differences to one control that hold together in 95 of 100 experiments.
-
-    As C. Dunnett's comparison with a control (1955), with the law of the largest |t| taken from
-    sign flips of whole rows of residuals, so that columns may depend on each other (P. Westfall and
-    S. Young, 1993). With three to five rows Student's t with Šidák's correction.
-
-    Args:
-        differences: One row for each independent repetition, one column for each treatment, less
-            the control in the same repetition.
-        unit: What the rows are, in plural.
-        rng: Draws the flips where there are more than 4096; a fixed stream if None.
-
-    Example:
-        >>> table = torch.tensor([[11.0, 1], [16, -1], [8, 2], [9, -2], [7, 1], [11, 0]])
-        >>> for found in family_intervals(table):
-        ...     print(found.text(".1f"))
-        10.3 [6.0, 14.6]
-        0.2 [-1.8, 2.1]
-    """
-    table = differences.double().cpu()
-    count, columns = table.shape
-    centre = table.mean(0)
-    if count < LEAST_T:
-        return [_without(float(value), f"(no interval: {count} {unit})") for value in centre]
-    kind = ""
-    if count < LEAST_EXACT:
-        from scipy.stats import t
-
-        kind = f"(t, {count} {unit})"
-        reach = float(t.ppf((1 + LEVEL ** (1 / columns)) / 2, count - 1))
-    else:
-        signs = _signs(count, ALL_FLIPS, DRAWN_FLIPS, rng)
-        reach = float(_largest_t(signs, table - centre).quantile(LEVEL, interpolation="higher"))
-    half = (reach * table.std(0) / count**0.5).tolist()
-    return [
-        Interval(value, value - far, value + far, kind)
-        for value, far in zip(centre.tolist(), half, strict=True)
-    ]
-
-
-def crossed_interval(table: Float[Tensor, "r c"], *, unit: str = "trainings") -> Interval:
-    """The mean of a table whose rows and columns both vary, such as images and trainings.
-
-    The interval is of new rows *and* new columns: the variance is that of row means plus that of
-    column means less that of cells (C. Cameron, J. Gelbach and D. Miller, 2011), and Student's t
-    has the degrees of freedom of that sum (F. Satterthwaite, 1946). No interval where there are
-    fewer than three rows or columns.
-
-    Args:
-        table: One cell for each pair; NaN where nothing was measured.
-        unit: What there is least of, in plural; printed where it is few.
-    """
-    from scipy.stats import t
-
-    cells = table.double().cpu()
-    known = cells.isfinite()
-    total = int(known.sum())
-    value = float(cells.nanmean())
-    residual = torch.where(known, cells - value, 0.0) / max(total, 1)
-    counts = [int(known.any(axis).sum()) for axis in (1, 0)]
-    if min(counts) < LEAST_T:
-        return _without(value, f"(no interval: {min(counts)} {unit})")
-    freedom = [count - 1 for count in counts]
-    variance = [
-        float(residual.sum(axis).square().sum()) * count / (count - 1)
-        for axis, count in zip((1, 0), counts, strict=True)
-    ]
-    noise = float(residual.square().sum())
-    both = max(sum(variance) - noise, *variance)
-    if both == 0:
-        return _without(value, f"in all {total}")
-    parts = zip([*variance, noise], [*freedom, freedom[0] * freedom[1]], strict=True)
-    degrees = both**2 / sum(part**2 / free for part, free in parts)
-    half = float(t.ppf((1 + LEVEL) / 2, max(degrees, 1.0))) * both**0.5
-    kind = ""
-    if min(counts) < LEAST_EXACT:
-        kind = f"(t, {min(counts)} {unit})"
-    return Interval(value, value - half, value + half, kind)
 
 
 def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> Interval:
@@ -299,62 +209,6 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
     )
 
 
-def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Float[Tensor, " c"]:
-    """The mean of each cluster: what is exchangeable where rows of one training are not.
-
-    Args:
-        values: A number of each row.
-        cluster: The cluster (a training, a seed) of each row; any whole numbers.
-    """
-    place = torch.unique(cluster, return_inverse=True)[1]
-    count: Tensor = place.bincount()
-    total: Tensor = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
-    return total / count
-
-
-@dataclass(frozen=True, slots=True)
-class SignFlip:
-    """A two-sided test of mean difference 0; `exact` where every sign pattern was tried."""
-
-    difference: float
-    p: float
-    count: int
-    exact: bool
-
-
-def sign_flip(
-    differences: Float[Tensor, " n"],
-    *,
-    rng: torch.Generator,
-    permutations: int = PERMUTATIONS,
-) -> SignFlip:
-    """Test whether paired differences have mean 0, given that each is as likely to be negative.
-
-    Every pattern of signs is tried where there are no more than `permutations`; else so many are
-    drawn, and the observed one counts among them, so that p is never 0 (B. Phipson and G. Smyth,
-    2010).
-
-    Args:
-        differences: One number for each independent pair; average rows that belong together first
-            (`cluster_means`).
-        rng: Draws the signs.
-        permutations: The most patterns.
-
-    Example:
-        >>> sign_flip(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), rng=stream(0)).p
-        0.0625
-    """
-    values = differences.double()
-    count = len(values)
-    if count == 0:
-        raise Problem("there are no differences to test.")
-    observed = float(values.mean())
-    signs = _signs(count, int(math.log2(permutations)), permutations, rng)
-    means = (signs @ values) / count
-    as_far = int((means.abs() >= abs(observed) * (1 - 1e-9) - 1e-15).sum())
-    return SignFlip(observed, as_far / len(signs), count, len(signs) == 2.0**count)
-
-
 def max_statistic(
     values: Float[Tensor, "n k"],
     *,
@@ -373,14 +227,14 @@ def max_statistic(
         permutations: The most patterns.
     """
     table = values.double()
-    signs = _signs(len(table), int(math.log2(permutations)), permutations, rng)
+    signs = flips(len(table), int(math.log2(permutations)), permutations, rng)
     observed = _absolute_t(table.mean(0), table)
-    largest = _largest_t(signs, table)
+    largest = largest_t(signs, table)
     p = (largest[:, None] >= observed[None] * (1 - 1e-9)).double().mean(0)
     return torch.where(observed > 0, p, 1.0)
 
 
-def _largest_t(signs: Float[Tensor, "p n"], table: Float[Tensor, "n k"]) -> Float[Tensor, " p"]:
+def largest_t(signs: Float[Tensor, "p n"], table: Float[Tensor, "n k"]) -> Float[Tensor, " p"]:
     """The largest |t| over the columns for each pattern of signs."""
     parts = (signs[rows] @ table / len(table) for rows in chunks(len(signs), 2048))
     return torch.cat([_absolute_t(part, table).amax(1) for part in parts])
@@ -394,7 +248,7 @@ def _absolute_t(means: Float[Tensor, "*p k"], table: Float[Tensor, "n k"]) -> Fl
     return torch.where(means.abs() > 1e-15, t, 0.0)
 
 
-def _signs(count: int, most: int, drawn: int, rng: torch.Generator | None) -> Float[Tensor, "p n"]:
+def flips(count: int, most: int, drawn: int, rng: torch.Generator | None) -> Float[Tensor, "p n"]:
     """All patterns of signs of up to `most` units, else the observed one and `drawn` others."""
     if count <= most:
         patterns = torch.arange(2**count)[:, None] >> torch.arange(count)

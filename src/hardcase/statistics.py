@@ -15,9 +15,9 @@ from hardcase.errors import Problem
 from hardcase.types import KINDS
 
 __all__ = [
-    *("METRICS", "STEPS", "Numbers", "Rate", "Test", "a12", "cliffs_delta", "correlation", "count"),
+    *("METRICS", "STEPS", "Numbers", "Rate", "Test", "a12", "cliffs_delta", "count"),
     *("holm", "interval", "kinds_in_words", "magnitude", "mann_whitney", "mcnemar"),
-    *("settings_in_words", "undecided", "verdict_status", "welch", "wilcoxon"),
+    *("settings_in_words", "undecided", "verdict_status", "wilcoxon"),
 ]
 
 STEPS = (
@@ -349,38 +349,6 @@ class Test:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Welch:
-    """Welch's test of two means.
-
-    `difference` is the mean of the first sample minus that of the second.
-    """
-
-    difference: float
-    t: float
-    freedom: float
-    p: float
-
-
-def welch(a: Numbers, b: Numbers) -> Welch:
-    """Test two means for equality without equal variances (B. L. Welch, Biometrika 1947).
-
-    Two samples without any spread are equal (p = 1) or different (p = 0).
-    """
-    from scipy.stats import ttest_ind
-
-    one = _sample(a, 2)
-    two = _sample(b, 2)
-    difference = float(one.mean() - two.mean())
-    freedom = float(len(one) + len(two) - 2)
-    if len(set(one.tolist())) == len(set(two.tolist())) == 1:
-        if difference == 0:
-            return Welch(0.0, 0.0, freedom, 1.0)
-        return Welch(difference, math.inf, freedom, 0.0)
-    found = ttest_ind(one.numpy(), two.numpy(), equal_var=False)
-    return Welch(difference, float(found.statistic), float(found.df), float(found.pvalue))
-
-
 def cliffs_delta(a: Numbers, b: Numbers) -> float:
     """The chance that a value of `a` is above one of `b`, minus the chance that it is below.
 
@@ -407,14 +375,6 @@ def magnitude(delta: float) -> str:
         if abs(delta) < limit:
             return word
     return "large"
-
-
-def correlation(x: Float[Tensor, "*g n"], y: Float[Tensor, "*g n"]) -> Float[Tensor, "*g"]:
-    """Pearson's coefficient along the last axis; NaN where one of the two is constant."""
-    one = x - x.mean(-1, keepdim=True)
-    two = y - y.mean(-1, keepdim=True)
-    scale = (one.square().sum(-1) * two.square().sum(-1)).sqrt()
-    return torch.where(scale > 0, (one * two).sum(-1) / scale, torch.nan).clamp(-1, 1)
 
 
 def mann_whitney(a: Numbers, b: Numbers) -> Test:

@@ -5,38 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from hardcase.analysis.insight import keys_of, severity_curves, slices_of_run
 from hardcase.analysis.slices import Rules
 from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.errors import Problem
-from hardcase.models.subject import Subject
 from tiny import bars
+from tiny import columns_subject as subject
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))
 from aftermath import verdict, write_run
-
-
-class Columns(nn.Module):
-    """The brightest third of the columns names the class."""
-
-    def __init__(self, size=12, classes=3):
-        super().__init__()
-        self.hidden = nn.Linear(size * size, classes, bias=False)
-        self.out = nn.Linear(classes, classes, bias=False)
-        self.out.weight.data = torch.eye(classes)
-        column = torch.zeros(classes, size, size)
-        for i in range(classes):
-            column[i, :, i * size // classes : (i + 1) * size // classes] = 1 / size
-        self.hidden.weight.data = column.flatten(1)
-
-    def forward(self, x):
-        return self.out(self.hidden(x.mean(1).flatten(1)).relu())
-
-
-def subject():
-    return Subject(Columns(), name="columns")
 
 
 def test_curves_of_a_model_that_noise_confuses():

@@ -11,31 +11,16 @@ from typer.testing import CliRunner
 
 from hardcase.cli.insight import curve
 from hardcase.errors import Problem
+from tiny import HALVES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
 from aftermath import verdict, write_run
-
-MODEL = """
-import torch
-from torch import nn
-
-class Halves(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(20.0))
-    def forward(self, x):
-        left, right = x[..., :8].mean((1, 2, 3)), x[..., 8:].mean((1, 2, 3))
-        return self.scale * torch.stack([left, right], 1)
-
-def net():
-    return Halves()
-"""
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models.py").write_text(MODEL)
+    (tmp_path / "models.py").write_text(HALVES)
     rng = np.random.default_rng(0)
     x = rng.integers(0, 60, (200, 16, 16)).astype(np.uint8)
     y = np.arange(200) % 2

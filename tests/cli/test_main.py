@@ -59,16 +59,6 @@ def test_run_shows_few_flags_and_all_of_them_on_request(capsys):
     assert {"--cluster", "--target", "--trust-pickle", "--format"} <= shown[1] - shown[0]
 
 
-def test_a_terminal_without_our_signs_gets_others():
-    done = subprocess.run(
-        [sys.executable, "-m", "hardcase", "list", "methods"],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
-    )
-    assert done.returncode == 0
-    assert b"natural" in done.stdout
-
-
 @pytest.mark.parametrize("error", [ImportError("cannot allocate memory"), MemoryError()])
 def test_what_cannot_be_loaded_is_one_line_and_what_to_do(monkeypatch, capsys, error):
     fail_with(monkeypatch, error)

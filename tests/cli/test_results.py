@@ -5,7 +5,6 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hardcase.cli.main import main
@@ -13,26 +12,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
-from aftermath import verdict, write_run
-
-MODEL = """
-import torch
-from torch import nn
-
-class Brightness(nn.Module):
-    def __init__(self, edge):
-        super().__init__()
-        self.edge = nn.Parameter(torch.tensor(edge))
-    def forward(self, x):
-        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
-        return torch.stack([torch.zeros_like(gap), gap], 1)
-
-def old():
-    return Brightness(0.5)
-
-def new():
-    return Brightness(0.65)
-"""
+from aftermath import verdict, write_run, write_world
 
 
 @pytest.fixture
@@ -51,9 +31,7 @@ def home(tmp_path, monkeypatch):
         judge={"standing": "calibrated: x", "calibrated": True},
     )
     write_run(tmp_path / "b", levels=[10, 60, 100, *[5] * 20], found={0: [130]})
-    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
-    np.savez(tmp_path / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
-    (tmp_path / "models.py").write_text(MODEL)
+    write_world(tmp_path)
     for name in "ab":
         text = f'model = "{tmp_path}/models.py:old"\ndata = "npz:{tmp_path}/greys.npz"\n[method]\nname = "pgd"\n'
         (tmp_path / name / "config.toml").write_text(text)

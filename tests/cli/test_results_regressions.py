@@ -3,39 +3,18 @@
 import json
 import logging
 
-import numpy as np
 import pytest
+from aftermath import write_world
 
 from hardcase.cli.main import main
 from hardcase.report.content import report_content
 from hardcase.runs.results import Run
 
-MODEL = """
-import torch
-from torch import nn
-
-class Edge(nn.Module):
-    def __init__(self, edge):
-        super().__init__()
-        self.edge = nn.Parameter(torch.tensor(edge))
-    def forward(self, x):
-        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
-        return torch.stack([torch.zeros_like(gap), gap], 1)
-
-def old():
-    return Edge(0.5)
-
-def new():
-    return Edge(0.65)
-"""
-
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models.py").write_text(MODEL)
-    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
-    np.savez(tmp_path / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
+    write_world(tmp_path)
     root = logging.getLogger()
     before = (root.level, list(root.handlers))
     yield tmp_path

@@ -1,8 +1,6 @@
 """The way in: a configuration for what is here, a page that opens, a cache that is looked after."""
 
 import json
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -90,32 +88,6 @@ def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "networks" / "model-lenet5-1").exists()
     assert (tmp_path / "data" / "mnist.npz").exists()
     assert main(["cache", "--clear", "nothing", "--yes"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--model zoo:lenet5 --data mnist5k --method PGD", "try: pgd"),
-        ("--model zoo:lenet5 --data folder:nowhere", "does not exist"),
-        ("--model gone.py:make --data mnist5k", "no file gone.py"),
-        ("--model zoo:lenet55 --data mnist5k", "lenet5"),
-        ("--model zoo:lenet5 --data mnist5k --method pgd --set method.eps=1", "epsilon"),
-    ],
-)
-def test_wrong_names_are_told_without_torch(words, said, tmp_path):
-    code = (
-        "import sys; from hardcase.cli.main import main; code = main(sys.argv[1:]);"
-        "assert 'torch' not in sys.modules; sys.exit(code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", *words.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
 
 
 def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):

@@ -118,9 +118,7 @@ def test_names_in_python_exist(page):
                     break
 
 
-@pytest.mark.parametrize(
-    "words", ["--version", "--help", "list methods pgd", "licences", "run --help"]
-)
+@pytest.mark.parametrize("words", ["--version", "--help", "list methods pgd", "run --help"])
 def test_short_ones_run(words, capsys):
     assert main(words.split()) == 0
     assert capsys.readouterr().out

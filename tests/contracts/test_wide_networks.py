@@ -51,7 +51,6 @@ OWN = {
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
     "train diffusion": "samples are as wide as their data; trained for a GPU",
-    "licences": "lists packages",
     "init": "writes a configuration, which `run` then takes",
     "open": "shows a page",
     "cache": "lists what is kept",

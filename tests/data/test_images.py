@@ -9,7 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hardcase.data import own, streams
-from hardcase.data.images import images_of, stream_of
+from hardcase.data.images import images_of
 from hardcase.data.sources import large, load
 from hardcase.data.streams import Stream
 from hardcase.errors import Problem
@@ -134,22 +134,6 @@ def test_a_folder_of_mixed_sizes_is_resized_and_recorded(tmp_path):
     assert images.name == spec
     assert images.id == ("photos/cat/a.png", "photos/cat/b.jpg", "photos/dog/c.png")
     assert torch.equal(images.x[2, 0], images.x[2, 1])
-
-
-def test_a_folder_without_a_size_names_the_remedy(tmp_path):
-    with pytest.raises(Problem, match="different sizes") as caught:
-        stream_of(f"folder:{photo_folder(tmp_path / 'photos')}").images()
-    assert "resize=" in caught.value.fix
-
-
-def test_numbers_before_the_names_are_labels(tmp_path):
-    for number in (0, 2):
-        PICTURES[number].save(tmp_path / f"{number}_photo.png")
-    images = stream_of(f"folder:{tmp_path}?labels=prefix").images()
-    assert images.y.tolist() == [0, 2]
-    (tmp_path / "photo.png").write_bytes((tmp_path / "0_photo.png").read_bytes())
-    with pytest.raises(Problem, match="does not start with a class number"):
-        stream_of(f"folder:{tmp_path}?labels=prefix")
 
 
 def table(path, rows):

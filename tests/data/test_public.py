@@ -67,17 +67,14 @@ def broken(name="broken way"):
 
 def test_from_a_folder_then_load_without_network(files, tiny, own_cache):
     tiny(broken())
-    summary = fetch("mnist", source=files.parents[1])
-    assert summary.counts == {"train": 12, "test": 5}
-    assert summary.hashes == HASHES
-    assert summary.shape == (1, 28, 28)
-    assert own_cache in summary.where.parents
+    where, _ = fetch("mnist", source=files.parents[1])
+    assert own_cache in where.parents
     images = load("mnist", split="train", offline=True)
     assert np.array_equal(images.x.numpy(), PARTS["train"][0])
     assert images.y.tolist() == PARTS["train"][1].tolist()
     assert images.id[11] == "mnist/train/00011"
     assert (images.name, images.split, images.hash) == ("mnist", "train", HASHES["train"])
-    assert fetch("mnist").route == "already in the cache"
+    assert fetch("mnist")[1] == "already in the cache"
 
 
 def test_every_route_gives_the_same_bytes(files, tiny, tmp_path, serve):
@@ -87,11 +84,11 @@ def test_every_route_gives_the_same_bytes(files, tiny, tmp_path, serve):
         for file in files.iterdir()
     ]
     tiny(public.mirror(*sums))
-    assert fetch("mnist").route == "public mirror"
+    assert fetch("mnist")[1] == "public mirror"
     by_mirror = cache_file(public_sets()["mnist"]).read_bytes()
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
         tar.add(files, "raw")
-    assert fetch("mnist", source=tmp_path / "all.tar").hashes == HASHES
+    fetch("mnist", source=tmp_path / "all.tar")
     assert cache_file(public_sets()["mnist"]).read_bytes() == by_mirror
 
 
@@ -106,7 +103,7 @@ def test_the_next_route_is_tried(files, tiny, serve):
     )
     half = public.Route("half of the files", public.mirror(*good[:2]).fill)
     tiny(broken(), changed, half, public.mirror(*good))
-    assert fetch("mnist").route == "public mirror"
+    assert fetch("mnist")[1] == "public mirror"
 
 
 def test_when_no_route_works_every_reason_and_the_way_out_are_said(tiny, own_cache):

@@ -133,7 +133,6 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     say(tmp_path / "env/bin/python", "-c", PHOTOS)
     assert say(tool, "--version").startswith("hardcase ")
     assert "pgd" in say(tool, "list", "methods")
-    assert "MIT" in say(tool, "licences")
     given = ["--model", "net.py:make", "--data", "folder:photos?split=all"]
     say(tool, "doctor", *given)
     say(tool, "run", *given, "--method", "pgd", "--out", "first", "--progress", "none")

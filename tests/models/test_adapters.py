@@ -10,8 +10,8 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.models.adapters import (
     Adapted,
-    adapted,
     from_model_file,
+    function_model,
     logits_of,
     module_of,
     own_names,
@@ -71,14 +71,8 @@ def test_a_network_is_asked_in_its_own_type(dtype):
 
 
 def test_a_module_becomes_a_subject_with_normalisation():
-    model = adapted(linear(), mean=(0.5,), std=(0.5,), classes=("a", "b", "c"))
+    model = Subject(module_of(linear()), mean=(0.5,), std=(0.5,))
     torch.testing.assert_close(model(X).logits, linear()((X - 0.5) / 0.5))
-    assert isinstance(model, Subject)
-
-
-def test_models_of_hardcase_stay_as_they_are():
-    subject = Subject(linear())
-    assert adapted(subject) is subject
 
 
 class Labelled(nn.Module):
@@ -92,9 +86,8 @@ class Labelled(nn.Module):
 
 
 def test_a_hugging_face_like_network_brings_its_class_names():
-    model = adapted(Labelled())
-    torch.testing.assert_close(model(X).logits, linear()(X))
-    assert model.class_names == ("cat", "dog", "hen")
+    torch.testing.assert_close(module_of(Labelled())(X), linear()(X))
+    assert own_names(Labelled()) == ("cat", "dog", "hen")
 
 
 def test_class_numbers_with_gaps_are_no_names():
@@ -103,14 +96,14 @@ def test_class_numbers_with_gaps_are_no_names():
 
 def test_traced_and_scripted_modules(tmp_path):
     traced = torch.jit.trace(linear().eval(), X)
-    torch.testing.assert_close(adapted(traced)(X).logits, linear()(X))
+    torch.testing.assert_close(module_of(traced)(X), linear()(X))
     path = tmp_path / "net.pt"
     torch.jit.script(linear()).save(str(path))
-    torch.testing.assert_close(adapted(from_model_file(path))(X).logits, linear()(X))
+    torch.testing.assert_close(from_model_file(path)(X), linear()(X))
 
 
 def test_gradients_flow_through_a_traced_module():
-    model = adapted(torch.jit.trace(linear().eval(), X))
+    model = Subject(module_of(torch.jit.trace(linear().eval(), X)))
     asked = X.clone().requires_grad_()
     model(asked).logits.sum().backward()
     assert asked.grad.abs().sum() > 0
@@ -124,11 +117,7 @@ def test_exported_programs(dynamic, tmp_path):
     torch.export.save(program, path)
     for made in (module_of(program), from_model_file(path)):
         assert made.rows == (None if dynamic else 2)
-        torch.testing.assert_close(adapted_module(made)(X).logits, linear()(X))
-
-
-def adapted_module(made):
-    return Subject(made)
+        torch.testing.assert_close(made(X), linear()(X))
 
 
 def test_a_file_of_weights_is_no_network(tmp_path):
@@ -166,17 +155,17 @@ class LitBare(nn.Module):
 
 def test_a_lightning_module_leaves_its_trainer_behind():
     lit = Lit()
-    torch.testing.assert_close(adapted(lit)(X).logits, linear()(X))
+    torch.testing.assert_close(module_of(lit)(X), linear()(X))
     assert lit.trainer is not None
 
 
 def test_a_lightning_module_without_forward_gives_its_network():
-    torch.testing.assert_close(adapted(Lit(forward=False))(X).logits, linear()(X))
+    torch.testing.assert_close(module_of(Lit(forward=False))(X), linear()(X))
 
 
 def test_a_function_of_tensors_has_gradients():
     weights = torch.eye(12, 3)
-    model = adapted(lambda x: x.flatten(1) @ weights, example=X)
+    model = function_model(lambda x: x.flatten(1) @ weights, X)
     assert model.offers == "gradients"
     assert torch.equal(model(X).logits, X.flatten(1) @ weights)
 
@@ -184,10 +173,13 @@ def test_a_function_of_tensors_has_gradients():
 @pytest.mark.parametrize("arrays", [True, False])
 def test_a_function_without_gradients_offers_scores(arrays):
     def scores(x):
-        flat = np.asarray(x.detach() if isinstance(x, torch.Tensor) else x).reshape(len(x), -1)
-        return flat[:, :3]
+        if arrays and isinstance(x, torch.Tensor):
+            raise TypeError("arrays only")
+        return np.asarray(x.detach() if isinstance(x, torch.Tensor) else x).reshape(len(x), -1)[
+            :, :3
+        ]
 
-    model = adapted(scores, example=X, arrays=arrays)
+    model = function_model(scores, X)
     assert model.offers == "scores"
     assert isinstance(model, Model)
     torch.testing.assert_close(model(X).logits, X.flatten(1)[:, :3])
@@ -196,12 +188,12 @@ def test_a_function_without_gradients_offers_scores(arrays):
 
 
 def test_two_functions_have_two_hashes():
-    first = adapted(lambda x: x.flatten(1)[:, :3])
-    second = adapted(lambda x: x.flatten(1)[:, 1:4])
+    first = function_model(lambda x: x.flatten(1)[:, :3], X)
+    second = function_model(lambda x: x.flatten(1)[:, 1:4], X)
     assert first.hash != second.hash
 
 
 def test_a_class_is_not_an_object():
     with pytest.raises(Problem) as caught:
-        adapted(nn.Linear)
+        function_model(nn.Linear, X)
     assert "not its class" in caught.value.fix

@@ -311,27 +311,6 @@ def test_certificates_are_verified(model, tmp_path):
         made(server, config=ClientConfig(timeout=5, retries=0))
 
 
-def test_another_model_behind_the_same_name_is_known_by_its_answers_to_the_seeds(model, tmp_path):
-    from hardcase.campaign.record import Campaign
-    from hardcase.methods import pgd
-    from hardcase.runs.behaviour import behaviour_of, networks_of, require_behaviour
-
-    def campaign(server):
-        return Campaign(subject=toy_subject(), method=pgd(), peers=(made(server),))
-
-    seeds = toy_images(8)
-    with (
-        serving(model) as server,
-        serving(write_onnx(tmp_path / "soft.onnx", softmax=True)) as other,
-    ):
-        other.metadata["outputs"] = server.metadata["outputs"]
-        known = behaviour_of(networks_of(campaign(server)), seeds)
-        record = {"behaviour": {role: one.to_json() for role, one in known.items()}}
-        require_behaviour(record, networks_of(campaign(server)), seeds)
-        with pytest.raises(Problem, match=r"the peer 1 answers . of 8 seeds"):
-            require_behaviour(record, networks_of(campaign(other)), seeds)
-
-
 def test_answers_in_another_order_are_noticed(model):
     with serving(model, binary=False) as server:
         subject, x = made(server), pictures(6)
@@ -357,14 +336,6 @@ def test_answers_in_another_order_are_noticed(model):
         server.answer = turned(9)
         with pytest.raises(Problem, match="answers in another order"):
             subject(x)
-
-
-def test_metadata_that_make_no_sense_are_told(model):
-    with (
-        serving(model, metadata={"name": "toy"}) as server,
-        pytest.raises(Problem, match="metadata that cannot be used"),
-    ):
-        made(server)
 
 
 def test_layers_cannot_be_seen(model):

@@ -10,7 +10,8 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.models import hubs
-from hardcase.models.adapters import adapted
+from hardcase.models.adapters import module_of
+from hardcase.models.subject import Subject
 
 
 def net(classes=3):
@@ -115,7 +116,7 @@ def test_a_name_becomes_a_network(fake_timm):
     hub = hubs.from_hub("timm:tiny")
     assert hub.name == "timm:tiny"
     assert not hub.net.training
-    model = adapted(hub.net, mean=hub.mean, std=hub.std)
+    model = Subject(module_of(hub.net), mean=hub.mean, std=hub.std)
     assert model(torch.rand(2, 3, 2, 2)).logits.shape == (2, 3)
 
 
@@ -165,7 +166,7 @@ def test_a_real_timm_network(monkeypatch):
     )
     hub = hubs.from_hub("timm:mobilenetv3_small_050")
     assert hub.mean == pytest.approx((0.485, 0.456, 0.406), abs=0.02)
-    model = adapted(hub.net, mean=hub.mean, std=hub.std)
+    model = Subject(module_of(hub.net), mean=hub.mean, std=hub.std)
     assert model(torch.rand(1, 3, 64, 64)).logits.shape == (1, 1000)
 
 
@@ -186,6 +187,6 @@ def test_a_real_hugging_face_network(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(text))
     hub = hubs.from_hub(f"hf:{tmp_path}", offline=True)
     assert (hub.size, hub.mean, hub.classes) == (32, (0.5,) * 3, ("cat", "dog"))
-    model = adapted(hub.net, mean=hub.mean, std=hub.std)
+    model = Subject(module_of(hub.net), mean=hub.mean, std=hub.std)
     assert model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 2)
     assert model.class_names == ("cat", "dog")

@@ -180,8 +180,7 @@ def test_rivals_make_as_many_images_as_they_are_asked_for(name, bench):
     assert bool((done.seeds.er <= 1).all())
 
 
-@pytest.mark.parametrize(("option", "named"), [("own", "@int8"), ("fx", "@fx-int8")])
-def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, monkeypatch):
+def test_diffchasers_peer_is_the_8_bit_copy(bench, monkeypatch):
     given = []
 
     def watched(subject, method, groups, **more):
@@ -189,10 +188,10 @@ def test_diffchasers_peer_is_the_copy_that_was_asked_for(option, named, bench, m
         return measured(subject, method, groups, **more)
 
     monkeypatch.setattr(argus_measure, "measured", watched)
-    (here,) = labs(bench(int8=option, model_epochs=12), ["lenet1"]).values()
+    (here,) = labs(bench(model_epochs=12), ["lenet1"]).values()
     rival(here, "diffchaser", [here.right.first(1)], 200)
     ((method, more),) = given
-    assert [peer.name for peer in more["peers"]] == [f"zoo:lenet1{named}"]
+    assert [peer.name for peer in more["peers"]] == ["zoo:lenet1@int8"]
     assert (more["count"], method.until) == (200, "budget")
     assert (
         method.search.population + (method.search.generations - 1) * (method.search.population - 1)

@@ -9,11 +9,9 @@ import numpy
 import pytest
 import torch
 import typer
-from torch import nn
 from typer.testing import CliRunner
 
 from hardcase.errors import Problem
-from hardcase.models.subject import Subject
 from hardcase_studies.commands import rank
 from hardcase_studies.ranking import (
     SCORES,
@@ -28,23 +26,8 @@ from hardcase_studies.ranking import (
     surprise,
     surprise_scores,
 )
-from tiny import bars
-
-MODEL = """
-import torch
-from torch import nn
-
-class Halves(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(20.0))
-    def forward(self, x):
-        left, right = x[..., :8].mean((1, 2, 3)), x[..., 8:].mean((1, 2, 3))
-        return self.scale * torch.stack([left, right], 1)
-
-def net():
-    return Halves()
-"""
+from tiny import HALVES, bars
+from tiny import columns_subject as subject
 
 
 def answers(count=300, classes=5, seed=0):
@@ -152,27 +135,6 @@ def test_near_failures_first():
         near_failures(features, failures[:0])
 
 
-class Columns(nn.Module):
-    """The brightest third of the columns names the class."""
-
-    def __init__(self, size=12, classes=3):
-        super().__init__()
-        self.hidden = nn.Linear(size * size, classes, bias=False)
-        self.out = nn.Linear(classes, classes, bias=False)
-        self.out.weight.data = torch.eye(classes)
-        column = torch.zeros(classes, size, size)
-        for i in range(classes):
-            column[i, :, i * size // classes : (i + 1) * size // classes] = 1 / size
-        self.hidden.weight.data = column.flatten(1)
-
-    def forward(self, x):
-        return self.out(self.hidden(x.mean(1).flatten(1)).relu())
-
-
-def subject():
-    return Subject(Columns(), name="columns")
-
-
 @pytest.mark.parametrize("score", ["deepgini", "margin", "dsa", "mdsa", "near-failures"])
 def test_weak_images_come_first(score):
     images = bars(60)
@@ -201,7 +163,7 @@ def test_what_an_order_lacks_is_told():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models.py").write_text(MODEL)
+    (tmp_path / "models.py").write_text(HALVES)
     rng = numpy.random.default_rng(0)
     x = rng.integers(0, 60, (200, 16, 16)).astype(numpy.uint8)
     y = numpy.arange(200) % 2

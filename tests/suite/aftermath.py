@@ -1,5 +1,6 @@
 """Runs of two-pixel pictures with a subject whose answers are known, for everything that comes after a search."""
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,6 +28,33 @@ class Brightness(nn.Module):
 
 def subject(edge=0.5):
     return Subject(Brightness(edge), name=f"edge {edge}")
+
+
+MODELS = """
+import torch
+from torch import nn
+
+class Brightness(nn.Module):
+    def __init__(self, edge):
+        super().__init__()
+        self.edge = nn.Parameter(torch.tensor(edge))
+    def forward(self, x):
+        gap = 40 * (x.mean((1, 2, 3)) - self.edge)
+        return torch.stack([torch.zeros_like(gap), gap], 1)
+
+def old():
+    return Brightness(0.5)
+
+def new():
+    return Brightness(0.65)
+"""
+
+
+def write_world(folder):
+    """``models.py`` with two versions of that subject, and ``greys.npz``."""
+    (folder / "models.py").write_text(MODELS)
+    x = np.arange(40, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2) * 6
+    np.savez(folder / "greys.npz", images=x, labels=(x[:, 0, 0] >= 128).astype(np.int64))
 
 
 def write_run(

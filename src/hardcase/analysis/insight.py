@@ -200,7 +200,7 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
 
 def _attempted(run: Run) -> Images:
     """The attempted seeds of a run."""
-    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+    rows = run.seeds.select(["status", "looked"]).to_pylist()
     kept = [
         i
         for i, row in enumerate(rows)
@@ -208,13 +208,15 @@ def _attempted(run: Run) -> Images:
     ]
     if not kept:
         raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
-    return Images(
-        run.seed_images(kept),
-        torch.tensor([rows[i]["label"] for i in kept]),
-        tuple(rows[i]["id"] for i in kept),
-        run.classes,
-        name=str(run.folder),
-    )
+    return seeds_of(run, kept)
+
+
+def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
+    """The seeds of a run, or some of its rows, as an image set."""
+    table = run.seeds if rows is None else run.seeds.take(rows)
+    y = torch.tensor(table["label"].to_pylist(), dtype=torch.int64)
+    names = tuple(table["id"].to_pylist())
+    return Images(run.seed_images(rows), y, names, run.classes, name=str(run.folder))
 
 
 def _tags_of(

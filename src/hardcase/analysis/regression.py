@@ -29,24 +29,19 @@ from hardcase.types import Kind, Method, Objective, Oracle, Probe
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """The subject (the new version) leaves the seed's label, the old version and every witness keep
-    it.
+    """The subject (the new version) leaves the seed's label; the old version, which is the first
+    peer, and all others keep it.
 
     Args:
-        old: Position of the old version among the peers; all other peers are witnesses.
         min_margin: By how much in probability a class must lead, wrong or right.
     """
 
-    old: int = 0
     min_margin: float = MIN_MARGIN
     kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        if not 0 <= self.old < len(probe.peers):
-            raise Problem(
-                f"the old version should be peer {self.old}; there are {len(probe.peers)} peers.",
-                fix="--baseline MODEL",
-            )
+        if not probe.peers:
+            raise Problem("there is no old version among the peers.", fix="--baseline MODEL")
         wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
         kept = [margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers]
         return wrong & torch.stack(kept).all(0)
@@ -60,16 +55,14 @@ class KeptBefore:
         objective: The objective it is built on.
         oracle: What the method it belongs to calls a failure.
         least: By how many logits the old version is asked to keep it.
-        old: Position of the old version among the peers.
     """
 
     objective: Objective
     oracle: Oracle
     least: float = 1.0
-    old: int = 0
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        asked = replace(probe, witnesses=(*probe.witnesses, probe.peers[self.old]))
+        asked = replace(probe, witnesses=(*probe.witnesses, probe.peers[0]))
         return joint(self.objective, self.oracle, self.least)(asked)
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from hardcase.tensors import per_row
 
-# Measurable features of images, in batches: light, colour, strokes, place and detail.
-#
 # An image is a background (the median of its border) and a figure (whatever differs from it, dark
 # or light, weighted by how much). Lengths are shares of the image's side; hue is a share of a
 # turn.

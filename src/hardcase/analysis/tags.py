@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -46,13 +46,6 @@ class Tags:
     def __len__(self) -> int:
         return len(self.names)
 
-    def take(self, rows: Int[Tensor, " r"]) -> Tags:
-        return Tags(self.names, self.family, self.has[rows])
-
-    def of(self, row: int) -> list[str]:
-        """The tags of one image."""
-        return [name for name, has in zip(self.names, self.has[row].tolist()) if has]
-
 
 def join(*parts: Tags) -> Tags:
     """The tags of the same images, side by side."""
@@ -84,10 +77,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "sharpness": ("blurred", "sharp"),
     "colourfulness": ("colourless", "colourful"),
     "edges": ("few edges", "many edges"),
-    "object size": ("small object", "large object"),
-    "object x": ("object left", "object right"),
-    "object y": ("object high", "object low"),
-    "object off centre": ("object central", "object off centre"),
 }
 """Words for the lowest and the highest third of a measure; another measure gets "low NAME" and
 "high NAME"."""
@@ -212,20 +201,6 @@ def _edges(grey: Float[Tensor, "m 1 h w"]) -> Float[Tensor, " m"]:
     return ((across.square() + along.square()).sqrt() >= EDGE).to(grey.dtype).mean((1, 2, 3))
 
 
-def object_measures(mask: Float[Tensor, "m h w"]) -> dict[str, Float[Tensor, " m"]]:
-    """Size and place of the object that a mask (0 to 1) marks; not a number where it marks
-    nothing."""
-    h, w = mask.shape[1:]
-    total = mask.sum((1, 2))
-    right = ((torch.arange(w, device=mask.device) + 0.5) / w - 0.5).to(mask.dtype)
-    down = ((torch.arange(h, device=mask.device) + 0.5) / h - 0.5).to(mask.dtype)
-    known = torch.where(total > 0, total, torch.nan)
-    x = (mask.sum(1) * right).sum(1) / known
-    y = (mask.sum(2) * down).sum(1) / known
-    off = (x.square() + y.square()).sqrt()
-    return {"object size": known / (h * w), "object x": x, "object y": y, "object off centre": off}
-
-
 def kind_of(x: Float[Tensor, "m c h w"]) -> Kind:
     """`figure` where most images have a border of one colour, else `photograph`."""
     grey = x.mean(1)
@@ -239,9 +214,7 @@ def measure(
     x: Float[Tensor, "n c h w"],
     *,
     kind: Kind | Literal["auto"] = "auto",
-    mask: Float[Tensor, "n h w"] | None = None,
     table: Mapping[str, Column] | None = None,
-    runner_up: Sequence[str] | None = None,
     batch: int = 256,
 ) -> Tags:
     """Every tag of some seeds.
@@ -249,10 +222,8 @@ def measure(
     Args:
         x: Seeds in [0, 1].
         kind: Which measures suit them.
-        mask: Where the object is, if known.
-        table: Columns of the data.
-        runner_up: The name of the class each seed is nearest to beside its own, such as the second
-            most probable one.
+        table: Columns of the data, or whatever else is known of each seed: the class it is nearest
+            to beside its own, the size of its object.
         batch: Images measured at once.
     """
     if not len(x):
@@ -263,11 +234,6 @@ def measure(
     )
     pieces = [how(x[part]) for part in chunks(len(x), batch)]
     values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}
-    if mask is not None:
-        values |= {name: value.cpu() for name, value in object_measures(mask).items()}
-    parts = [thirds(values)]
-    if runner_up is not None:
-        parts.append(columns({"nearest class": list(runner_up)}))
-    if table:
-        parts.append(columns(table))
-    return join(*parts)
+    if not table:
+        return thirds(values)
+    return join(thirds(values), columns(table))

@@ -126,7 +126,8 @@ def model_and_images(
     conditions: str | None = None,
 ) -> tuple[Context, Images]:
     """The context of the model and the images that a run or flags name."""
-    from hardcase.cli.results import config_of, same_ingredients, seeds_of
+    from hardcase.analysis.insight import seeds_of
+    from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
 
     named = vars(flags)

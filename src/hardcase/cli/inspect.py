@@ -30,27 +30,23 @@ RUN = "run:"
 @o.takes("settings", "device", "batch_size", "offline", "trust_pickle", *o.SAYS)
 def coverage(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
+    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
     data: Annotated[
-        str, typer.Option(help="Images to measure; run:RUN measures the findings of a run.")
+        str, o.option("Images to measure; run:RUN measures the findings of a run.")
     ] = "mnist5k",
     criteria: Annotated[
-        str, typer.Option(metavar="A,B:k=3", help="See: hardcase list criteria.")
+        str, o.option("See: hardcase list criteria.", "A,B:k=3")
     ] = "nc,kmnc,nbc,snac,tknc",
     convention: Annotated[
-        str, typer.Option(help="default, or that of a known tool: deepxplore, deepgauge ...")
+        str, o.option("default, or that of a known tool: deepxplore, deepgauge ...")
     ] = "default",
     profile: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Data whose train split gives the profile; by default that of --data.",
-        ),
+        o.option("Data whose train split gives the profile; by default that of --data.", "DATA"),
     ] = None,
-    split: Annotated[o.Split, typer.Option(help="Split of the data to measure.")] = o.Split.test,
+    split: Annotated[o.Split, o.option("Split of the data to measure.")] = o.Split.test,
     count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", min=1, help="Measure a balanced sample of this size."),
+        int | None, o.option("Measure a balanced sample of this size.", "N", min=1)
     ] = None,
 ) -> None:
     """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
@@ -130,45 +126,31 @@ def data(
         typer.Argument(help="mnist, fashion, cifar10 ..., or folder:PATH, npz:PATH, parquet:PATH."),
     ],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="PATH", help="A folder or archive to import.")
+        Path | None, o.option("A folder or archive to import.", "PATH", names=("--from",))
     ] = None,
 ) -> None:
     """Fetch a data set into the cache, verified by checksum; or describe your own data."""
-    own = ":" in name and source is None
-    said = _own(name) if own else _public(name, source, flags.offline)
+    from hardcase.data.public import fetch
+    from hardcase.data.sources import describe, load
+
+    said: dict[str, Any] = {"data": name}
+    brought = {}
+    if ":" not in name or source is not None:
+        path, route = fetch(name, source=source, offline=flags.offline)
+        brought = {"from": route, "in": str(path)}
+    parts = [
+        describe(load(name, split=split, offline=flags.offline)) for split in ("train", "test")
+    ]
+    for part in parts:
+        said[part["split"]] = f"{part['images']:,} images, hash {part['hash']}"
+    said["shape"] = " x ".join(map(str, parts[1]["shape"]))
+    said["classes"] = parts[1]["classes"]
+    said["notes"] = list(dict.fromkeys(note for part in parts for note in part["notes"]))
+    said |= brought
     if flags.json:
         as_json(said)
     elif not flags.quiet:
         tell(facts({key: _words_of_data(value) for key, value in said.items() if value}))
-
-
-def _public(name: str, source: Path | None, offline: bool) -> dict[str, Any]:
-    from hardcase.data.public import fetch
-
-    got = fetch(name, source=source, offline=offline)
-    counts = {
-        split: f"{count:,} images, hash {got.hashes[split]}" for split, count in got.counts.items()
-    }
-    return {
-        "data": name,
-        **counts,
-        "shape": " x ".join(map(str, got.shape)),
-        "classes": list(got.classes),
-        "from": got.route,
-        "in": str(got.where),
-    }
-
-
-def _own(name: str) -> dict[str, Any]:
-    from hardcase.data.sources import describe, load
-
-    train, test = (describe(load(name, split=split)) for split in ("train", "test"))
-    counts = {
-        part["split"]: f"{part['images']:,} images, hash {part['hash']}" for part in (train, test)
-    }
-    notes = list(dict.fromkeys([*train["notes"], *test["notes"]]))
-    shape = " x ".join(map(str, test["shape"]))
-    return {"data": name, **counts, "shape": shape, "classes": test["classes"], "notes": notes}
 
 
 def _words_of_data(value: Any) -> str:
@@ -468,8 +450,8 @@ def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]
 @o.takes("device", "offline", "trust_pickle", "format")
 def layers(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
-    data: Annotated[str, typer.Option(help="Data whose images the model takes.")] = "mnist5k",
+    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
+    data: Annotated[str, o.option("Data whose images the model takes.")] = "mnist5k",
 ) -> None:
     """List a model's layers in forward order: names, shapes, unit counts."""
     from hardcase.criteria.network import trace_layers

@@ -137,7 +137,6 @@ VERBS = (
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("fetch model", "fetch:model", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
-    Verb("licences", "licences:licences", group=_PREPARE),
 )
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."

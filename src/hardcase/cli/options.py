@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -40,18 +40,25 @@ class Split(StrEnum):
     test = "test"
 
 
-def _option(help: str, *names: str, metavar: str | None = None, panel: str | None = None) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
+def option(
+    help: str,
+    metavar: str | None = None,
+    *,
+    names: Sequence[str] = (),
+    panel: str | None = None,
+    **limits: Any,
+) -> Any:
+    """A flag; `takes` calls it as its field or parameter is called, unless it has `names`."""
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **limits)
 
 
-_CAMPAIGN = "Campaign"
-_BUDGET = "Budget"
-_MACHINE = "Where it computes"
-_OUTPUT = "What it says"
+_campaign = partial(option, panel="Campaign")
+_budget = partial(option, panel="Budget")
+_machine = partial(option, panel="Where it computes")
+_output = partial(option, panel="What it says")
 
 AsFormat = Annotated[
-    Format,
-    _option("json: the result alone on standard output.", "--format", panel=_OUTPUT),
+    Format, _output("json: the result alone on standard output.", names=("--format",))
 ]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -70,204 +77,134 @@ class CampaignFlags:
     ] = None
     model: Annotated[
         str | None,
-        _option(
+        option(
             "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME ..."
         ),
     ] = None
     data: Annotated[
         str | None,
-        _option("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
+        option("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
     ] = None
     method: Annotated[
         str | None,
-        _option(
-            "See: hardcase list methods. Without it: natural, or natural-blackbox; none: no search,"
-            " the risk alone."
+        option(
+            "See: hardcase list methods. By default natural, or natural-blackbox; none: risk alone."
         ),
     ] = None
 
-    seeds: Annotated[
-        int | None,
-        _option("Number of seed images to start from.", metavar="N", panel=_CAMPAIGN),
-    ] = None
-    split: Annotated[
-        Split | None, _option("Which split the seeds come from.", "--split", panel=_CAMPAIGN)
-    ] = None
-    seed: Annotated[int | None, _option("Random seed.", metavar="N", panel=_CAMPAIGN)] = None
+    seeds: Annotated[int | None, _campaign("Number of seed images to start from.", "N")] = None
+    split: Annotated[Split | None, _campaign("Which split the seeds come from.")] = None
+    seed: Annotated[int | None, _campaign("Random seed.", "N")] = None
     peer: Annotated[
-        list[str] | None,
-        _option("Another model to compare with; repeatable.", metavar="MODEL", panel=_CAMPAIGN),
+        list[str] | None, _campaign("Another model to compare with; repeatable.", "MODEL")
     ] = None
     judge_features: Annotated[
         list[str] | None,
-        _option(
+        _campaign(
             "Network whose features judge the findings, as zoo:resnet50-imagenet; repeatable.",
-            "--judge-features",
-            metavar="MODEL",
-            panel=_CAMPAIGN,
+            "MODEL",
         ),
     ] = None
     witness: Annotated[
         list[str] | None,
-        _option(
+        _campaign(
             "A network that must keep the label; repeatable. natural* have default ones.",
-            metavar="MODEL|default|none",
-            panel=_CAMPAIGN,
+            "MODEL|default|none",
         ),
     ] = None
     baseline: Annotated[
         str | None,
-        _option(
+        _campaign(
             "The version before: search for inputs that it gets right and --model gets wrong.",
-            metavar="MODEL",
-            panel=_CAMPAIGN,
+            "MODEL",
         ),
     ] = None
     map: Annotated[
         str | None,
-        _option(
+        _campaign(
             "Fill a map of two or three features with failures, as brightness,tilt:12.",
-            metavar="A,B[:CELLS]",
-            panel=_CAMPAIGN,
+            "A,B[:CELLS]",
         ),
     ] = None
     generator: Annotated[
         str | None,
-        _option(
-            "Generator whose latent space is searched; by default the method's, trained if"
-            " missing.",
-            metavar="KIND[:NAME|PATH]",
-            panel=_CAMPAIGN,
+        _campaign(
+            "Generator whose latent space is searched; by default the method's own.",
+            "KIND[:NAME|PATH]",
         ),
     ] = None
     target: Annotated[
         str | None,
-        _option(
-            "Targeted search: only this predicted class counts as a failure.",
-            metavar="CLASS",
-            panel=_CAMPAIGN,
-        ),
+        _campaign("Targeted search: only this predicted class counts as a failure.", "CLASS"),
     ] = None
     criterion: Annotated[
         str | None,
-        _option(
-            "Coverage criterion that guides the search or is measured.",
-            metavar="NAME[:k=v]",
-            panel=_CAMPAIGN,
-        ),
+        _campaign("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
     ] = None
     criteria: Annotated[
         str | None,
-        _option(
-            "Report coverage of the seeds alone and of seeds plus findings.",
-            metavar="A,B:k=v",
-            panel=_CAMPAIGN,
-        ),
+        _campaign("Report coverage of the seeds alone and of seeds plus findings.", "A,B:k=v"),
     ] = None
     conditions: Annotated[
         str | None,
-        _option(
-            "Conditions under which the risk is measured: a profile or a file. By default what"
-            " suits the images.",
-            metavar="NAME|FILE|none",
-            panel=_CAMPAIGN,
+        _campaign(
+            "Under which the risk is measured: a profile or a file; by default what suits.",
+            "NAME|FILE|none",
         ),
     ] = None
     oracle: Annotated[
-        str | None,
-        _option(
-            "label, disagreement, non-finite, any, regression.",
-            metavar="KIND",
-            panel=_CAMPAIGN,
-        ),
+        str | None, _campaign("label, disagreement, non-finite, any, regression.", "KIND")
     ] = None
     keep: Annotated[
         str | None,
-        _option(
-            "first, best, best-per-label, all, or a number of findings per seed.",
-            metavar="WHICH",
-            panel=_CAMPAIGN,
-        ),
+        _campaign("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
     ] = None
     settings: Annotated[
         list[str] | None,
-        _option(
+        _campaign(
             "Any setting, e.g. method.population=30 subject.mean=0.13",
-            "--set",
-            metavar="KEY=VALUE",
-            panel=_CAMPAIGN,
+            "KEY=VALUE",
+            names=("--set",),
         ),
     ] = None
     allow_low_accuracy: Annotated[
-        bool,
-        _option(
-            "Accept a model near chance level, or a generator that loses labels.",
-            "--allow-low-accuracy",
-            panel=_CAMPAIGN,
-        ),
+        bool, _campaign("Accept a model near chance level, or a generator that loses labels.")
     ] = False
     trust_pickle: Annotated[
-        bool,
-        _option(
-            "Load weights that need unpickling, which can run code.",
-            "--trust-pickle",
-            panel=_CAMPAIGN,
-        ),
+        bool, _campaign("Load weights that need unpickling, which can run code.")
     ] = False
 
-    queries: Annotated[
-        int | None, _option("Query budget per seed.", metavar="N", panel=_BUDGET)
-    ] = None
-    gradients: Annotated[
-        int | None, _option("Gradient budget per seed.", metavar="N", panel=_BUDGET)
-    ] = None
+    queries: Annotated[int | None, _budget("Query budget per seed.", "N")] = None
+    gradients: Annotated[int | None, _budget("Gradient budget per seed.", "N")] = None
     total_queries: Annotated[
-        int | None,
-        _option("Total query budget, divided over the seeds.", metavar="N", panel=_BUDGET),
+        int | None, _budget("Total query budget, divided over the seeds.", "N")
     ] = None
     total_gradients: Annotated[
-        int | None,
-        _option("Total gradient budget, divided over the seeds.", metavar="N", panel=_BUDGET),
+        int | None, _budget("Total gradient budget, divided over the seeds.", "N")
     ] = None
     findings: Annotated[
-        int | None,
-        _option(
-            "Stop at the end of the round that reaches this many findings.",
-            "--findings",
-            metavar="N",
-            panel=_BUDGET,
-        ),
+        int | None, _budget("Stop at the end of the round that reaches this many findings.", "N")
     ] = None
-    time: Annotated[
-        str | None,
-        _option("Stop after the step in which the time is up.", metavar="10m", panel=_BUDGET),
-    ] = None
+    time: Annotated[str | None, _budget("Stop after the step in which the time is up.", "10m")] = (
+        None
+    )
 
     device: Annotated[
-        str | None,
-        _option("auto (a GPU where there is one), cpu, cuda, cuda:1, mps.", panel=_MACHINE),
+        str | None, _machine("auto (a GPU where there is one), cpu, cuda, cuda:1, mps.")
     ] = None
     precision: Annotated[
         str | None,
-        _option(
-            "Arithmetic of a search on a GPU: strict, tf32 or bf16; findings are always "
-            "confirmed in the network's own.",
-            metavar="KIND",
-            panel=_MACHINE,
+        _machine(
+            "Arithmetic on a GPU: strict, tf32 or bf16; findings are always confirmed strictly.",
+            "KIND",
         ),
     ] = None
     batch_size: Annotated[
-        str | None,
-        _option("Images per forward pass; changes no result.", metavar="N|auto", panel=_MACHINE),
+        str | None, _machine("Images per forward pass; changes no result.", "N|auto")
     ] = None
-    workers: Annotated[
-        int | None,
-        _option("Worker processes; changes no result.", metavar="N", panel=_MACHINE),
-    ] = None
-    cluster: Annotated[
-        str | None, _option("auto, ray://... or local:2.", metavar="WHERE", panel=_MACHINE)
-    ] = None
-    offline: Annotated[bool, _option("Use no network.", "--offline", panel=_MACHINE)] = False
+    workers: Annotated[int | None, _machine("Worker processes; changes no result.", "N")] = None
+    cluster: Annotated[str | None, _machine("auto, ray://... or local:2.", "WHERE")] = None
+    offline: Annotated[bool, _machine("Use no network.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,45 +215,27 @@ class Flags(CampaignFlags):
     """
 
     trust: Annotated[
-        bool,
-        _option(
-            "Allow what the run folder names: code, pickles, paths, addresses.",
-            "--trust",
-            panel=_CAMPAIGN,
-        ),
+        bool, _campaign("Allow what the run folder names: code, pickles, paths, addresses.")
     ] = False
     dry_run: Annotated[
-        bool,
-        _option(
-            "Check everything, estimate time and memory, search nothing.",
-            "--dry-run",
-            panel=_CAMPAIGN,
-        ),
+        bool, _campaign("Check everything, estimate time and memory, search nothing.")
     ] = False
     allow_changes: Annotated[
         bool,
-        _option(
-            "Go on although ingredients have changed: into a new folder, with the same seeds.",
-            "--allow-changes",
-            panel=_CAMPAIGN,
+        _campaign(
+            "Go on although ingredients have changed: into a new folder, with the same seeds."
         ),
     ] = False
 
-    out: Annotated[
-        Path | None, _option("Where to write.", "--out", metavar="DIR", panel=_OUTPUT)
-    ] = None
-    show: Annotated[bool, _option("Open the page in the browser.", "--open", panel=_OUTPUT)] = False
+    out: Annotated[Path | None, _output("Where to write.", "DIR")] = None
+    show: Annotated[bool, _output("Open the page in the browser.", names=("--open",))] = False
     progress: Annotated[
-        ProgressStyle,
-        _option("live needs a terminal; plain is a line every 30 s.", "--progress", panel=_OUTPUT),
+        ProgressStyle, _output("live needs a terminal; plain is a line every 30 s.")
     ] = ProgressStyle.auto
     format: AsFormat = Format.text
-    quiet: Annotated[bool, _option("Print only the result.", "-q", "--quiet", panel=_OUTPUT)] = (
-        False
-    )
+    quiet: Annotated[bool, _output("Print only the result.", names=("-q", "--quiet"))] = False
     verbose: Annotated[
-        bool,
-        _option("Print more; tracebacks of internal errors.", "-v", "--verbose", panel=_OUTPUT),
+        bool, _output("Print more; tracebacks of internal errors.", names=("-v", "--verbose"))
     ] = False
 
     @property
@@ -360,11 +279,12 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
     def decorate(verb: Verb) -> Verb:
         own = [p for p in signature(verb, eval_str=True).parameters.values() if p.name != "flags"]
         hints = get_type_hints(Flags, include_extras=True)
-        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [
+            p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_flag(p.name, p.annotation))
+            for p in own
+        ]
         for name in names:
-            hint = hints[name]
-            if first and name not in first:
-                hint = _hidden(hint)
+            hint = _flag(name, hints[name], hidden=bool(first) and name not in first)
             default = getattr(Flags, name)
             parameters.append(
                 Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
@@ -389,11 +309,16 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
     return decorate
 
 
-def _hidden(hint: Any) -> Any:
-    """The flag's type with its option left out of ``--help``."""
+def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
+    """A type with its option, called as the field or parameter is; `hidden` from ``--help``."""
+    if get_origin(hint) is not Annotated:
+        return hint
     kind, option = get_args(hint)
     option = copy(option)
-    option.hidden = True
+    option.hidden = option.hidden or hidden
+    # typer keeps the first name of an option as its default
+    if isinstance(option, typer.models.OptionInfo) and not isinstance(option.default, str):
+        option.param_decls = (f"--{name.replace('_', '-')}",)
     return Annotated[kind, option]
 
 

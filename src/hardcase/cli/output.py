@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hardcase.runs.results import Run
-    from hardcase.suite.tables import Outcome
 
 WIDE = 160
 """Columns of a table that is not shown on a terminal."""
@@ -73,13 +72,10 @@ def as_json(value: Any) -> None:
     typer.echo(redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
-def console(*, error: bool = False) -> Console:
+def console() -> Console:
     from rich.console import Console
 
-    stream = sys.stderr if error else sys.stdout
-    return Console(
-        stderr=error, width=None if stream.isatty() else WIDE, markup=False, highlight=False
-    )
+    return Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
 
 
 def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
@@ -106,17 +102,6 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     return table
-
-
-def show_outcome(outcome: Outcome) -> None:
-    """Tables, their notes, and the names of the figures."""
-    screen = console()
-    for table in outcome.tables:
-        screen.print(grid(table.title, table.columns, table.rows))
-        for text in table.notes:
-            screen.print(f"  {text}")
-    for figure in outcome.figures:
-        tell(f"figure {figure}")
 
 
 def facts(pairs: Mapping[str, Any]) -> str:

@@ -73,17 +73,6 @@ def config_of(
     return parse(assign({**values, **given}, flags.get("settings") or []))
 
 
-def seeds_of(run: Run) -> Images:
-    """The seeds of a run as an image set."""
-    import torch
-
-    from hardcase.types import Images
-
-    label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
-    names = tuple(run.seeds["id"].to_pylist())
-    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
-
-
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said.
 
@@ -93,6 +82,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         flags: Whether ingredients may differ.
         used: The ingredients that count, such as ``model`` and ``seeds``; all where none is named.
     """
+    from hardcase.analysis.insight import seeds_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
@@ -134,9 +124,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
 def compare(
     folders: o.Runs,
     flags: o.Flags,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.html", help="Where the page goes.")
-    ] = None,
+    out: Annotated[Path | None, o.option("Where the page goes.", "FILE.html")] = None,
 ) -> None:
     """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
     one HTML page and its JSON twin.
@@ -182,71 +170,50 @@ def gate(
     flags: o.Flags,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE.toml",
-            help="Its [limits]; hardcase.toml of this folder by default. Flags override it.",
+        o.option(
+            "Its [limits]; hardcase.toml of this folder by default. Flags override it.", "FILE.toml"
         ),
     ] = None,
     max_confirmed_rate: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Attempted seeds with a confirmed failure."),
+        float | None, o.option("Attempted seeds with a confirmed failure.", "SHARE")
     ] = None,
     max_class_rate: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="The same for every class alone.")
+        float | None, o.option("The same for every class alone.", "SHARE")
     ] = None,
     max_silent_rate: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE", help="The same for confirmed failures made with high confidence."
-        ),
+        o.option("The same for confirmed failures made with high confidence.", "SHARE"),
     ] = None,
     max_witnessed_rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Attempted seeds with a witnessed failure; needs no judge."
-        ),
+        float | None, o.option("Attempted seeds with a witnessed failure; needs no judge.", "SHARE")
     ] = None,
     max_risk: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE", help="Pairs of image and declared condition that fail; no judge."
-        ),
+        o.option("Pairs of image and declared condition that fail; no judge.", "SHARE"),
     ] = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN", help="The version before: risks are compared on common seeds."),
+        Path | None, o.option("The version before: risks are compared on common seeds.", "RUN")
     ] = None,
     repaired_from: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="RUN is a repair: pass only if nothing is worse than in this run's network.",
+        o.option(
+            "RUN is a repair: pass only if nothing is worse than in this run's network.", "RUN"
         ),
     ] = None,
     max_distinct: Annotated[
-        int | None, typer.Option(metavar="N", help="Distinct groups of confirmed findings.")
+        int | None, o.option("Distinct groups of confirmed findings.", "N")
     ] = None,
     min_usable: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Fewer usable seeds than this never pass; 20 by default."),
+        int | None, o.option("Fewer usable seeds than this never pass; 20 by default.", "N")
     ] = None,
     upper: Annotated[
-        bool,
-        typer.Option("--upper", help="Pass only if the upper end of the 95 % interval holds too."),
+        bool, o.option("Pass only if the upper end of the 95 % interval holds too.")
     ] = False,
     accept: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Known failures that do not count: ids of findings or seeds."
-        ),
+        Path | None, o.option("Known failures that do not count: ids of findings or seeds.", "FILE")
     ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE.xml", help="Also write a JUnit file.")
-    ] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="Print annotations; the default inside GitHub's CI.")
-    ] = False,
+    junit: Annotated[Path | None, o.option("Also write a JUnit file.", "FILE.xml")] = None,
+    github: Annotated[bool, o.option("Print annotations; the default inside GitHub's CI.")] = False,
 ) -> None:
     """Pass or fail a run by limits on risk and on what was confirmed; 1: it fails, 4: it cannot be
     told. Without limits it must not be worse than its reference.
@@ -267,54 +234,35 @@ def gate(
         upper=upper or None,
         accepted=None if accept is None else gates.read_accepted(accept),
     )
+    about: dict[str, Any] = {}
     if repaired_from is not None:
         from hardcase.repair.gate import repair_checks
 
         checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
-        _tell_checks(checks, folder, flags, junit)
-        return
-    run = opened(folder)
-    checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
-    said = gates.outcome(checks)
-    tally = gates.GateTally(run, limits.accepted)
-    if junit is not None:
-        gates.write_junit(checks, junit, name=folder.resolve().name)
-    if flags.json:
-        told = {
-            "outcome": said,
-            "passed": said == "pass",
-            "checks": [{**asdict(check), "passed": check.passed} for check in checks],
+    else:
+        run = opened(folder)
+        checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
+        tally = gates.GateTally(run, limits.accepted)
+        about = {
             "undecided": run.undecided(),
             "accepted": [row["id"] for row in tally.accepted],
             "accepted_unknown": tally.unused,
-            "judge": _standing(run),
+            "judge": str((run.record.get("judge") or {}).get("standing", "unknown")),
         }
-        as_json(told)
-    elif not flags.quiet:
-        tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
-        _tell_open(checks)
-        _tell_accepted(tally)
-        note(f"judge: {_standing(run)}")
-    if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        tell("\n".join(gates.github(checks)))
-    if said != "pass":
-        raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
-
-
-def _tell_checks(checks: list[Check], folder: Path, flags: o.Flags, junit: Path | None) -> None:
-    """Checks of a repair, and the exit code that follows."""
-    from dataclasses import asdict
-
-    from hardcase.suite import gate as gates
-
     said = gates.outcome(checks)
     if junit is not None:
         gates.write_junit(checks, junit, name=folder.resolve().name)
     if flags.json:
-        as_json({"outcome": said, "checks": [asdict(check) for check in checks]})
+        rows = [{**asdict(check), "passed": check.passed} for check in checks]
+        as_json({"outcome": said, "passed": said == "pass", "checks": rows, **about})
     elif not flags.quiet:
         tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
         _tell_open(checks)
+        if about:
+            _tell_accepted(tally)
+            note(f"judge: {about['judge']}")
+    if github or os.environ.get("GITHUB_ACTIONS") == "true":
+        tell("\n".join(gates.github(checks)))
     if said != "pass":
         raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
 
@@ -354,18 +302,13 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
     return values
 
 
-def _standing(run: Run) -> str:
-    return str((run.record.get("judge") or {}).get("standing", "unknown"))
-
-
 @o.takes("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS)
 def replay(
     folder: o.OneRun,
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="The other version; zoo:NAME, file.py:factory ...")],
+    model: Annotated[str, o.option("The other version; zoo:NAME, file.py:factory ...")],
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.json", help="Every finding with the new prediction."),
+        Path | None, o.option("Every finding with the new prediction.", "FILE.json")
     ] = None,
 ) -> None:
     """Predict the stored findings of a run with another version of the model: fixed,
@@ -442,10 +385,9 @@ def report(
     flags: o.Flags,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE.toml",
-            help="Its [limits]; by default those of hardcase.toml here, else those of each run.",
+        o.option(
+            "Its [limits]; by default those of hardcase.toml here, else those of each run.",
+            "FILE.toml",
         ),
     ] = None,
 ) -> None:
@@ -471,15 +413,13 @@ def report(
 def export(
     folder: o.OneRun,
     flags: o.Flags,
-    to: Annotated[To, typer.Option("--to", help="Format to write.")] = To.imagefolder,
+    to: Annotated[To, o.option("Format to write.")] = To.imagefolder,
     uri: Annotated[
         str | None,
-        typer.Option(
-            metavar="URI", help="Of mlflow: the tracking store; of wandb, tensorboard: the folder."
-        ),
+        o.option("Of mlflow: the tracking store; of wandb, tensorboard: the folder.", "URI"),
     ] = None,
     experiment: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the tracking stores: experiment or project.")
+        str, o.option("Of the tracking stores: experiment or project.", "NAME")
     ] = "hardcase",
 ) -> None:
     """Write the findings in another program's form (a data set, a table, CI annotations), or enter
@@ -521,9 +461,7 @@ def _beside(folders: list[Path]) -> Path:
 def shrink(
     folder: o.OneRun,
     flags: o.Flags,
-    steps: Annotated[
-        int, typer.Option(metavar="N", min=1, max=30, help="Bisection steps per finding.")
-    ] = 12,
+    steps: Annotated[int, o.option("Bisection steps per finding.", "N", min=1, max=30)] = 12,
 ) -> None:
     """Move each failing finding back toward its seed as far as it still fails; the result is a run
     of its own.

@@ -58,50 +58,40 @@ def train(
     flags: o.Flags,
     what: Annotated[Kind, typer.Argument(metavar="KIND", help=", ".join(Kind))],
     data: Annotated[
-        str | None, typer.Option(help="Training data; mnist5k by default, cifar10 for diffusion.")
+        str | None, o.option("Training data; mnist5k by default, cifar10 for diffusion.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="The network of a classifier, or who checks what a generator makes."),
+        str | None, o.option("The network of a classifier, or who checks what a generator makes.")
     ] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(help="Of a vae, vqvae or gan; see: hardcase list generators."),
+        str | None, o.option("Of a vae, vqvae or gan; see: hardcase list generators.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="Training epochs; by default the recipe's.")
+        int | None, o.option("Training epochs; by default the recipe's.", "N")
     ] = None,
     latent: Annotated[
         int | None,
-        typer.Option(
-            "--latent", "--width", metavar="N", help="Latent dimensions; of diffusion: channels."
-        ),
+        o.option("Latent dimensions; of diffusion: channels.", "N", names=("--latent", "--width")),
     ] = None,
     adversarial: Annotated[
-        str | None,
-        typer.Option(metavar="NORM:RADIUS", help="Of a classifier: linf:0.1 or l2:1.5."),
+        str | None, o.option("Of a classifier: linf:0.1 or l2:1.5.", "NORM:RADIUS")
     ] = None,
-    beta: Annotated[
-        float | None, typer.Option(help="Of a vae: weight of the KL divergence, 1.")
-    ] = None,
+    beta: Annotated[float | None, o.option("Of a vae: weight of the KL divergence, 1.")] = None,
     mix: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Of a vqvae: discriminators on codes mixed with this share of a partner.",
+        o.option(
+            "Of a vqvae: discriminators on codes mixed with this share of a partner.", "SHARE"
         ),
     ] = None,
     latent_weight: Annotated[
-        float | None, typer.Option(help="Of a vqvae: weight of the latent discriminator, 0.01.")
+        float | None, o.option("Of a vqvae: weight of the latent discriminator, 0.01.")
     ] = None,
     image_weight: Annotated[
-        float | None, typer.Option(help="Of a vqvae: weight of the image discriminator, 0.01.")
+        float | None, o.option("Of a vqvae: weight of the image discriminator, 0.01.")
     ] = None,
-    flips: Annotated[
-        bool, typer.Option("--flips", help="Of a gan: augment with mirrored images.")
-    ] = False,
+    flips: Annotated[bool, o.option("Of a gan: augment with mirrored images.")] = False,
     minutes: Annotated[
-        float | None, typer.Option(metavar="N", help="Of diffusion: minutes of training in all.")
+        float | None, o.option("Of diffusion: minutes of training in all.", "N")
     ] = None,
 ) -> None:
     """Train a network that methods or judges need, and measure it; the same command finds it again.
@@ -229,27 +219,24 @@ def judge(
     ] = None,
     calibrate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="STUDY|FILE.npz",
-            help="Images rated by people, to fit and measure the judge with.",
-        ),
+        o.option("Images rated by people, to fit and measure the judge with.", "STUDY|FILE.npz"),
     ] = None,
     which: Annotated[
         str | None,
-        typer.Option(
-            "--judge",
-            metavar="DIR|FILE.py:NAME",
-            help="A trained judge, or one of your own; by default that of the run's data.",
+        o.option(
+            "A trained judge, or one of your own; by default that of the run's data.",
+            "DIR|FILE.py:NAME",
+            names=("--judge",),
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Whose judge; by default that of the run's data, mnist5k without a run."),
+        o.option("Whose judge; by default that of the run's data, mnist5k without a run."),
     ] = None,
     held_out: Annotated[
         bool,
-        typer.Option(
-            "--held-out-judge", help="Train a second judge, never trained on what was searched."
+        o.option(
+            "Train a second judge, never trained on what was searched.", names=("--held-out-judge",)
         ),
     ] = False,
 ) -> None:

@@ -11,7 +11,7 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.data.images import images_of
-    from hardcase.data.public import Summary, fetch
+    from hardcase.data.public import fetch
     from hardcase.data.sources import describe, load
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -27,8 +27,6 @@ from hardcase.errors import Problem
 
 __all__ = ["Form", "batches", "content_hashes", "idx", "split_by_content", "split_rows"]
 
-# The file formats of the public data sets, read into 8-bit arrays. Nothing here unpickles.
-
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]

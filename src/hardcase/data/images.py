@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from hardcase.data import sources as named
 from hardcase.data.formats import Array, Bytes
 from hardcase.data.own import (
-    CLASS_COLUMNS,
-    PATH_COLUMNS,
+    IMAGES,
+    LABELS,
+    PATHS,
     file_bytes,
     known_key,
     labelled,
@@ -36,7 +37,7 @@ from hardcase.types import Images
 
 __all__ = ["images_of", "is_lazy", "stream_of"]
 
-IMAGE_KEYS = ("image", "img", "images", "pixel_values", "x", *PATH_COLUMNS)
+IMAGE_KEYS = (*IMAGES, *PATHS)
 
 
 def images_of(
@@ -177,7 +178,7 @@ def _torch(
 
 def _hugging_face(data: Any, name: str) -> tuple[Items, Any, Sequence[str]]:
     image = known_key(data.column_names, IMAGE_KEYS, name)
-    label = known_key(data.column_names, CLASS_COLUMNS, name)
+    label = known_key(data.column_names, LABELS, name)
     stated = getattr(data.features[label], "names", None) or ()
     return lambda row: data[row][image], list(data[label]), [str(each) for each in stated]
 
@@ -250,7 +251,7 @@ def _pair(item: Any, name: str) -> tuple[Any, Any]:
     """Image and label of an item or a batch."""
     if isinstance(item, Mapping):
         keys = dict(item)
-        return item[known_key(keys, IMAGE_KEYS, name)], item[known_key(keys, CLASS_COLUMNS, name)]
+        return item[known_key(keys, IMAGE_KEYS, name)], item[known_key(keys, LABELS, name)]
     if isinstance(item, Sequence) and len(item) >= 2:
         return item[0], item[1]
     raise Problem(f"{name}: an item is a {type(item).__name__}; an image and its label are needed.")

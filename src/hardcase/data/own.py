@@ -44,6 +44,13 @@ __all__ = [
     "to_uint8",
 ]
 
+IMAGES = ("image", "images", "img", "x", "pixel_values")
+PATHS = ("path", "file", "filename", "file_name", "picture")
+LABELS = (
+    *("label", "labels", "fine_label", "y", "class"),
+    *("target", "targets", "category", "expected"),
+)
+"""What people call their columns and arrays of images, of paths to them, and of classes."""
 MOST_CLASSES = 1_000_000
 _SPLIT = ("train and test never overlap", "fixed split")
 
@@ -138,15 +145,8 @@ def whole_numbers(labels: Array, where: str) -> Labels:
 
 # Images and labels in a NumPy ``.npz`` file.
 
-IMAGE_KEYS = ("images", "x")
-LABEL_KEYS = ("labels", "y")
 
-
-@data(
-    "npz:PATH",
-    needs="8-bit images, or floats in 0..1",
-    laws=_SPLIT,
-)
+@data("npz:PATH", needs="8-bit images, or floats in 0..1", laws=_SPLIT)
 def read_npz(path: Path, split: str) -> OwnData:
     """NumPy arrays `images` (or x) and `labels` (or y), and class names in `classes` if there are
     any.
@@ -156,11 +156,11 @@ def read_npz(path: Path, split: str) -> OwnData:
     with _opened(path) as arrays:
         divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
         parts = ["_train", "_test"] if divided else [""]
-        labels = {part: _pick(arrays, LABEL_KEYS, part, path) for part in parts}
+        labels = {part: _pick(arrays, LABELS, part, path) for part in parts}
         named = [str(name) for name in np.ravel(arrays.get("classes", []))]
         wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
         images = [
-            to_nchw(to_uint8(_pick(arrays, IMAGE_KEYS, part, path), str(path)), str(path))
+            to_nchw(to_uint8(_pick(arrays, IMAGES, part, path), str(path)), str(path))
             for part in wanted
         ]
     y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
@@ -188,13 +188,7 @@ def _opened(path: Path) -> Iterator[NpzFile]:
 
 
 def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
-    found = next((f"{key}{part}" for key in keys if f"{key}{part}" in arrays), None)
-    if found is None:
-        raise Problem(
-            f"{path} has no array {' or '.join(keys)}; it has {', '.join(arrays) or 'none'}.",
-            fix="np.savez(path, images=..., labels=...)",
-        )
-    picked: Array = arrays[found]
+    picked: Array = arrays[known_key(list(arrays), [f"{key}{part}" for key in keys], str(path))]
     return picked
 
 
@@ -391,19 +385,6 @@ def _prefix(file: Path) -> int:
 
 # A CSV table of paths and labels.
 
-PATH_COLUMNS = ("path", "file", "filename", "file_name", "image", "img", "images", "picture")
-CLASS_COLUMNS = (
-    "label",
-    "labels",
-    "fine_label",
-    "y",
-    "class",
-    "target",
-    "targets",
-    "category",
-    "expected",
-)
-
 
 @data(
     "csv:PATH",
@@ -431,8 +412,8 @@ def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -
         rows = list(csv.DictReader(file))
     if not rows:
         raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
-    where = known_key(rows[0], PATH_COLUMNS, str(path))
-    what = known_key(rows[0], CLASS_COLUMNS, str(path))
+    where = known_key(rows[0], (*PATHS, *IMAGES), str(path))
+    what = known_key(rows[0], LABELS, str(path))
     words: list[Any] = [row[what] for row in rows]
     if all(word.isdigit() for word in words) and not classes:
         words = [int(word) for word in words]
@@ -461,15 +442,8 @@ def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name:
 
 # Parquet files with encoded images: Hugging Face data sets, and the findings of a run.
 
-IMAGE_COLUMNS = ("image", "img")
-LABEL_COLUMNS = ("label", "labels", "expected")
 
-
-@data(
-    "parquet:PATH",
-    needs="columns image and label (or expected)",
-    laws=_SPLIT,
-)
+@data("parquet:PATH", needs="columns image and label (or expected)", laws=_SPLIT)
 def read_parquet(path: Path, split: str) -> OwnData:
     """Parquet file or folder with encoded images and labels, as Hugging Face data sets and findings
     are.
@@ -493,11 +467,7 @@ def read_parquet(path: Path, split: str) -> OwnData:
     return _read(wanted, files, prefix, path, divided=divided)
 
 
-@data(
-    "run:RUN",
-    needs="a run folder",
-    undivided=True,
-)
+@data("run:RUN", needs="a run folder", undivided=True)
 def read_run(path: Path, split: str) -> OwnData:
     """What a run has found: its images under the labels they should have had.
 
@@ -520,8 +490,8 @@ def _read(
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     with reading(f"cannot read {every[0]} as Parquet"):
         columns = list(parquet.read_schema(regular(every[0])).names)
-    image = known_key(columns, IMAGE_COLUMNS, str(where))
-    label = known_key(columns, LABEL_COLUMNS, str(where))
+    image = known_key(columns, IMAGES, str(where))
+    label = known_key(columns, LABELS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
     if not table.num_rows:
         raise Problem(

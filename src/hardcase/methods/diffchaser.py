@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
@@ -62,7 +61,6 @@ def diffchaser(
     generations: int = 40,
     rate: float = 0.05,
     reach: float = 32 / 255,
-    int8: Literal["own", "fx"] = "own",
 ) -> Method:
     """Genetic search over small pixel perturbations until a network and its 8-bit copy disagree.
 
@@ -71,12 +69,11 @@ def diffchaser(
     Xiaofei Xie, Lei Ma, Haijun Wang, Yuekang Li, Yang Liu, Xiaohong Li. DiffChaser: Detecting
     Disagreements for Deep Neural Networks. IJCAI 2019. Its fitness is k-uncertainty (`k`), or
     targeted where a `target` is given. `drift` caps how far any pixel may move from its seed (L∞).
-    `int8` says which 8-bit copy of the subject is made where no peer is named: our own static
-    rounding, or torch's FX int8 network (``"fx"``, on a CPU).
+    Where no peer is named, the subject's 8-bit copy is one.
 
     Differences from the paper: population, rates and limits are ours, since we know only its
     pseudo-code; all seeds are bred at once, images are rounded to 8 bits, the 8-bit copy is our own
-    static rounding (see `precision`) by default. A known third-party version only brightens pixels
+    static rounding. A known third-party version only brightens pixels
     and bounds the change against the parent; here changes go both ways and the bound, if any, is
     against the seed. A finding is a disagreement; it counts as a label failure only where the
     subject itself has left the seed's label.
@@ -90,7 +87,6 @@ def diffchaser(
         generations: Most generations per seed.
         rate: Share of the pixels that a mutation changes.
         reach: Largest change of a pixel, in units of [0, 1].
-        int8: Who makes the 8-bit copy: ``own`` rounding or torch's ``fx``.
     """
     if not peers:
         raise Problem(

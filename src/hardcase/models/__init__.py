@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hardcase.models.http import Http
     from hardcase.models.load import Loading, load_model, model_of
     from hardcase.models.onnx import Onnx
-    from hardcase.models.quantised import bfloat16, float16, fx_int8, int8
+    from hardcase.models.quantised import bfloat16, float16, int8
     from hardcase.models.subject import Subject
     from hardcase.models.wrappers import Cached, LabelOnly, Retrying
     from hardcase.models.zoo import build_classifier, trained_classifier

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from hardcase.usercode import require_consent
 __all__ = [
     "Adapted",
     "Scored",
-    "adapted",
     "adapted_if_needed",
     "from_model_file",
+    "function_model",
     "is_model",
     "logits_of",
     "module_of",
@@ -174,26 +174,13 @@ class Scored:
             return Answer(self._subject(x).logits)
 
 
-def module_of(thing: Any, *, arrays: bool = False) -> nn.Module:
-    """The network in a thing of the user's, ready for `Subject`.
-
-    Args:
-        thing: A module (traced, scripted and Lightning ones too), an exported program, or a
-            function of images.
-        arrays: Whether a function takes NumPy arrays instead of tensors.
+def module_of(thing: nn.Module | torch.export.ExportedProgram) -> nn.Module:
+    """The network in a module (traced, scripted and Lightning ones too) or an exported program,
+    ready for `Subject`.
     """
     if isinstance(thing, torch.export.ExportedProgram):
         return Adapted(thing.module(), rows=_fixed_rows(thing))
-    if isinstance(thing, nn.Module):
-        return Adapted(without_trainer(thing))
-    if callable(thing) and not isinstance(thing, type):
-        return _Function(thing, arrays=arrays)
-    raise Problem(
-        f"{type(thing).__name__} is no kind of model that is known.",
-        "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
-        " functions of images.",
-        fix="an object, not its class, or a function that takes images and returns scores",
-    )
+    return Adapted(without_trainer(thing))
 
 
 def is_model(thing: Any) -> bool:
@@ -203,37 +190,37 @@ def is_model(thing: Any) -> bool:
     return isinstance(thing, Model)
 
 
-def adapted(
-    thing: Any,
-    *,
-    classes: Sequence[str] = (),
-    example: Float[Tensor, "m c h w"] | None = None,
-    arrays: bool = False,
-    **how: Any,
-) -> Model:
-    """A model of whatever the user has; models of hardcase are returned as they are.
+def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
+    """A model of a function of images.
 
     Args:
-        thing: See `module_of`.
-        classes: Names of the outputs; a network's own ``config.id2label`` if none are given.
-        example: A few images, to find out whether a function can be differentiated.
-        arrays: Whether a function takes NumPy arrays instead of tensors.
-        **how: Further arguments of `Subject`.
+        function: Takes tensors, or arrays where it does not answer tensors, and returns scores.
+        example: A few images, to find out which, and whether it can be differentiated.
 
     Example:
         >>> import torch
-        >>> model = adapted(lambda x: x.flatten(1) @ torch.eye(4, 3))
-        >>> model(torch.rand(2, 1, 2, 2)).logits.shape
+        >>> x = torch.rand(2, 1, 2, 2)
+        >>> function_model(lambda x: x.flatten(1) @ torch.eye(4, 3), x)(x).logits.shape
         torch.Size([2, 3])
     """
-    if is_model(thing):
-        return thing  # type: ignore[no-any-return]  # checked by is_model
-    net = module_of(thing, arrays=arrays)
-    name = str(getattr(thing, "__name__", "") or type(thing).__name__)
-    subject = Subject(net, **{"name": name, "classes": tuple(classes) or own_names(thing), **how})
-    if isinstance(net, _Function) and (arrays or not _differentiable(subject, example)):
-        return Scored(subject)
-    return subject
+    if not callable(function) or isinstance(function, type):
+        raise Problem(
+            f"{type(function).__name__} is no kind of model that is known.",
+            "Known are modules of torch and Lightning, traced, scripted and exported programs, and"
+            " functions of images.",
+            fix="an object, not its class, or a function that takes images and returns scores",
+        )
+    net = _Function(function, arrays=False)
+    try:
+        function(example)
+    except Exception:  # whatever it raises, it did not answer tensors
+        net.arrays = True
+    name = str(getattr(function, "__name__", "") or type(function).__name__)
+    subject = Subject(net, name=name)
+    with torch.enable_grad():
+        asked = example[:1].to(subject.device).detach().requires_grad_()
+        differentiable = not net.arrays and subject(asked).logits.requires_grad
+    return subject if differentiable else Scored(subject)
 
 
 @torch.no_grad()
@@ -329,17 +316,6 @@ def _defined(kind: type) -> set[str]:
 
 
 _FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "builtins")
-
-
-def _differentiable(subject: Subject, example: Tensor | None) -> bool:
-    """Whether the scores of a function have a gradient at these images;
-    without images it is believed to have one.
-    """
-    if example is None:
-        return True
-    asked = example[:1].to(subject.device).detach().requires_grad_()
-    with torch.enable_grad():
-        return bool(subject(asked).logits.requires_grad)
 
 
 def _source(function: Callable[..., Any]) -> str:

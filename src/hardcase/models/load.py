@@ -23,9 +23,9 @@ from hardcase.cache import named_path
 from hardcase.errors import Problem
 from hardcase.models.adapters import (
     Adapted,
-    adapted,
     adapted_if_needed,
     from_model_file,
+    function_model,
     is_model,
     module_of,
     own_names,
@@ -244,7 +244,7 @@ def model_of(thing: Any, images: Images) -> Model:
         return thing  # type: ignore[no-any-return]  # checked by is_model
     example = from_bytes(images.x[:2])
     if not isinstance(thing, nn.Module | torch.export.ExportedProgram):
-        return adapted(thing, example=example, arrays=not _takes_tensors(thing, example))
+        return function_model(thing, example)
     names = own_names(thing)
     how = Loading(test=aligned(images, names) if names else images)
     net = thing if isinstance(thing, nn.Module) else module_of(thing)
@@ -257,15 +257,6 @@ def model_of(thing: Any, images: Images) -> Model:
     name = str(getattr(thing, "__name__", "") or type(thing).__name__)
     net = adapted_if_needed(without_trainer(net), example)
     return _subject(net, name, replace(how, device=str(device)))
-
-
-def _takes_tensors(function: Callable[..., Any], example: torch.Tensor) -> bool:
-    """Whether a function answers tensors; else it is given arrays."""
-    try:
-        function(example)
-    except Exception:  # whatever it raises, it did not answer
-        return False
-    return True
 
 
 def network(model: Model) -> Subject:

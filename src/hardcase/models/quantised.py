@@ -1,4 +1,4 @@
-"""Lower-precision copies of a network: by rounding, and in whole numbers by torch.
+"""Lower-precision copies of a network, by rounding.
 
 The copies are static: ranges come from calibration images once, never from the batch, so a row's
 answer does not depend on its neighbours (dynamic quantisation does). Gradients pass straight
@@ -9,9 +9,7 @@ differs from a real kernel in the order of sums, not in what is stored between l
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,7 +22,7 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
 
-__all__ = ["CALIBRATION", "bfloat16", "copy_for", "float16", "fx_int8", "int8", "lowered"]
+__all__ = ["CALIBRATION", "bfloat16", "copy_for", "float16", "int8", "lowered"]
 
 PRECISIONS = ("float16", "bfloat16", "int8")
 CALIBRATION = 256
@@ -104,8 +102,7 @@ def copy_for(
     """The copy of the subject in lower precision that a method compares with.
 
     Args:
-        options: The method's: ``int8="fx"`` for the copy that torch makes, ``copy`` for another
-            arithmetic than our 8 bits.
+        options: The method's: ``copy`` names another arithmetic than 8 bits.
         images: Training images that calibrate the copy, loaded when they are needed.
     """
     if not isinstance(subject, Subject):
@@ -114,8 +111,6 @@ def copy_for(
             f'which "{subject.name}" cannot give.',
             fix="--peer MODEL",
         )
-    if options.get("int8") == "fx":
-        return fx_int8(subject, images())
     return lowered(subject, str(options.get("copy", "int8")), images())
 
 
@@ -256,99 +251,3 @@ def _renamed(small: Network, model: nn.Module, precision: str, details: str = ""
         own.name = f"{model.name}@{precision}"
         own.hash = digest([str(model.hash), precision, details])
     return small
-
-
-ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
-"""Torch's int8 engines, the preferred one first."""
-
-
-def fx_int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
-    """A copy whose layers are torch's int8 kernels, calibrated on `images`.
-
-    Layers are fused and their outputs rounded as well. It has no gradients and stays on the CPU.
-
-    Where `model` holds its network as ``net`` (a subject, which normalises first), that network is
-    quantised.
-
-    Args:
-        model: The network to copy.
-        images: Images from which the ranges are learnt, in [0, 1].
-    """
-    _on_cpu(model)
-    if not len(images):
-        raise Problem("an 8-bit copy needs images to learn its ranges from, and there are none.")
-    whole: Any = copy.deepcopy(model)
-    holds = isinstance(getattr(whole, "net", None), nn.Module)
-    inner = whole.net if holds else whole
-
-    def around(net: nn.Module) -> Any:
-        if not holds:
-            return net
-        whole.net = net
-        return whole
-
-    with _engine() as engine:
-        prepared = _fx("prepare_fx", inner.eval(), engine, images[:1])
-        calibrated = around(prepared)
-        for part in chunks(len(images), 64):
-            with torch.no_grad():
-                calibrated(images[part])
-        small = around(_fx("convert_fx", prepared))
-    if hasattr(model, "name") and hasattr(model, "hash"):
-        answers = digest([repr(small(images[:16]).logits.tolist())])
-        small.name = f"{model.name}@fx-int8"
-        small.hash = digest([str(model.hash), "fx-int8", engine, answers])
-        small.offers = "scores"
-    made: Network = small
-    return made
-
-
-def _on_cpu(model: nn.Module) -> None:
-    places = {
-        value.device.type for value in model.state_dict().values() if isinstance(value, Tensor)
-    } - {"cpu"}
-    if places:
-        raise Problem(
-            f"torch's int8 kernels run on a CPU; the model is on {places.pop()}.",
-            fix="--device cpu, or leave out int8=fx: our own rounding runs anywhere",
-        )
-
-
-@contextmanager
-def _engine() -> Iterator[str]:
-    """The best engine there is, chosen for as long as this lasts:
-    torch keeps the choice in a global setting.
-    """
-    known = torch.backends.quantized.supported_engines
-    names = [name for name in ENGINES if name in known]
-    if not names:
-        raise Problem(
-            f"torch {torch.__version__} has no int8 engine on this machine (it knows:"
-            f" {', '.join(known)})."
-        )
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = names[0]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that these functions will move
-            yield names[0]
-    finally:
-        torch.backends.quantized.engine = before
-
-
-def _fx(step: str, net: nn.Module, engine: str = "", *example: Tensor) -> nn.Module:
-    """One step of torch's FX quantisation."""
-    try:
-        from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
-    except ImportError as error:
-        raise Problem(
-            f"torch {torch.__version__} has no FX quantisation any more: {error}"
-        ) from error
-    more = (get_default_qconfig_mapping(engine), example) if engine else ()
-    try:
-        made: nn.Module = getattr(quantize_fx, step)(net, *more)
-    except Exception as error:  # tracing runs the model's own code; an engine may lack a kernel
-        raise Problem(
-            f"torch cannot quantise this model: {error}", fix="leave out int8=fx"
-        ) from error
-    return made

@@ -65,6 +65,34 @@ def steps(
     )
 
 
+def staircases(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, label: str) -> Markup:
+    """Shares that fall: a staircase through the points of each line, with its name at its end."""
+    width, height, right = 640, 260, 520
+    marks = ticks(max((at for line in lines.values() for at, _ in line), default=1))
+    to_x = _scale(marks[-1], _LEFT, right)
+    to_y = _scale(1.0, height - _BOTTOM, _TOP)
+    parts = [_level(to_y(value), f"{value:.0%}", right) for value in (0, 0.25, 0.5, 0.75, 1)]
+    parts += [_mark(to_x(value), f"{value:,g}", height) for value in marks]
+    for number, (name, line) in enumerate(lines.items()):
+        points = [(to_x(at), to_y(share)) for at, share in line]
+        steps = "".join(f"H{a:.1f}V{b:.1f}" for a, b in points[1:])
+        start = "M{:.1f} {:.1f}".format(*points[0])
+        parts.append(f'<path class="line c{number % 4}" d="{start}{steps}"/>')
+        end, last = points[-1]
+        parts.append(
+            f'<text class="name" x="{end + 5:.1f}"'
+            f' y="{last + 4 - 12 * (number % 2):.1f}">{escape(name)}</text>'
+        )
+    parts.append(
+        f'<text class="axis" x="{(_LEFT + right) / 2}" y="{height - 4}" text-anchor="middle">'
+        f"{escape(x)}</text>"
+    )
+    return Markup(  # every text above is escaped
+        f'<svg class="chart curves" viewBox="0 0 {width} {height}" role="img"'
+        f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
 def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) -> Markup:
     """The share failing (0 to 100 %) against severity (0 to `most`) with its interval; small."""
     width, height, left, bottom, top = 200, 120, 36, 18, 8
@@ -147,15 +175,15 @@ def _ceiling(y: float) -> str:
     return f'<line class="ceiling" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
-def _level(y: float, text: str) -> str:
+def _level(y: float, text: str, right: float = WIDTH - _RIGHT) -> str:
     return (
-        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/><text'
+        f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/><text'
         f' class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(text)}</text>'
     )
 
 
-def _mark(x: float, text: str) -> str:
+def _mark(x: float, text: str, height: float = HEIGHT) -> str:
     return (
-        f'<text class="tick" x="{x:.1f}" y="{HEIGHT - _BOTTOM + 16}"'
+        f'<text class="tick" x="{x:.1f}" y="{height - _BOTTOM + 16}"'
         f' text-anchor="middle">{escape(text)}</text>'
     )

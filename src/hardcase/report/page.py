@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hardcase.cache import sweep, write_atomically
 from hardcase.environment import for_people
@@ -16,6 +16,9 @@ from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 
@@ -35,38 +38,32 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     mapped = pictures.map_cells(runs, report["runs"])
     drawn = pictures.condition_draws(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
-    report = for_people(report)
-    page = _render(plain(report), large=large, small=small, mapped=mapped, drawn=drawn)
-    write_atomically(
-        folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode()
-    )
+    report = for_people(plain(report))
+    page = _render(report, large=large, small=small, mapped=mapped, drawn=drawn)
+    write_atomically(folder / "report.json", json.dumps(report, indent=1, allow_nan=False).encode())
     return write_atomically(folder / "index.html", page.encode())
 
 
-def _render(report: dict[str, Any], **images: pictures.Pictures) -> str:
+def templates(folder: Path, filters: Mapping[str, Callable[..., str]]) -> Environment:
+    """The templates of a folder: everything escaped, and a name that is not there an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(HERE),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        name: getattr(words, name)
-        for name in (
-            "share",
-            "percent",
-            "number",
-            "decimal",
-            "duration",
-            "plural",
-            "lines",
-            "moment",
-        )
-    }
+    environment.filters |= filters
+    return environment
+
+
+def _render(report: dict[str, Any], **images: pictures.Pictures) -> str:
+    from markupsafe import Markup
+
+    filters = ["share", "percent", "number", "decimal", "duration", "plural", "lines", "moment"]
+    environment = templates(HERE, {name: getattr(words, name) for name in filters})
     own = {
         name: Markup((HERE / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js")
     }  # ours, not input

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from hardcase import statistics
 from hardcase.analysis.regression import changed
@@ -22,6 +22,7 @@ from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import charts, words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT
+from hardcase.report.page import templates
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 
@@ -365,32 +366,18 @@ def _described(sheet: Tried) -> dict[str, Any]:
 
 
 HERE = Path(__file__).parent
-WIDTH = 640
-HEIGHT = 260
-LEFT = 46
-RIGHT = 120
-TOP = 14
-BOTTOM = 42
 
 
 def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {name: getattr(words, name) for name in ("share", "number", "decimal")}
-    environment.filters |= {
-        "limits": words.budget,
-        "middle": _middle,
-        "effect": _effect,
-        "small": _small,
-    }
+    filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
+    filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
     told = for_people(plain(table))
-    html = environment.get_template("comparison.html").render(
-        table=told, style=style, curves=curves(told["runs"])
+    html = (
+        templates(HERE, filters)
+        .get_template("comparison.html")
+        .render(table=told, style=style, curves=curves(told["runs"]))
     )
     write_atomically(
         page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
@@ -400,52 +387,12 @@ def write(table: Mapping[str, Any], page: Path) -> Path:
 
 def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
     """A falling staircase for every run, named at its end."""
-    marks = charts.ticks(
-        max((point["queries"] for run in runs for point in run["survival"]), default=1)
-    )
-    right = WIDTH - RIGHT
-    bottom = HEIGHT - BOTTOM
-    parts = [
-        _level(bottom - (bottom - TOP) * value, f"{value:.0%}") for value in (0, 0.25, 0.5, 0.75, 1)
-    ]
-    parts += [
-        f'<text class="tick" x="{LEFT + (right - LEFT) * value / marks[-1]:.1f}" y="{bottom + 16}"'
-        f' text-anchor="middle">{value:,g}</text>'
-        for value in marks
-    ]
-    for number, run in enumerate(runs):
-        points = [
-            (
-                LEFT + (right - LEFT) * point["queries"] / marks[-1],
-                bottom - (bottom - TOP) * point["alive"],
-            )
-            for point in run["survival"]
-        ]
-        line = f"M{points[0][0]:.1f} {points[0][1]:.1f}" + "".join(
-            f"H{x:.1f}V{y:.1f}" for x, y in points[1:]
-        )
-        parts.append(f'<path class="line c{number % 4}" d="{line}"/>')
-        x, y = points[-1]
-        parts.append(
-            f'<text class="name" x="{x + 5:.1f}"'
-            f' y="{y + 4 - 12 * (number % 2):.1f}">{escape(run["name"])}</text>'
-        )
-    parts.append(
-        f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 4}" text-anchor="middle">queries'
-        " of a seed</text>"
-    )
+    lines = {
+        run["name"]: [(point["queries"], point["alive"]) for point in run["survival"]]
+        for run in runs
+    }
     label = "Share of attempted seeds without a failing input over queries, a line for each run"
-    return Markup(  # every text above is escaped
-        f'<svg class="chart curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        f' aria-label="{label}">{"".join(parts)}</svg>'
-    )
-
-
-def _level(y: float, text: str) -> str:
-    return (
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="tick" x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>'
-    )
+    return charts.staircases(lines, x="queries of a seed", label=label)
 
 
 def _middle(side: Mapping[str, Any] | None) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
+from hardcase.analysis.insight import seeds_of
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import (
     CoverageResult,
@@ -197,28 +196,21 @@ def _profile(profile: Profile) -> str:
 
 
 def reach(
-    run: Run,
-    subject: Model,
-    criteria: str | Sequence[str | Spec],
-    *,
-    training: Images,
-    convention: str = "default",
+    run: Run, subject: Model, criteria: str | Sequence[str | Spec], *, training: Images
 ) -> Run:
     """Measure the seeds that were attempted, then the findings beside them;
     the run keeps both numbers for its report.
     """
     attempted = pc.indices_nonzero(pc.greater(run.seeds["looked"], 0))
-    table = run.seeds.take(attempted)
-    seeds = _images(run, table, "label", run.seed_images(attempted.to_pylist()))
-    found = _images(run, run.findings, "expected", run.images())
+    seeds = seeds_of(run, attempted.to_pylist())
+    expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
+    ids = tuple(run.findings["id"].to_pylist())
+    found = Images(run.images(), expected, ids, run.classes)
     specs = specs_of(criteria)
     graph = layer_graph(subject, training)
-    profile = profile_for(subject, training, specs, convention=convention, graph=graph)
+    profile = profile_for(subject, training, specs, graph=graph)
     named = zip(specs, names(specs), strict=True)
-    measures = [
-        build_criteria(spec, graph, profile, convention=convention, name=name)
-        for spec, name in named
-    ]
+    measures = [build_criteria(spec, graph, profile, name=name) for spec, name in named]
     before = _tallies(subject, seeds, measures)
     after = _tallies(subject, found, measures)
     parts = zip(specs, measures, before, after, strict=True)
@@ -249,14 +241,3 @@ def _row(
         "total": after.total,
         "convention": convention,
     }
-
-
-def _images(run: Run, table: pa.Table, label: str, x: UInt8[Tensor, "n c h w"]) -> Images:
-    y = torch.tensor(table[label].to_pylist(), dtype=torch.int64)
-    return Images(
-        x,
-        y,
-        tuple(table["id"].to_pylist()),
-        run.classes,
-        name=run.record["data"],
-    )

@@ -15,7 +15,7 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
-from hardcase.runs.start import Watcher, resume, start
+from hardcase.runs.start import resume, start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
 
 __all__ = ["against_nulls", "nearest", "record", "stored"]
@@ -30,7 +30,6 @@ def against_nulls(
     run: Run | str | Path,
     *,
     retrained: str | None = None,
-    watcher: Watcher | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Excess:
     """Run the nulls of a complete search for regressions beside it, and keep what exceeds them.
@@ -42,7 +41,6 @@ def against_nulls(
         run: A run that was started with ``--baseline``.
         retrained: A retraining of the old version; of a zoo network another training is made.
             Without one, the roles swapped are the only null.
-        watcher: Told how the nulls go.
         say: Told what is done.
     """
     done = run if isinstance(run, Run) else Run(run)
@@ -61,7 +59,7 @@ def against_nulls(
     for name, (model, was) in models.items():
         say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
         changed = config.model_copy(update={"model": model, "baseline": was})
-        nulls[NULLS[name]] = nearest(_null(changed, done.folder, name, watcher))
+        nulls[NULLS[name]] = nearest(_null(changed, done.folder, name))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, record(found, again))
     return found
@@ -109,12 +107,12 @@ def _another_training(was: str) -> str | None:
     return f"{was}{RETRAINED}" if was.removeprefix("zoo:") in trained else None
 
 
-def _null(config: Config, beside: Path, name: str, watcher: Watcher | None) -> Run:
+def _null(config: Config, beside: Path, name: str) -> Run:
     folder = beside.with_name(f"{beside.name}-{name}")
     plan = Context(config).plan
     if (folder / "run.json").is_file():
-        return resume(plan, folder, watcher)
-    return start(plan, folder, watcher)
+        return resume(plan, folder)
+    return start(plan, folder)
 
 
 def stored(run: Run) -> Mapping[str, Any] | None:

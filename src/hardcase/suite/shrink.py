@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from hardcase.conditions.worst import bisected
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
@@ -144,19 +145,16 @@ def _bisect(
     """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving
     finds, and at which share of its way each lies.
     """
-    low = torch.zeros(len(rows))
-    high = torch.ones(len(rows))
     best = x[rows].clone()
-    for _ in range(steps):
-        middle = (low + high) / 2
-        made = way(middle, rows)
-        fails, _, _ = ask(made, rows)
-        best = torch.where(per_row(fails, made), made, best)
-        low = torch.where(fails, low, middle)
-        high = torch.where(fails, middle, high)
-    moved = x.clone()
-    moved[rows] = best
-    return moved, high, steps * len(rows)
+
+    def fails(share: Float[Tensor, " r"]) -> Bool[Tensor, " r"]:
+        made = way(share, rows)
+        failing, _, _ = ask(made, rows)
+        best.copy_(torch.where(per_row(failing, made), made, best))
+        return failing
+
+    _, high, _ = bisected(fails, torch.ones(len(rows)), steps)
+    return x.index_copy(0, rows, best), high, steps * len(rows)
 
 
 def _origin(

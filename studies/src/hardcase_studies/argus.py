@@ -1,6 +1,6 @@
 """ARGUS's tables: how like its seed, how diverse and how often wrong a generated image is, and what it teaches.
 
-``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 epochs=5 joint_epochs=5 rivals=false rival_queries=500 int8=fx
+``--set mixes=[0.1,0.3] models=["lenet5"] originals=10 partners=900 epochs=5 joint_epochs=5 rivals=false rival_queries=500
 judge=true model_epochs=3 augment=none`` change what is run; ``ablation=[0.1,0.3]`` names the shares without discriminators.
 """
 
@@ -100,11 +100,9 @@ def comparison(bench: Bench) -> Outcome:
         notes += [*here.notes, plain.note, *said, one.bar.note]
         rows += more + _rivals(one)
         figures.append(draw(here, name, plain, one.groups[0]))
-    fx = bench.options.get("int8") == "fx"
-    peer = "torch's FX int8 network" if fx else "our own static rounding to 8 bits"
     notes += [
         f"methods are compared at {equal(bench)} perturbations an original, or a few more; the paper has 30,000",
-        f"diffchaser's peer: {peer}; it is scored on the network itself, as in the paper",
+        "diffchaser's peer: our own static rounding to 8 bits; it is scored on the network itself, as in the paper",
     ]
     table = Table("ARGUS, Tables 1 and 3: ours", COLUMNS, rows, [*dict.fromkeys(notes), *NOTES])
     known = {published_name(name) for name in under_test}

@@ -449,14 +449,11 @@ def rival(
 ) -> Measured:
     """`count` images of each original by another method.
 
-    DiffChaser goes on after a disagreement, as it did for the paper, and is scored on the network itself;
-    ``--set int8=fx`` gives it torch's own int8 network as its peer.
+    DiffChaser goes on after a disagreement, as it did for the paper, and is scored on the network itself.
     """
     settings: dict[str, Any] = {}
     if name == "diffchaser":
         settings = {"population": POPULATION, "generations": 1 + ceil(count / (POPULATION - 1))}
-        if "int8" in here.bench.options:
-            settings["int8"] = str(here.bench.options["int8"])
     method, peers = here.method(name, settings)
     method = replace(method, until="budget")
     return measured(here.subject, method, groups, peers=peers, count=count, bar=bar)

@@ -10,16 +10,28 @@ import typer
 from hardcase.cache import free, write_atomically
 from hardcase.cli import insight
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, opened, show_outcome, shown, tell
+from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 from hardcase.errors import choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
+    from hardcase.suite.tables import Outcome
     from hardcase.types import Space
     from hardcase_studies.escape import Escaped
     from hardcase_studies.reruns import Rerun
 
 __all__ = ["escape", "faults", "rank", "reproduce", "yardstick"]
+
+
+def show_outcome(outcome: Outcome) -> None:
+    """Tables, their notes, and the names of the figures."""
+    screen = console()
+    for table in outcome.tables:
+        screen.print(grid(table.title, table.columns, table.rows))
+        for text in table.notes:
+            screen.print(f"  {text}")
+    for figure in outcome.figures:
+        tell(f"figure {figure}")
 
 
 @o.takes(

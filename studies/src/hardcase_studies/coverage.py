@@ -22,7 +22,6 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.criteria.profile import Profile
-from hardcase.inference import family_intervals
 from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.dlfuzz import dlfuzz
 from hardcase.methods.pgd import pgd
@@ -35,6 +34,7 @@ from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Budget, Images, Method
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, mean
+from hardcase_studies.inference import family_intervals
 from hardcase_studies.lab import PHOTOGRAPH, Lab
 
 GUIDES = (

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from hardcase.campaign.in_memory import search
 from hardcase.criteria.network import Selection, select
-from hardcase.inference import cluster_means
 from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.registry import resolve
@@ -27,6 +26,7 @@ from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Kind, Method, Probe
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, delta, mean
+from hardcase_studies.inference import cluster_means
 from hardcase_studies.lab import Lab
 
 NETWORKS = ("zoo:lenet1", "zoo:lenet4", "zoo:lenet5")

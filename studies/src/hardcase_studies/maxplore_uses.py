@@ -12,7 +12,6 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hardcase.campaign.in_memory import Searched, search
-from hardcase.inference import cluster_means
 from hardcase.methods.sinvad import sinvad
 from hardcase.models.health import usable
 from hardcase.registry import resolve
@@ -20,6 +19,7 @@ from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Method
 from hardcase_studies.bench import Bench, mean
+from hardcase_studies.inference import cluster_means
 from hardcase_studies.lab import Lab
 from hardcase_studies.maxplore import NETWORKS, K
 from hardcase_studies.retraining import (

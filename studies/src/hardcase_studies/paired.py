@@ -18,9 +18,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.inference import Interval, crossed_interval, newcombe_paired, sign_flip
+from hardcase.inference import Interval, newcombe_paired
 from hardcase.randomness import stream
 from hardcase.statistics import Rate, holm
+from hardcase_studies.inference import sign_flip
+from hardcase_study.agreement import crossed_interval
 
 LEAST = 0.09
 """The least difference of shares that is called a detection: the weakest of the paper's Table 2."""

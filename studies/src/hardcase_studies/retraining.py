@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.inference import Interval, crossed_interval, mean_interval, newcombe_paired
+from hardcase.inference import Interval, mean_interval, newcombe_paired
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.repair.front import joined_images
@@ -22,6 +22,7 @@ from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.loop import TrainingRecipe, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
+from hardcase_study.agreement import crossed_interval
 
 # Does training with findings help? Always beside controls of the same size, repeated, on images
 # nobody trained on.

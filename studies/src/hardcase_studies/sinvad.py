@@ -36,6 +36,7 @@ from hardcase.types import Budget, Images, Method, Seeds, Space
 from hardcase_studies import figures, hierarchical_vae
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
+from hardcase_study.agreement import welch_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +144,11 @@ def _gaps(here: Lab, done: dict[str, Searched], ends: Mapping[str, Tensor]) -> T
         if len(gap) < 2:
             rows.append([name, len(gap), *[None] * 9])
             continue
-        compared = statistics.welch(gap, test)
+        p = welch_p(gap, test)
         delta = statistics.cliffs_delta(gap, test)
         rows.append(
             [name, len(gap), mean(gap), mean(ends[name]) if name in ends else "", paper.found if paper else None, _median(gap), float(test.mean()),
-             paper.test if paper else None, f"{compared.p:.1e}", delta, paper.delta if paper else None]
+             paper.test if paper else None, f"{p:.1e}", delta, paper.delta if paper else None]
         )  # fmt: skip
     columns = ["method", "images", "mean gap", "mean gap, failed searches too", "paper", "median gap", "test set", "paper ", "Welch p", "Cliff's delta", "paper  "]  # fmt: skip
     notes = [

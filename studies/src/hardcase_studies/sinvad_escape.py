@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.subject import Subject
@@ -32,6 +31,7 @@ from hardcase_studies.escape import (
     unusual,
     ways_out,
 )
+from hardcase_studies.inference import correlation
 from hardcase_studies.lab import Lab
 
 PAIRS = ((0, 1), (2, 5), (6, 7))
@@ -268,7 +268,7 @@ def _over(values: Float[Tensor, " t"], sign: str = "") -> str:
 def _follows(share: Tensor, rate: Tensor) -> Tensor:
     """Pearson's coefficient; 0 for a rate that never moves."""
     still = (rate == rate[..., :1]).all(-1) & (share != share[..., :1]).any(-1)
-    return torch.where(still, 0.0, statistics.correlation(share, rate))
+    return torch.where(still, 0.0, correlation(share, rate))
 
 
 def _detection(rates: Rates) -> Table:

@@ -23,7 +23,7 @@ from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
-from hardcase.inference import Interval, crossed_interval, newcombe_paired
+from hardcase.inference import Interval, newcombe_paired
 from hardcase.judges import panel, training
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.verdicts import LPIPS, SMALLEST
@@ -46,6 +46,7 @@ from hardcase.statistics import interval
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 from hardcase_studies.bench import Bench
+from hardcase_study.agreement import crossed_interval
 
 JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
 """What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -149,7 +149,7 @@ def crossed_mean(
     """The mean of answers, with an interval for other raters *and* other images.
 
     Answers of one person, or about one image, are no independent evidence
-    (`inference.crossed_interval`). Fewer than three people or images have no interval.
+    (`crossed_interval`). Fewer than three people or images have no interval.
 
     Args:
         values: One number for each answer.
@@ -195,11 +195,64 @@ def crossed_difference(
     there[rater, image] = True
     # cells whose mean is the value, and whose deviations from it are what each cell pulls it by
     table = np.where(there, value + there.sum() * pull, np.nan)
-    import torch
+    return crossed_interval(table, unit="raters or images")
 
-    from hardcase.inference import crossed_interval
 
-    return crossed_interval(torch.from_numpy(table), unit="raters or images")
+def crossed_interval(table: Any, *, unit: str = "trainings") -> Interval:
+    """The mean of a table whose rows and columns both vary, such as images and trainings.
+
+    The interval is of new rows *and* new columns: the variance is that of row means plus that of
+    column means less that of cells (C. Cameron, J. Gelbach and D. Miller, 2011), and Student's t
+    has the degrees of freedom of that sum (F. Satterthwaite, 1946). No interval where there are
+    fewer than three rows or columns.
+
+    Args:
+        table: An array or tensor of one cell for each pair; NaN where nothing was measured.
+        unit: What there is least of, in plural; printed where it is few.
+    """
+    from scipy.stats import t
+
+    from hardcase.inference import LEAST_EXACT, LEAST_T, LEVEL, Interval, without_interval
+
+    cells = np.asarray(table, dtype=np.float64)
+    known = np.isfinite(cells)
+    total = int(known.sum())
+    value = float(np.nanmean(cells))
+    residual = np.where(known, cells - value, 0.0) / max(total, 1)
+    counts = [int(known.any(axis).sum()) for axis in (1, 0)]
+    if min(counts) < LEAST_T:
+        return without_interval(value, f"(no interval: {min(counts)} {unit})")
+    freedom = [count - 1 for count in counts]
+    variance = [
+        float(np.square(residual.sum(axis)).sum()) * count / (count - 1)
+        for axis, count in zip((1, 0), counts, strict=True)
+    ]
+    noise = float(np.square(residual).sum())
+    both = max(sum(variance) - noise, *variance)
+    if both == 0:
+        return without_interval(value, f"in all {total}")
+    parts = zip([*variance, noise], [*freedom, freedom[0] * freedom[1]], strict=True)
+    degrees = both**2 / sum(part**2 / free for part, free in parts)
+    half = float(t.ppf((1 + LEVEL) / 2, max(degrees, 1.0))) * both**0.5
+    kind = ""
+    if min(counts) < LEAST_EXACT:
+        kind = f"(t, {min(counts)} {unit})"
+    return Interval(value, value - half, value + half, kind)
+
+
+def welch_p(a: Any, b: Any) -> float:
+    """p of Welch's test of two means (Biometrika 1947); without any spread they are equal (1) or
+    different (0).
+
+    >>> welch_p([1, 1], [1, 1, 1]), welch_p([1, 1], [2, 2])
+    (1.0, 0.0)
+    """
+    from scipy.stats import ttest_ind
+
+    one, two = (np.asarray(values, dtype=np.float64) for values in (a, b))
+    if not np.ptp(one) and not np.ptp(two):
+        return float(one[0] == two[0])
+    return float(ttest_ind(one, two, equal_var=False).pvalue)
 
 
 def over_units(statistic: Callable[[Array], float], table: Float[Array, "u r"]) -> Interval:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from hardcase.cache import write_atomically
-from hardcase.environment import escape_csv, unescape_csv
+from hardcase.environment import FORMULA, escape_csv
 from hardcase.errors import Problem, choice
 from hardcase_study import bundle
 from hardcase_study.answers import KINDS, Answers, Given, Rater
@@ -108,13 +108,17 @@ def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
     return file.getvalue()
 
 
+def _unescaped(value: Any) -> Any:
+    """What `escape_csv` was given."""
+    if isinstance(value, str) and value.startswith("'") and value[1:].startswith(FORMULA):
+        return value[1:]
+    return value
+
+
 def from_csv(study: Study, text: str, where: str) -> tuple[dict[str, str], list[Given]]:
     """Raters' kinds and answers from what `to_csv` writes; ``kind`` and later columns may lack."""
     rows = [
-        {
-            name: unescape_csv(value) if isinstance(value, str) else value
-            for name, value in row.items()
-        }
+        {name: _unescaped(value) for name, value in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
     missing = [n for n in ("rater", "item", "question", "value") if not rows or n not in rows[0]]

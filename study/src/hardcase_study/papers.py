@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hardcase import statistics
-from hardcase_study.agreement import crossed_difference, crossed_mean, kendall_w
+from hardcase_study.agreement import crossed_difference, crossed_mean, kendall_w, welch_p
 from hardcase_study.answers import Given
 from hardcase_study.bundle import Study
 
@@ -143,7 +143,7 @@ def _winner(seed: str, images: Mapping[tuple[str, str], list[Rating]]) -> tuple[
     ranked = sorted(own.items(), key=lambda pair: (-np.mean(pair[1]), pair[0]))
     if len(ranked) < 2 or min(len(ranked[0][1]), len(ranked[1][1])) < 2:
         return ranked[0][0], False
-    return ranked[0][0], statistics.welch(ranked[0][1], ranked[1][1]).p < 0.05
+    return ranked[0][0], welch_p(ranked[0][1], ranked[1][1]) < 0.05
 
 
 def _crossed(found: Sequence[Rating], measure: str, one: str, two: str) -> list[float]:
@@ -171,16 +171,15 @@ def _tests(found: Sequence[Rating], methods: Sequence[str]) -> list[dict[str, An
         for one, two in combinations(methods, 2):
             if min(len(values[one]), len(values[two])) < 2:
                 continue
-            test = statistics.welch(values[two], values[one])
             delta = statistics.cliffs_delta(values[two], values[one])
             rows.append(
                 {
                     "measure": measure,
                     "method": two,
                     "minus": one,
-                    "difference": test.difference,
+                    "difference": float(np.mean(values[two]) - np.mean(values[one])),
                     "interval": _crossed(found, measure, one, two),
-                    "p": test.p,
+                    "p": welch_p(values[two], values[one]),
                     "delta": delta,
                     "size": statistics.magnitude(delta),
                 }

