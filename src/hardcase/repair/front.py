@@ -16,14 +16,14 @@ from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.images import images_of
 from hardcase.data.sources import load
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
 from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
-from hardcase.repair.proof import SIZES, Proof, ProofRow, ProofSize, Verdict, prove
+from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
 from hardcase.repair.weights import repairable, write_weights
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
@@ -103,7 +103,8 @@ def repair(
         conditions: A profile, a file, a table of ranges, `hc.Conditions`; None: the usual profile
             of such images.
         recipe: How it is trained; `RepairRecipe()` by default.
-        proof: ``quick``, ``usual``, ``full`` or a `ProofSize`.
+        proof: ``quick``, ``usual``, ``full``, with numbers that differ
+            (``usual:seeds=200,attack.restarts=10``), or a `ProofSize`.
         margin: By how much no figure may be worse.
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
@@ -210,9 +211,7 @@ def repair_network(
         say: Told how it goes.
     """
     began = monotonic()
-    if not isinstance(proof, ProofSize) and proof not in SIZES:
-        raise choice("size of a proof", proof, list(SIZES))
-    size = proof if isinstance(proof, ProofSize) else SIZES[proof]
+    size = proof_size(proof)
     if not 0 <= margin < 1:
         raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
     subject = repairable(model)
