@@ -519,7 +519,7 @@ def _read(
 ) -> OwnData:
     """The images of the `wanted` files; `every` file counts for the number of classes."""
     with reading(f"cannot read {every[0]} as Parquet"):
-        columns = list(parquet.read_schema(every[0]).names)
+        columns = list(parquet.read_schema(regular(every[0])).names)
     image = known_key(columns, IMAGE_COLUMNS, str(where))
     label = known_key(columns, LABEL_COLUMNS, str(where))
     table = _open(wanted, [image, label, *(name for name in ("id",) if name in columns)], where)
