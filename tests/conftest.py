@@ -1,5 +1,6 @@
 """Strict arithmetic and checked shapes, before anything imports hardcase."""
 
+import faulthandler
 import logging
 import os
 import sys
@@ -16,6 +17,8 @@ typechecks.switch_on()
 import pytest  # noqa: E402
 
 LATER = "needs Chromium, PostgreSQL or npm: make browser"
+HANGS = 3600 if os.environ.get("HARDCASE_TORTURE") == "long" else 300
+"""Seconds after which a test is ended; many times what any takes on two busy cores."""
 LONG = "takes ten seconds or more: make torture"
 
 
@@ -37,6 +40,16 @@ def pytest_terminal_summary(terminalreporter):
     count = sum(LATER in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests {LATER}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that hangs, even inside a library, ends its worker with a traceback, not the suite."""
+    faulthandler.dump_traceback_later(HANGS, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -115,7 +115,9 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
             space=Latent(ToyAutoencoder()), spread=1.5, population=20, elite=8, generations=2
         )
         server.answer = answer
-        run = api.run(subject, SEEDS, method=method, out=tmp_path / "run", keep="all")
+        run = api.run(
+            subject, SEEDS, method=method, out=tmp_path / "run", keep="all", conditions="none"
+        )
     assert run.record["service"]["unanswered"] > 0
     assert run.record["kinds"]["non_finite"] == run.record["service"]["unanswered"]
     assert run.record["kinds"]["label"] > 0

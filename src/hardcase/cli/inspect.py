@@ -434,7 +434,8 @@ def doctor(flags: o.Flags) -> None:
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)
     wanted = o.resolve(vars(flags), {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
-    check_names(wanted)  # what is wrong with names is told before torch is imported
+    if not flags.json:  # what is wrong with names is told before torch is imported
+        check_names(wanted)
     from hardcase.cli.progress import front
 
     seen = list(_told(environment(), show=not flags.json))

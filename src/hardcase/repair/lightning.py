@@ -13,17 +13,18 @@ from hardcase.repair.hardest import Hardest
 __all__ = ["HardestCallback"]
 
 
-def _lightning() -> Any:
+def _callback() -> Any:
+    """Lightning's base class; where it is not installed a plain one, so that imports work."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
         try:
-            return import_module(name)
+            return import_module(name).Callback
         except ModuleNotFoundError:
             continue
-    raise Problem("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
+    return object
 
 
 # Lightning is an extra, so its types are not known here
-class HardestCallback(_lightning().Callback):  # type: ignore[misc]
+class HardestCallback(_callback()):  # type: ignore[misc]
     """Replace part of every training batch ``(x, y, ...)`` by its hardest draws.
 
     Args:
@@ -32,6 +33,8 @@ class HardestCallback(_lightning().Callback):  # type: ignore[misc]
     """
 
     def __init__(self, conditions: Any, **options: Any) -> None:
+        if HardestCallback.__base__ is object:
+            raise Problem("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
         super().__init__()
         self.conditions = conditions
         self.options = options

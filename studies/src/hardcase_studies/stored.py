@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "not
         "rows")  # fmt: skip
 CHANGED = "-changed"
 """After a commit whose code was changed since."""
+JOINED = Path(__file__).parents[3] / "results" / "joined-commits.toml"
+"""Commits that were joined into one before they were published, with the one that has their code."""
 
 
 def write(path: Path, record: Mapping[str, Any]) -> Path:
@@ -76,7 +79,10 @@ def _whole_history() -> bool:
 
 
 def _is_ancestor(known: str) -> bool:
-    return _git("merge-base", "--is-ancestor", known, "HEAD") is not None
+    now = known
+    if JOINED.is_file():
+        now = tomllib.loads(JOINED.read_text(encoding="utf-8")).get(known, known)
+    return _git("merge-base", "--is-ancestor", now, "HEAD") is not None
 
 
 def _git(*words: str) -> str | None:
