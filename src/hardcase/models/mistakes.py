@@ -46,6 +46,7 @@ __all__ = [
     "is_softmax",
     "name_of",
     "settled",
+    "sizes_taken",
     "stated_by",
     "trying",
     "with_options",
@@ -651,6 +652,19 @@ def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanatio
             if logits is not None and logits.ndim == 2:
                 what = "the network was trained on images of about"
                 yield _size(size, what, x, images.name), _right(logits, images.y)
+
+
+def sizes_taken(net: nn.Module) -> list[int]:
+    """Return the sides of `SIZES` that a network answers, tried with one image of each."""
+    trial = Trial(net)
+    label = torch.zeros(1, dtype=torch.int64)
+
+    def takes(size: int) -> bool:
+        shapes = ((1, channels, size, size) for channels in (3, 1))
+        found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
+        return any(logits is not None and logits.ndim == 2 for logits in found)
+
+    return [size for size in SIZES if takes(size)]
 
 
 def _resized(x: Tensor, size: int) -> Tensor:
