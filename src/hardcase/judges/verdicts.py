@@ -49,11 +49,10 @@ from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic
-from hardcase.runs.files import checked_json, locked, size_and_crc
-from hardcase.runs.identity import Identity, judge_identity, run_digest
+from hardcase.runs.files import locked, size_and_crc
+from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
-from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
@@ -542,23 +541,19 @@ def _column(table: pa.Table, name: str) -> Tensor:
 def _write(
     run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any], by: Identity
 ) -> None:
-    """Verdicts and whose they are first, then the counts that follow from them; older verdicts are
-    gone.
-    """
+    """Verdicts first, then whose they are and the counts that follow; older verdicts are gone."""
     table = pa.Table.from_pydict(
         {name: columns.get(name, [None] * len(columns["id"])) for name in _COLUMNS},
         pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
         sweep(run.folder, run.folder / "verdicts")
-        whose = {"identity": by.to_json(), "run": run_digest(run.record)}
-        files = {"part-00000.parquet": to_parquet(table), JUDGE: checked_json(whose)}
-        for name, data in files.items():
-            run.store.write(f"verdicts/{name}", data)
-        for path in (run.folder / "verdicts").glob("part-*.parquet"):
-            if path.name != "part-00000.parquet":
+        name, data = "part-00000.parquet", to_parquet(table)
+        run.store.write(f"verdicts/{name}", data)
+        for path in (run.folder / "verdicts").iterdir():
+            if path.name != name:
                 path.unlink()
         fresh = Run(run.folder)
-        checksums = {name: size_and_crc(data) for name, data in files.items()}
-        fresh.record |= {"judge": dict(entry), "verdicts": checksums}
+        whose = {**entry, "identity": by.to_json()}
+        fresh.record |= {"judge": whose, "verdicts": {name: size_and_crc(data)}}
         run.store.write_record({**fresh.record, **fresh.counts()})
