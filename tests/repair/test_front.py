@@ -289,6 +289,25 @@ def test_a_folder_of_photographs_from_the_command_line(tmp_path, monkeypatch, ca
     assert not torch.equal(again.net[1].running_mean, torch.zeros(6)), "statistics are kept too"
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("folder:photos?split=all", "no image is left to prove a repair on"),
+        ("folder:photos/test/left", "class"),
+        ("folder:few", "training images; a repair needs"),
+    ],
+)
+def test_data_without_a_training_split_is_told(tmp_path, monkeypatch, capsys, data, told):
+    monkeypatch.chdir(tmp_path)
+    photographs(Path("photos"), 24)
+    photographs(Path("few"), 4)
+    Path("net.py").write_text(NET)
+    words = ["repair", "--model", "net.py:make", "--data", data, "--out", "fixed", "-q"]
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("fixed").exists()
+
+
 def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
