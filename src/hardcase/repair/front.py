@@ -388,20 +388,31 @@ def _carried_row(before: Subject, after: Subject, found: Images) -> ProofRow:
     return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
 
 
+PARTS = {
+    "condition": "each declared condition alone",
+    "elsewhere": "conditions and corruptions that were not trained on",
+    "class": "each class",
+}
+"""Tables of the page after the one that decides, by the groups of their rows."""
+
+
 def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
-    """The one page: verdict, figures, how it was trained."""
+    """The one page: verdict and why, what decides, every other figure, how it was trained."""
     training = record["training"]
+    first: list[list[Cell]] = [["verdict", proof.verdict]]
+    first += [["because" if i == 0 else "", text] for i, text in enumerate(proof.reasons)]
+    first.append(["repaired weights", str(record["model"])])
     notes = [
-        f"verdict: {proof.verdict}",
-        *proof.reasons,
-        f"repaired weights: {record['model']}",
         f"{proof.seeds} images that neither training, validation nor search saw; differences are"
-        " paired by image, intervals hold in 95 of 100 cases, those of single conditions and"
-        " classes together",
+        " paired by image, intervals hold in 95 of 100 cases, those of the tables below together",
         "1 - least scale: how much less than the whole range is enough to break an image;"
         " both networks were attacked with what broke the other",
     ]
-    tables = [proof_table(proof, notes)]
+    decisive = [row for row in proof.rows if row.decides or row.group in ("declared", "stored")]
+    tables = [Table("verdict", ["", "told"], first), _table("what decides", decisive, notes)]
+    for group, title in PARTS.items():
+        others = [row for row in proof.rows if row.group == group and row not in decisive]
+        tables.append(_table(title, others))
     rows: list[list[Cell]] = [
         [name, str(training[name])] for name in ("rate", "epochs", "best", "seconds")
     ]
@@ -412,12 +423,11 @@ def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
     return page(Outcome(name, tables), folder, "")
 
 
-def proof_table(proof: Proof, notes: Sequence[str] = ()) -> Table:
-    """Return all figures before and after as a table."""
+def _table(title: str, proved: Sequence[ProofRow], notes: Sequence[str] = ()) -> Table:
+    """Figures before and after as a table."""
     rows: list[list[Cell]] = [
         [
             row.name,
-            row.group,
             f"{row.before:.2%}",
             f"{row.after:.2%}",
             f"{row.after - row.before:+.2%}",
@@ -425,7 +435,7 @@ def proof_table(proof: Proof, notes: Sequence[str] = ()) -> Table:
             row.units,
             row.outcome,
         ]
-        for row in proof.rows
+        for row in proved
     ]
-    columns = ["figure", "group", "before", "after", "change", "95 %", "images", "it is"]
-    return Table("before and after", columns, rows, list(notes))
+    columns = ["figure", "before", "after", "change", "95 %", "images", "it is"]
+    return Table(title, columns, rows, list(notes))

@@ -44,6 +44,8 @@ Shares = NDArray[np.float64]
 Verdict = Literal["repaired", "moved elsewhere", "worse", "cannot tell"]
 SEVERITY = 3.0
 """Of corruptions that no declaration asks for; the middle of the published five."""
+UNTRAINED = "what was not trained on"
+"""The mean over conditions that were not declared and families of corruptions."""
 SHIFTED = 0.01
 """What doubling an attack may add before its worst case says nothing: a point."""
 
@@ -403,7 +405,7 @@ def compare_values(
     for group, (one, two) in groups.items():
         if group == "elsewhere" and one:
             means = (_mean(one), _mean(two))
-            rows.append(_row(group, "all of them", *means, margin, decides=True))
+            rows.append(_row(group, UNTRAINED, *means, margin, decides=True))
         several += [(group, name, one[name], two[name]) for name in one]
     for name in before.outside:
         rows.append(
