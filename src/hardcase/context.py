@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,12 +23,20 @@ from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import Conditions, usual_profile
 from hardcase.config import NO_SEARCH, Config, MethodConfig, parse, typed_options
 from hardcase.criteria.criterion import parse_list
+from hardcase.data.sizing import MixedSizes
 from hardcase.data.sources import large, load
 from hardcase.data.streams import ImageSet, LabelledSet, Stream
 from hardcase.errors import Problem
 from hardcase.methods.parts import no_search
 from hardcase.models.http import ClientConfig
-from hardcase.models.load import Loading, is_stated, load_model, names_outputs
+from hardcase.models.load import (
+    Loading,
+    is_stated,
+    load_model,
+    names_outputs,
+    network_of_code,
+)
+from hardcase.models.mistakes import sizes_taken
 from hardcase.models.names import ClassMap, aligned, map_between
 from hardcase.models.quantised import CALIBRATION, copy_for
 from hardcase.models.subject import Subject
@@ -236,8 +245,21 @@ class Context:
             many = None
             if self.data.startswith(FILES):
                 many = large(self.data, split)
-            self._stored[split] = many or load(self.data, split=split, offline=self.config.offline)
+            try:
+                found = many or load(self.data, split=split, offline=self.config.offline)
+            except MixedSizes as mixed:
+                raise MixedSizes(mixed.seen, mixed.side, self._sizes_taken()) from mixed
+            self._stored[split] = found
         return self._stored[split]
+
+    def _sizes_taken(self) -> list[int]:
+        """Sides of images that the network under test takes, as far as its code is at hand."""
+        code = self.config.model.rpartition("@")[2]
+        if ".py:" not in code:
+            return []
+        with suppress(Problem):  # what is wrong with the model is told once its images are read
+            return sizes_taken(network_of_code(code))
+        return []
 
     @cached_property
     def data(self) -> str:

@@ -346,16 +346,24 @@ def digest(parts: Iterable[bytes | str]) -> str:
 
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """A content hash of named tensors: equal for equal names, types, shapes and bytes."""
-    named = sorted(tensors.items())
-    return digest(
-        part
-        for name, value in named
-        for part in (
-            f"{name}:{value.dtype}:{tuple(value.shape)}",
-            value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(),
-        )
-    )
+    """A content hash of named tensors: equal for equal names, types, shapes and bytes.
+
+    Of state that is no tensor, which a network may keep beside its weights, the type counts.
+    """
+
+    def content(value: Tensor) -> bytes:
+        plain = value.detach().cpu()
+        if plain.is_quantized or plain.layout is not torch.strided:
+            plain = plain.dequantize() if plain.is_quantized else plain.to_dense()
+        return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    parts = list[bytes | str]()
+    for name, value in sorted(tensors.items()):
+        if isinstance(value, Tensor):
+            parts += [f"{name}:{value.dtype}:{tuple(value.shape)}", content(value)]
+        else:
+            parts.append(f"{name}:{type(value).__name__}")
+    return digest(parts)
 
 
 def digest_values(tensors: Iterable[Tensor]) -> str:

@@ -120,7 +120,7 @@ def test_judging_again_replaces_older_verdicts(judge, tmp_path):
     run.store.write("verdicts/part-00007.parquet", b"old")
     judge_run(run, judge)
     there = {path.name for path in (tmp_path / "run/verdicts").iterdir()}
-    assert there == {"part-00000.parquet", "judge.json"}
+    assert there == {"part-00000.parquet"}
     first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
     judge_run(Run(tmp_path / "run"), judge)
     assert (tmp_path / "run/verdicts/part-00000.parquet").read_bytes() == first

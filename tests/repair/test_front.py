@@ -11,13 +11,14 @@ from PIL import Image
 
 import hardcase as hc
 from hardcase.cli.main import main
+from hardcase.conditions import condition_box
 from hardcase.errors import Problem
 from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
-from hardcase.repair.attack import AttackSize
+from hardcase.repair.attack import AttackSize, attack_all
 from hardcase.repair.front import held_apart, joined_images
 from hardcase.repair.loop import STATE, RepairRecipe
-from hardcase.repair.proof import ProofSize
+from hardcase.repair.proof import ProofSize, prove
 from hardcase.runs.files import read_checked_json
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import bars, trained_bars, weights
@@ -80,6 +81,79 @@ def test_a_repair_writes_weights_card_record_and_page(tmp_path):
     assert "0: risk" in names
     with pytest.raises(Problem, match="holds a repair already"):
         repaired(tmp_path)
+
+
+FAR = {"shift": "0..24 %"}
+"""Bars drift to the right, to where another class stood in the training of the toy."""
+FARTHER = RepairRecipe(epochs=12, batch=16, rate=5e-3)
+LONG_ENOUGH = ProofSize(
+    seeds=400,
+    draws=8,
+    alone=1,
+    attack=AttackSize(seeds=40, restarts=6, gradients=8, queries=10, draws=64),
+)
+
+
+@pytest.fixture(scope="module")
+def drifted(tmp_path_factory):
+    """A toy that fails where bars drift to the right, repaired."""
+    return repaired(
+        tmp_path_factory.mktemp("repair"),
+        test=bars(400, seed=9, split="test"),
+        conditions=FAR,
+        recipe=FARTHER,
+        proof=LONG_ENOUGH,
+        margin=0.02,
+    )
+
+
+def test_a_repair_takes_the_risk_away_and_is_proved(drifted):
+    assert drifted.verdict == "repaired", drifted.proof.reasons
+    rows = {row.name: row for row in drifted.proof.rows}
+    assert rows["risk"].before > 0.05
+    assert rows["risk"].after < 0.2 * rows["risk"].before
+    assert rows["worst case"].after < 0.65 * rows["worst case"].before
+    assert rows["error"].outcome == "not worse"
+    assert drifted.record["verdict"] == "repaired"
+
+
+@pytest.mark.parametrize(
+    ("network", "shift", "verdict"),
+    [("repaired", -2, "moved elsewhere"), ("before", 0, "cannot tell"), ("none", 0, "worse")],
+)
+def test_each_verdict_has_its_case(drifted, network, shift, verdict):
+    """Bars of another origin that drift to the left; no repair at all; a ruined network."""
+    unseen = bars(300, seed=9, split="test")
+    ruined = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    networks = {
+        "repaired": drifted.subject,
+        "before": trained_bars(),
+        "none": Subject(ruined, classes=unseen.classes),
+    }
+    found = prove(
+        trained_bars(),
+        networks[network],
+        unseen,
+        condition_box(hc.Conditions(FAR), unseen.shape),
+        replace(TINY, seeds=300),
+        margin=0.02,
+        seed=0,
+        outside={"others": replace(unseen, x=unseen.x.roll(shift, 3))},
+    )
+    assert found.verdict == verdict
+    assert found.reasons
+
+
+def test_an_attack_that_finds_more_when_it_is_doubled_tells_nothing(drifted):
+    short = AttackSize(seeds=40, restarts=2, gradients=6, queries=10, draws=32)
+    unseen = bars(40, seed=9, split="test")
+    box = condition_box(hc.Conditions(FAR), unseen.shape)
+    found = attack_all(
+        {"before": trained_bars(), "after": drifted.subject}, unseen, box, short, seed=0
+    )
+    added = {name: one.added for name, one in found.items()}
+    assert max(added.values()) > 0.01
+    assert replace(drifted.proof, added=added).verdict == "cannot tell"
 
 
 def test_the_weights_load_into_the_users_code(tmp_path, monkeypatch):
@@ -215,6 +289,25 @@ def test_a_folder_of_photographs_from_the_command_line(tmp_path, monkeypatch, ca
     assert not torch.equal(again.net[1].running_mean, torch.zeros(6)), "statistics are kept too"
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("folder:photos?split=all", "no image is left to prove a repair on"),
+        ("folder:photos/test/left", "class"),
+        ("folder:few", "training images; a repair needs"),
+    ],
+)
+def test_data_without_a_training_split_is_told(tmp_path, monkeypatch, capsys, data, told):
+    monkeypatch.chdir(tmp_path)
+    photographs(Path("photos"), 24)
+    photographs(Path("few"), 4)
+    Path("net.py").write_text(NET)
+    words = ["repair", "--model", "net.py:make", "--data", data, "--out", "fixed", "-q"]
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("fixed").exists()
+
+
 def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
@@ -247,6 +340,61 @@ def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, ca
     assert more["findings"] is True
     assert more["weights"] != record["weights"]
     assert main(["repair", "--model", "model.py:make", *short]) == 2
+
+
+def test_a_run_is_repaired_with_the_network_it_began_with_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SHARP", "20")
+    train, test = toy_images(80, seed=5), toy_images(60, seed=6)
+    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    Path("model.py").write_text(
+        "import os\nfrom hardcase.testing.toys import Quarters\n"
+        "class Tilted(Quarters):\n"
+        "    def forward(self, x): return super().forward(x) + float(os.environ['TILT'])\n"
+        "def make(): return Tilted(float(os.environ['SHARP']))\n"
+    )
+    monkeypatch.setenv("TILT", "0")
+    words = ["run", "--data", "npz:toy.npz", "--model", "model.py:make", "--method", "none", "-q"]
+    assert main([*words, "--conditions", "scanner", "--seeds", "12", "--out", "old"]) == 0
+    short = ["--epochs", "1", "--proof", "quick:seeds=20,attack.seeds=4", "--rate", "0.001", "-q"]
+    for name, value, told in (
+        ("SHARP", "30", "the model is not the one this run began with"),
+        ("TILT", "1", "answers 12 of 12 seeds differently"),
+    ):
+        with monkeypatch.context() as other:
+            other.setenv(name, value)
+            capsys.readouterr()
+            assert main(["repair", "old", "--out", "fixed", *short]) == 2
+            assert told in capsys.readouterr().err
+    changed = toy_images(60, seed=7)
+    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=changed.x, y_test=changed.y)
+    assert main(["repair", "old", "--out", "fixed", *short]) == 2
+    assert "seeds" in capsys.readouterr().err
+    assert not Path("fixed").exists()
+    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    assert main(["repair", "old", "--model", "zoo:lenet5", *short]) == 2
+    assert main(["repair", "old", "--out", "fixed", "--conditions", "handheld", *short]) in (
+        0,
+        1,
+        4,
+    )
+    record = json.loads(Path("fixed/repair.json").read_text())
+    assert record["conditions"]["name"] == "handheld", (
+        "other conditions than the run's may be asked"
+    )
+    assert record["proof"]["seeds"] == 20
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [("huge", "size of a proof"), ("usual:restart=3", "restarts"), ("quick:seeds=0", "'0'")],
+)
+def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(capsys, size, told):
+    assert (
+        main(["repair", "--model", "none.py:make", "--data", "folder:none", "--proof", size]) == 2
+    )
+    assert told in capsys.readouterr().err
 
 
 def test_a_gate_refuses_the_repair_of_another_network(tmp_path, monkeypatch):

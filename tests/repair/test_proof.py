@@ -39,7 +39,7 @@ def proof(*rows, added=0.0):
     usual = [
         row("declared", "error", -0.002, 0.004, decides=True),
         row("declared", "risk", -0.05, -0.03, decides=True),
-        row("elsewhere", "all of them", -0.01, 0.005, decides=True),
+        row("elsewhere", "what was not trained on", -0.01, 0.005, decides=True),
     ]
     kept = [one for one in usual if one.name not in named]
     return Proof((*kept, *rows), {"before": 0.0, "after": added}, {}, 500)
@@ -88,7 +88,7 @@ def test_differences_are_paired_and_oriented():
     assert named["risk"].after - named["risk"].before == pytest.approx((after - risk).mean())
     assert named["error"].outcome == "not worse"
     assert named["fog"].outcome == "worse"
-    assert named["all of them"].outcome == "worse"
+    assert named["what was not trained on"].outcome == "worse"
     assert named["a: risk"].outcome == "better"
     assert named["others"].group == "outside"
     assert not named["fog"].decides

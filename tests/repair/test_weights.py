@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
 from hardcase.models.subject import Subject
 from hardcase.repair.weights import own_network, repairable, repaired_name, write_weights
@@ -40,3 +41,26 @@ def test_weights_have_the_names_of_the_users_network(tmp_path):
     assert card["normalisation"]["mean"] == [0.5]
     assert card["weights"] == written.digest
     assert own_network(net) is net
+
+
+class Keeping(torch.nn.Linear):
+    """State that is no tensor, beside weights that are."""
+
+    def get_extra_state(self):
+        return {"since": "yesterday"}
+
+    def set_extra_state(self, state):
+        self.state = state
+
+
+class Sparse(torch.nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("mask", torch.eye(2).to_sparse())
+
+
+@pytest.mark.parametrize("layer", [Keeping, Sparse])
+def test_state_that_no_file_of_weights_holds_is_told_before_training(layer):
+    net = torch.nn.Sequential(torch.nn.Flatten(), layer(4, 2))
+    with pytest.raises(Problem, match=r"no plain tensor.*cannot be\s+written back"):
+        repairable(Subject(net, classes=("a", "b"), name="net.py:make"))

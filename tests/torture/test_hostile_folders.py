@@ -339,12 +339,12 @@ TRICKS = {
     "bytes": lambda folder, victim: part_with(folder, image={"bytes": b"#!/bin/sh", "path": None}),
     "label": lambda folder, victim: part_with(folder, expected=99),
     "negative label": lambda folder, victim: part_with(folder, expected=-1, predicted=-7),
-    **{f"{name} is a link": link(name) for name in (".lock", "log.txt", "status.json", "run.json", "state/ledger.jsonl", "config.toml", "history.csv", "seeds.parquet", "state/begun.json", "findings/part-00000.parquet", "verdicts/judge.json", "verdicts/part-00000.parquet", "report/index.html")},
+    **{f"{name} is a link": link(name) for name in (".lock", "log.txt", "status.json", "run.json", "state/ledger.jsonl", "config.toml", "history.csv", "seeds.parquet", "state/begun.json", "findings/part-00000.parquet", "verdicts/part-00000.parquet", "report/index.html")},
     **{f"{name} is linked hard": hard_link(name) for name in (".lock", "log.txt", "run.json", "state/ledger.jsonl")},
-    **{f"{name} is a folder": folder_instead(name) for name in (".lock", "log.txt", "run.json", "config.toml", "status.json", "findings/part-00000.parquet", "verdicts/judge.json", "state/ledger.jsonl")},
+    **{f"{name} is a folder": folder_instead(name) for name in (".lock", "log.txt", "run.json", "config.toml", "status.json", "findings/part-00000.parquet", "state/ledger.jsonl")},
     **{f"{name} is vast": sparse(name) for name in ("run.json", "config.toml", "seeds.parquet", "findings/part-00000.parquet", "state/ledger.jsonl", "history.csv")},
     **{f"{name} leads away": link(name, whole=True) for name in ("report", "repair", "findings", "verdicts", "state")},
-    **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "seeds.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl", "verdicts/judge.json", "state/paths.parquet")},
+    **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "seeds.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl", "state/paths.parquet")},
 }  # fmt: skip
 
 

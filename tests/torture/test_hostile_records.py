@@ -206,7 +206,7 @@ def change_tensors(folder, rng):
 
 
 CHANGES = (
-    *[change_record] * 6, change_summary, change_file("verdicts/judge.json"), change_file("status.json"),
+    *[change_record] * 6, change_summary, change_file("status.json"),
     change_file(BESIDE[0]), *map(change_table, TABLES), change_config, change_text, change_tensors,
 )  # fmt: skip
 

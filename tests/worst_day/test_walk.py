@@ -150,9 +150,38 @@ def test_a_wrong_name_promises_nothing(here, project):
     assert not (project / "runs").exists()
 
 
-def test_images_of_several_sizes_are_told_with_a_size_to_take(here, project):
+@pytest.mark.parametrize(
+    ("layer", "advice", "words"),
+    [
+        ("nn.AdaptiveAvgPool2d(6)", "?resize=224&crop=center", "28 to 384 pixels"),
+        ("nn.AvgPool2d(3)", "?resize=96&crop=center", "takes 96 pixels"),
+    ],
+)
+def test_images_of_several_sizes_are_told_with_a_size_that_the_model_takes(
+    here, project, tmp_path, monkeypatch, layer, advice, words
+):
+    monkeypatch.chdir(tmp_path)
+    code = (project / "things.py").read_text().replace("nn.AdaptiveAvgPool2d(6)", layer)
+    Path("net.py").write_text(
+        code.replace("24 * 36", "24 * 49" if "Avg" in layer[:6] else "24 * 36")
+    )
     Path("mixed/a").mkdir(parents=True)
     for i, side in enumerate((300, 480)):
         Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(f"mixed/a/{i}.png")
-    code, said = here("run", *THINGS[:2], "--data", "folder:mixed?split=all", "--seeds", "2")
-    assert (code, "?resize=224&crop=center" in said) == (2, True), said
+    for verb in (("run", "--seeds", "2"), ("doctor",)):
+        code, said = here(*verb, "--model", "net.py:make", "--data", "folder:mixed?split=all")
+        assert code == 2, said
+        flat = " ".join(said.split())
+        assert advice in flat or advice.replace("?", "split=all&") in flat
+        assert words in flat
+
+
+def test_the_doctor_tries_the_sizes_that_a_model_may_take(here):
+    code, said = here("doctor", *THINGS, "--format", "json")
+    assert code == 0, said
+    sizes = [
+        line
+        for line in json.loads(said[said.index("[") : said.rindex("]") + 1])
+        if line["what"] == "sizes"
+    ]
+    assert "28 to 384 pixels; these have 96" in sizes[0]["detail"]

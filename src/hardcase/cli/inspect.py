@@ -268,6 +268,9 @@ def _job(
         yield DoctorLine("data", "warning", text)
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    if is_photographic(images.shape):
+        tell("trying the sizes that the model may take")
+        yield from _sizes(model, images.shape[1])
     found = context.class_map
     if found is not None:
         rows = str(found).splitlines()
@@ -321,6 +324,20 @@ def _kind(model: Model) -> str:
         return f"a black box that offers {model.offers}"
     weights = sum(parameter.numel() for parameter in model.net.parameters())
     return f"{weights:,} weights, returns {model.outputs}"
+
+
+def _sizes(model: Model, side: int) -> Iterator[DoctorLine]:
+    """The sizes of images that a network takes, where its size is not its only one."""
+    from hardcase.models.mistakes import sizes_taken
+    from hardcase.models.subject import Subject
+
+    taken = sizes_taken(model.net) if isinstance(model, Subject) else []
+    if not taken:
+        return
+    words = f"takes images of {min(taken)} pixels"
+    if len(taken) > 1:
+        words = f"takes images of {min(taken)} to {max(taken)} pixels"
+    yield DoctorLine("sizes", "ok", f"the model {words}; these have {side}")
 
 
 def _normalisation(config: Config, model: Model) -> DoctorLine:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,18 +14,13 @@ from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
+    from hardcase.conditions import Conditions
     from hardcase.context import Context
     from hardcase.repair import RepairResult
     from hardcase.runs.results import Run
     from hardcase.types import Images
 
 __all__ = ["repair"]
-
-
-class ProofName(StrEnum):
-    quick = "quick"
-    usual = "usual"
-    full = "full"
 
 
 @o.takes("model", "data", "conditions", *ASKED, *o.FOREIGN, "out", *o.SAYS)
@@ -60,8 +54,13 @@ def repair(
         float, typer.Option(metavar="SHARE", help="By how much no figure may be worse.")
     ] = 0.01,
     proof: Annotated[
-        ProofName, typer.Option(help="How much is measured; full is for a GPU.")
-    ] = ProofName.usual,
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="How much is measured: quick, usual, full (for a GPU), or"
+            " usual:seeds=200,attack.restarts=10.",
+        ),
+    ] = "usual",
 ) -> None:
     """Train a network on under declared conditions and prove the repair on unseen images.
 
@@ -70,7 +69,9 @@ def repair(
     """
     from hardcase.repair.front import repair_network, stored_failures
     from hardcase.repair.loop import RepairRecipe
+    from hardcase.repair.proof import proof_size
 
+    size = proof_size(proof)
     context, run = _ingredients(folder, flags)
     train = context.train
     stored = None if run is None or not len(run.findings) else stored_failures(run, train)
@@ -81,7 +82,7 @@ def repair(
         train,
         _unseen(context, run),
         flags.out or free(Path("runs") / "repair" if folder is None else folder / "repair"),
-        conditions=_conditions(context, run),
+        conditions=declared_conditions(context, run),
         recipe=RepairRecipe(
             epochs=epochs,
             batch=batch,
@@ -90,7 +91,7 @@ def repair(
             steps=steps,
             seed=context.config.seed,
         ),
-        proof=proof.value,
+        proof=size,
         margin=margin,
         outside={name: context.named_images(name, "all") for name in outside or []},
         added=stored if findings else None,
@@ -108,24 +109,36 @@ def repair(
 
 def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | None]:
     """The context of the network that a run or flags name."""
-    from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
 
-    named = vars(flags)
     if folder is not None:
+        if flags.model is not None or flags.data is not None:
+            raise Problem(
+                f"{folder} has a model and data of its own.",
+                fix="hardcase repair RUN, or --model ... --data ...",
+            )
         run = opened(folder)
-        given = {name: named[name] for name in ("conditions", *ASKED)}
-        config = config_of(
-            run, uses=None, trusted=flags.trust, changed=flags.allow_changes, **given
-        )
-        context = Context(config)
-        same_ingredients(run, context, flags)
-        return context, run
+        return context_of(run, flags), run
     if flags.model is None or flags.data is None:
         raise Problem(
             "there is no model or no data.", fix="hardcase repair RUN, or --model ... --data ..."
         )
-    return Context(o.resolve(named, {"method": "pgd"})), None
+    return Context(o.resolve(vars(flags), {"method": "pgd"})), None
+
+
+def context_of(run: Run, flags: o.Flags) -> Context:
+    """The ingredients of a run, which must be those that it began with."""
+    from hardcase.cli.results import config_of, same_ingredients
+    from hardcase.context import Context
+
+    named = vars(flags)
+    given = {name: named[name] for name in ("conditions", *ASKED) if name in named}
+    uses = ("model", "data", "conditions", "subject")
+    config = config_of(run, uses=uses, trusted=flags.trust, changed=flags.allow_changes, **given)
+    context = Context(config)
+    same_ingredients(run, context, flags, "model")
+    same_ingredients(run, context, flags, "seeds")
+    return context
 
 
 def _unseen(context: Context, run: Run | None) -> Images:
@@ -139,11 +152,15 @@ def _unseen(context: Context, run: Run | None) -> Images:
     return context.test.take(torch.tensor(rows, dtype=torch.int64))
 
 
-def _conditions(context: Context, run: Run | None) -> Any:
-    """What was asked for, else what the run declared; None: the usual ones."""
-    if context.config.conditions not in (None, "none"):
-        return context.config.conditions
-    return None if run is None else run.record.get("conditions")
+def declared_conditions(context: Context, run: Run | None) -> Conditions:
+    """What was asked for, else what the run declared, else the usual ones of such images."""
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.declared import usual_profile
+
+    asked = context.config.conditions
+    if asked in (None, "none"):
+        asked = None if run is None else run.record.get("conditions")
+    return Conditions.load(asked or usual_profile(context.shape))
 
 
 def demonstrate(context: Context, run: Run, folder: Path, flags: o.Flags) -> RepairResult:

@@ -371,6 +371,7 @@ class To(StrEnum):
     npz = "npz"
     csv = "csv"
     junit = "junit"
+    hardest = "hardest"
     mlflow = "mlflow"
     wandb = "wandb"
     tensorboard = "tensorboard"
@@ -409,7 +410,7 @@ def report(
         typer.launch(page.absolute().as_uri())
 
 
-@o.takes("out", "quiet", "verbose")
+@o.takes("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose")
 def export(
     folder: o.OneRun,
     flags: o.Flags,
@@ -421,11 +422,21 @@ def export(
     experiment: Annotated[
         str, o.option("Of the tracking stores: experiment or project.", "NAME")
     ] = "hardcase",
+    draws: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Of hardest: draws per training image.")
+    ] = 4,
 ) -> None:
     """Write the findings in another program's form (a data set, a table, CI annotations), or enter
     the run's numbers and report into a tracking store.
+
+    hardest: the worst of K draws of each training image instead, to train elsewhere with.
     """
     run = opened(folder)
+    if to is To.hardest:
+        where = _export_hardest(run, flags, draws)
+        tell(str(where))
+        flags.say(f"the worst of {draws} draws of each training image, to train with")
+        return
     if to in _STORES:
         from hardcase.suite.trackers import track
 
@@ -434,6 +445,22 @@ def export(
     where = run.export(to, flags.out or folder.with_name(f"{folder.name}-{to}"))
     tell(str(where))
     flags.say(f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}")
+
+
+def _export_hardest(run: Run, flags: o.Flags, draws: int) -> Path:
+    """The training images of a run under the conditions that its network likes least."""
+    from hardcase.cli.repair import context_of, declared_conditions
+    from hardcase.repair.export import export_hardest
+
+    context = context_of(run, flags)
+    return export_hardest(
+        context.subject,
+        context.train,
+        declared_conditions(context, run),
+        flags.out or run.folder.with_name(f"{run.folder.name}-hardest"),
+        draws=draws,
+        seed=context.config.seed,
+    )
 
 
 def cite(folders: o.Runs) -> None:

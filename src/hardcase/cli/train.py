@@ -211,7 +211,7 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@o.takes("judge_features", *TRAINING)
+@o.takes("judge_features", "allow_changes", *TRAINING)
 def judge(
     flags: o.Flags,
     folders: Annotated[
@@ -280,13 +280,16 @@ def judge(
         measured = getattr(fitted, "calibration", None)
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
-    earlier = [(run.judged_by, run.verdicts or {}) for run in runs]
-    judged = [judge_run(run, one, held_out=other) for run, one, other in zip(runs, judges, others)]
-    for (before, said), run in zip(earlier, judged):
+    earlier = [run.judged_by for run in runs]
+    judged = [
+        judge_run(run, one, held_out=other, allow_changes=flags.allow_changes)
+        for run, one, other in zip(runs, judges, others)
+    ]
+    for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
             note(f"note: {shown(run.folder)} was judged before, by another {', '.join(changed)}")
-        moved = _moved(said, run.verdicts or {}) if before and not changed else 0
+        moved = run.record["judge"].get("moved")
         if moved:
             note(f"note: the same judge now says something else of {moved} of {len(run)} findings")
     if flags.json:
@@ -294,16 +297,6 @@ def judge(
         as_json(records or measured)
     elif judged:
         tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
-
-
-def _moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> int:
-    """On how many findings two judgements differ."""
-    keys = ("valid", "label_kept")
-    return sum(
-        any(before[name].get(key) != verdict.get(key) for key in keys)
-        for name, verdict in now.items()
-        if name in before
-    )
 
 
 def _judge(

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from hardcase.errors import Problem, reading
 from hardcase.tensors import LARGEST
 
-__all__ = ["Sizing", "decoded", "pixels_of", "stacked"]
+__all__ = ["MixedSizes", "Sizing", "decoded", "pixels_of", "stacked"]
 
 USUAL_SIDE = 224
 """Side that most networks for photographs take."""
@@ -24,6 +24,34 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What is opened. Others, such as PostScript, are programs that an interpreter would run."""
 GREY = ("1", "L", "LA", "La")
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
+
+
+class MixedSizes(Problem):
+    """Images of several sizes.
+
+    Args:
+        seen: Two of the sizes, in words.
+        side: The shortest side of all.
+        taken: Sides that the model takes, if that was tried.
+    """
+
+    def __init__(self, seen: str, side: int, taken: Sequence[int] = ()) -> None:
+        fitting = [one for one in (USUAL_SIDE, *sorted(taken, reverse=True)) if one in taken]
+        best = next((one for one in fitting if one <= side), min(taken, default=0))
+        said = best or min(side, USUAL_SIDE)
+        if len(taken) > 1:
+            why = f"the model takes images of {min(taken)} to {max(taken)} pixels"
+        elif taken:
+            why = f"the model takes {best} pixels"
+        else:
+            why = f"if the model takes {said} pixels"
+        super().__init__(
+            f"the images have different sizes: {seen}.",
+            "A classifier is tested on images of one size.",
+            fix=f"?resize={said}&crop=center after the path, {why}",
+        )
+        self.seen = seen
+        self.side = side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +170,7 @@ def stacked(images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str]) -> np
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:
         first, second = (f"{names[i]} is {sizes[i][1]}×{sizes[i][0]}" for i in (0, other))
-        side = min(min(size) for size in sizes)
-        side = USUAL_SIDE if side >= USUAL_SIDE else side
-        raise Problem(
-            f"the images have different sizes: {first}, {second}.",
-            "A classifier is tested on images of one size.",
-            fix=f"?resize={side}&crop=center after the path, if the model takes {side} pixels",
-        )
+        raise MixedSizes(f"{first}, {second}", min(min(size) for size in sizes))
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[:, None]
     return np.stack([_coloured(image) for image in images]).transpose(0, 3, 1, 2)

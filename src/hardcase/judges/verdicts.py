@@ -48,11 +48,11 @@ from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.runs.files import checked_json, locked, size_and_crc
-from hardcase.runs.identity import Identity, judge_identity, run_digest
+from hardcase.runs.behaviour import strict_arithmetic
+from hardcase.runs.files import locked, size_and_crc
+from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
-from hardcase.runs.verify import JUDGE
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
@@ -108,6 +108,7 @@ def judge(
     calibrate: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
+    allow_changes: bool = False,
 ) -> Run:
     """Judge the findings of a run: valid, label kept, distinct.
 
@@ -121,6 +122,7 @@ def judge(
             fitted to them and keeps that, and the run keeps what a study's people said of it.
         device: Where a panel computes.
         progress: Told how its training goes.
+        allow_changes: Keep other verdicts than the same judge gave before.
 
     Returns:
         The run with its verdicts.
@@ -151,7 +153,7 @@ def judge(
         judge = by
     if calibrate is not None:
         judge = with_people(judge, Path(calibrate), [run], device=device)
-    return judge_run(Run(run.folder), judge)
+    return judge_run(Run(run.folder), judge, allow_changes=allow_changes)
 
 
 def with_people(
@@ -221,19 +223,28 @@ def _rated_arrays(file: Path) -> dict[str, Any]:
         raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
 
 
-def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | None = None) -> Run:
+def judge_run(
+    run: Run,
+    judge: Judge,
+    *,
+    seed: int = 0,
+    held_out: PanelJudge | None = None,
+    allow_changes: bool = False,
+) -> Run:
     """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
 
     Args:
         judge: Any callable from findings to verdicts; the panel is one.
         held_out: A second judge whose training leaves out what was searched; what it confirms is
             recorded beside.
+        allow_changes: Keep other verdicts than the same judge gave before; they are marked.
 
     Returns:
         The run, read anew.
 
     Raises:
-        Problem: If the judge may not judge this run, or its answers do not fit the findings.
+        Problem: If the judge may not judge this run, its answers do not fit the findings, or it
+            was the same judge that answered otherwise before.
     """
     if isinstance(judge, PanelJudge):
         check(run, judge)
@@ -271,9 +282,32 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
     if held_out is not None:
         check(run, held_out)
         entry["beside"] = held_out_entry(run, held_out, _asked(held_out, run))
-    _write(run, columns, entry, judge_identity(judge, entry))
+    by = judge_identity(judge, entry)
+    moved = _moved(run, columns, by)
+    if moved and strict_arithmetic() and not allow_changes:
+        raise Problem(
+            f"the judge says something else of {moved} of {len(run)} findings than it did before.",
+            "Weights and source are the same, so what it answers hangs on something else.",
+            "The verdicts from before are kept.",
+            fix="--allow-changes, if that is meant",
+        )
+    if moved:
+        entry["moved"] = moved
+    _write(run, columns, entry, by)
     judged = Run(run.folder)
     return count_lost_labels(judged, judge) if judged.record.get("risk") else judged
+
+
+def _moved(run: Run, columns: Mapping[str, Sequence[Any]], by: Identity) -> int:
+    """Of how many findings the same judge said something else before."""
+    if run.verdicts is None or run.judged_by is None or run.judged_by.digest != by.digest:
+        return 0
+    now = zip(columns["id"], columns["valid"], columns["label_kept"], strict=True)
+    told = ((run.verdicts.get(name), valid, kept) for name, valid, kept in now)
+    return sum(
+        before is not None and (before["valid"], before["label_kept"]) != (valid, kept)
+        for before, valid, kept in told
+    )
 
 
 def finish(
@@ -507,23 +541,19 @@ def _column(table: pa.Table, name: str) -> Tensor:
 def _write(
     run: Run, columns: Mapping[str, Sequence[Any]], entry: Mapping[str, Any], by: Identity
 ) -> None:
-    """Verdicts and whose they are first, then the counts that follow from them; older verdicts are
-    gone.
-    """
+    """Verdicts first, then whose they are and the counts that follow; older verdicts are gone."""
     table = pa.Table.from_pydict(
         {name: columns.get(name, [None] * len(columns["id"])) for name in _COLUMNS},
         pa.schema(list(_COLUMNS.items())),
     )
     with locked(run.folder):
         sweep(run.folder, run.folder / "verdicts")
-        whose = {"identity": by.to_json(), "run": run_digest(run.record)}
-        files = {"part-00000.parquet": to_parquet(table), JUDGE: checked_json(whose)}
-        for name, data in files.items():
-            run.store.write(f"verdicts/{name}", data)
-        for path in (run.folder / "verdicts").glob("part-*.parquet"):
-            if path.name != "part-00000.parquet":
+        name, data = "part-00000.parquet", to_parquet(table)
+        run.store.write(f"verdicts/{name}", data)
+        for path in (run.folder / "verdicts").iterdir():
+            if path.name != name:
                 path.unlink()
         fresh = Run(run.folder)
-        checksums = {name: size_and_crc(data) for name, data in files.items()}
-        fresh.record |= {"judge": dict(entry), "verdicts": checksums}
+        whose = {**entry, "identity": by.to_json()}
+        fresh.record |= {"judge": whose, "verdicts": {name: size_and_crc(data)}}
         run.store.write_record({**fresh.record, **fresh.counts()})

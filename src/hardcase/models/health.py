@@ -13,16 +13,7 @@ from torch import Tensor
 from hardcase.data.streams import ImageSet
 from hardcase.data.streams import check as check_labels
 from hardcase.errors import Problem
-from hardcase.models.mistakes import (
-    FINE,
-    SEVERAL,
-    diagnosis_of,
-    in_unit_interval,
-    is_softmax,
-    labels_at_once,
-    most_said,
-)
-from hardcase.models.subject import Subject
+from hardcase.models.mistakes import Mistake, diagnosis_of, is_softmax, odd_outputs, reordered
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model, is_photographic
@@ -144,18 +135,17 @@ def check(
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
     some = images.take(rows).images()
     logits = _first_answers(subject, some)
-    _widths(subject, logits, some)
-    _finite(logits)
-    _deterministic(subject, some, logits)
+    check_labels(some, some.name)
+    _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
     if not allow_low_accuracy:
         _better_than_chance(subject, logits, some, accuracy)
     confidence = logits.softmax(1).amax(1).mean().item()
     notes = _notes(subject, logits, some)
-    if not allow_low_accuracy:
-        notes += _suspicion(subject, some, accuracy)
-    if len(set(some.y.tolist())) == 1:
-        notes.append("all images show one class")
+    doubts = [] if allow_low_accuracy else _suspicion(subject, some, accuracy)
+    order = reordered(logits, some)
+    if order and not doubts:
+        doubts = [str(order)]
     return Health(
         accuracy=accuracy,
         images=len(some),
@@ -163,19 +153,18 @@ def check(
         classes=len(some.classes),
         confidence=confidence,
         bitwise=_batch_independent(subject, some, logits),
-        notes=tuple(notes),
+        notes=(*notes, *doubts),
     )
 
 
 def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
     try:
         return answers(subject, images)
-    except Raised as raised:
-        if not isinstance(raised.__cause__, Exception):  # it called sys.exit or the like
-            raise
-        raise _unfit(subject, images, raised.__cause__) from raised
-    except Problem:
-        raise
+    except Problem as problem:
+        cause = problem.__cause__
+        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
+            raise  # a problem of its own, or it called sys.exit or the like
+        raise _unfit(subject, images, cause) from problem
     except Exception as error:
         raise _unfit(subject, images, error) from error
 
@@ -185,60 +174,46 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if re.search(r"alloc|memory|create a primitive", str(error)):
         short = "more memory (ulimit -v), or a smaller model"
         return Problem(f"memory ran out while the model was asked: {error}", fix=short)
-    cause, fix = _cause(subject, images)
+    cause = _cause(subject, images)
+    usual = "the image size or the number of channels differs from what the model was built for"
     return Problem(
         f"the model fails on an image of {shape} from {images.name}:"
         f" {type(error).__name__}: {error}",
-        cause
-        or "Most often the image size or the number of channels differs from what the model was"
-        " built for.",
-        fix=fix or "data of the model's own size, or a factory that resizes inside the model",
+        f"Here {cause.sentence}." if cause else f"Most often {usual}.",
+        fix=cause.fix if cause else "data of the model's own size, or a factory that resizes",
     )
 
 
-def _cause(subject: Model, images: Images, *, known: str = "") -> tuple[str, str]:
-    """The mistake that explains why a model fails, as a sentence, and what to do; else nothing.
-
-    Args:
-        known: What is known already; a mistake must then explain nearly all that is wrong.
-    """
+def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
+    """The mistake that explains why a model fails, or misreads what it answers `logits` to."""
     found = diagnosis_of(subject, images)
-    if found is None:
-        return "", ""
-    named = [mistake for mistake in found.mistakes if mistake.name != "fails"]
-    if not named or (known and (named[-1].accuracy or 0.0) < FINE):
-        return "", ""
-    return f"Here {named[-1].sentence}.", named[-1].fix
+    named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
+    if named:
+        return named[-1]
+    return None if logits is None else reordered(logits, images)
 
 
-def _widths(subject: Model, logits: Tensor, images: Images) -> None:
-    check_labels(images, images.name)
+def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
+    """Raise for answers that nothing can be searched on."""
     if logits.shape[1] < len(images.classes):
-        cause, fix = _cause(subject, images)
+        cause = _cause(subject, images)
         raise Problem(
             f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
             " classes.",
             "Seeds of the missing classes could never be correctly classified.",
-            *filter(None, [cause]),
-            fix=fix or "the data the model was trained for",
+            *([f"Here {cause.sentence}."] if cause else []),
+            fix=cause.fix if cause else "the data the model was trained for",
         )
-
-
-def _finite(logits: Tensor) -> None:
-    bad = int((~logits.isfinite()).any(1).sum())
-    if bad == len(logits):
+    if not bool(logits.isfinite().all(1).any()):
         raise Problem(
-            f"the model answers NaN or infinity on all of the {bad} images it was asked about.",
-            "Nothing can be searched on such answers.",
+            f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"
+            " about.",
             fix="look at the weights, and at mean and std: --set subject.mean=... subject.std=...",
         )
-
-
-def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
     rows = min(_usual(subject, images), len(images))  # as they were asked before: one call
     again = answers(subject, images.take(torch.arange(rows)))
-    if not torch.equal(again.nan_to_num(), logits[: len(again)].nan_to_num()):
-        worst = (again - logits[: len(again)]).abs().max().item()
+    if not torch.equal(again.nan_to_num(), logits[:rows].nan_to_num()):
+        worst = (again - logits[:rows]).abs().max().item()
         raise Problem(
             "the model changes its answer: the same images gave logits that differ by up to"
             f" {worst:.2g}.",
@@ -250,42 +225,37 @@ def _deterministic(subject: Model, images: Images, logits: Tensor) -> None:
 
 def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
     chance = 1 / len(images.classes)
-    present = len(set(images.y.tolist()))
-    if accuracy > 2 * chance or (present == 1 and accuracy > 0):
+    one_class = len(set(images.y.tolist())) == 1
+    if accuracy > 2 * chance or (one_class and accuracy > 0):
         return
     right = round(accuracy * len(images))
     if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
         return  # of two classes nobody gets more than twice the chance
-    share = logits.argmax(1).bincount().max().item() / len(images)
-    low = images.x.min().item() / 255
-    high = images.x.max().item() / 255
-    seen = (
-        f"Seen: inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has"
-        f" {len(images.classes)} classes."
-    )
+    said = logits.argmax(1)
+    share = said.bincount().max().item() / len(images)
+    low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
+    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has"
+    seen += f" {len(images.classes)} classes."
     if share > 0.9:
-        mode = int(logits.argmax(1).mode().values)
-        seen += f" It answers class {mode} for {100 * share:.0f} % of them."
-    order = _permuted(logits, images)
-    cause, fix = _cause(subject, images, known=order)
-    if present == 1:
+        seen += f" It answers class {int(said.mode().values)} for {100 * share:.0f} % of them."
+    why = "None of the usual mistakes explains it: it may be weak on these images."
+    fix = "--set subject.mean=... subject.std=..."
+    cause = _cause(subject, images, logits)
+    if one_class:
         chance = 1 / logits.shape[1]
         label = int(images.y[0])
-        cause = (
+        why = (
             f"All images are of one class, {images.classes[label]!r}, which is taken for output"
             f" {label} of {logits.shape[1]}."
         )
         fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
-    elif order and not cause:
-        cause = f"Here {order}."
-    elif isinstance(subject, Subject) and not cause:
-        cause = "None of the usual mistakes explains it: it may be weak on these images."
-    fix = fix or "--set subject.mean=... subject.std=..."
+    elif cause:
+        why, fix = f"Here {cause.sentence}.", cause.fix
     raise Problem(
         f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
         f" {100 * chance:.0f} %.",
-        f"Most often normalisation is missing or the class order differs. {seen}",
-        *filter(None, [cause]),
+        f"Most often normalisation is missing or the class order differs. Seen: {seen}",
+        why,
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
     )
 
@@ -306,13 +276,9 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
     if getattr(subject, "outputs", "") == "probabilities" or is_softmax(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
-    elif labels_at_once(logits) >= SEVERAL:
-        notes.append(
-            f"{labels_at_once(logits):.1f} outputs per image exceed one half: a model of several"
-            " labels at once; only the strongest is tested"
-        )
-    elif in_unit_interval(logits):
-        notes.append("the outputs lie in 0..1: for a sigmoid, --set subject.outputs=sigmoid")
+    else:
+        odd = odd_outputs(logits, images)
+        notes += [str(one) for one in odd if one.name in ("several labels", "sigmoid")]
     if logits.shape[1] > len(images.classes):
         notes.append(
             f"the model has {logits.shape[1] - len(images.classes)} outputs more than the data has"
@@ -323,9 +289,8 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         notes.append(
             f"NaN or infinity on {bad} of {len(images)} images; they are left out as seeds"
         )
-    order = _permuted(logits, images)
-    if order:
-        notes.append(order)
+    if len(set(images.y.tolist())) == 1:
+        notes.append("all images show one class")
     return notes
 
 
@@ -337,22 +302,5 @@ def _suspicion(subject: Model, images: Images, accuracy: float) -> list[str]:
     answers(subject, images.take(torch.arange(min(SOME, len(images)))))
     if (monotonic() - began) * ROUNDS > PATIENCE:
         return [f"only {100 * accuracy:.0f} % right; hardcase doctor tries what may be wrong"]
-    cause, fix = _cause(subject, images)
-    if not cause:
-        return []
-    return [f"only {100 * accuracy:.0f} % right. {cause} Try: {fix}"]
-
-
-def _permuted(logits: Tensor, images: Images) -> str:
-    """A sentence if another order of the classes would clearly raise accuracy."""
-    if len(set(images.y.tolist())) < max(2, len(images.classes)):
-        return ""
-    order = most_said(logits, images.y)
-    own = (logits.argmax(1) == images.y).float().mean().item()
-    best = (logits.argmax(1) == order[images.y]).float().mean().item()
-    if best <= own + 0.3 or len(set(order.tolist())) < len(order):
-        return ""
-    return (
-        f"another class order would give {100 * best:.0f} % instead of {100 * own:.0f} %: check the"
-        " order of the classes"
-    )
+    cause = _cause(subject, images)
+    return [f"only {100 * accuracy:.0f} % right. Here {cause}"] if cause else []

@@ -59,6 +59,7 @@ __all__ = [
     "model_of",
     "names_outputs",
     "network",
+    "network_of_code",
 ]
 
 _log = logging.getLogger(__name__)
@@ -202,13 +203,7 @@ def _local(spec: str, how: Loading) -> Subject:
     if "@" not in spec and named_path(spec).suffix in WHOLE:
         net = from_model_file(named_path(spec))
         return _subject(net, spec, _with_normalisation(net, how))
-    if form == "zoo":
-        net = _untrained(name, how.test)
-    else:
-        path, _, factory = code.rpartition(":")
-        if not path or not factory.isidentifier():
-            raise Problem(f"cannot tell what kind of model {spec!r} is.", f"known forms: {FORMS}")
-        net = from_file(named_path(path), factory)
+    net = _untrained(name, how.test) if form == "zoo" else network_of_code(code)
     if weights:
         fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if fitted.note:
@@ -217,6 +212,14 @@ def _local(spec: str, how: Loading) -> Subject:
         return net
     net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
     return _subject(net, spec, _with_normalisation(net, how))
+
+
+def network_of_code(code: str) -> nn.Module:
+    """The network that ``file.py:factory`` makes, without weights of another file."""
+    path, _, factory = code.rpartition(":")
+    if not path or not factory.isidentifier():
+        raise Problem(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
+    return from_file(named_path(path), factory)
 
 
 def _untrained(name: str, images: Images) -> nn.Module:

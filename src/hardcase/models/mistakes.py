@@ -34,7 +34,6 @@ from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, is_photographic
 
 __all__ = [
-    "FINE",
     "USUAL",
     "Diagnosis",
     "Mistake",
@@ -45,7 +44,10 @@ __all__ = [
     "in_unit_interval",
     "is_softmax",
     "name_of",
+    "odd_outputs",
+    "reordered",
     "settled",
+    "sizes_taken",
     "stated_by",
     "trying",
     "with_options",
@@ -419,7 +421,7 @@ def diagnose(
             "net.eval() in the factory, and no randomness in its forward",
         )
         return Diagnosis(None, (*found, noise))
-    answers = list(_outputs(scores, some, outputs))
+    answers = list(odd_outputs(scores, some, outputs))
     if logits.ndim != 2 or any(mistake.name in ("outputs", "nan") for mistake in answers):
         return Diagnosis(None, (*found, *answers))
     if all(mistake.name != "labels from 1" for mistake in answers):
@@ -495,7 +497,7 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Iterator[
         yield Mistake("fails", f"the network fails: {failure[:200]}", "one forward pass by hand")
 
 
-def _outputs(scores: Tensor, images: Images, outputs: str) -> Iterator[Mistake]:
+def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[Mistake]:
     """What is odd about what a network returns."""
     classes = len(images.classes)
     if scores.ndim != 2:
@@ -523,8 +525,8 @@ def _outputs(scores: Tensor, images: Images, outputs: str) -> Iterator[Mistake]:
             what = "the outputs are as flat as a softmax of a softmax"
             yield Mistake("double softmax", what, f"one softmax fewer, then {fix}")
         yield Mistake("softmax", "the outputs are probabilities", fix)
-    elif labels_at_once(scores) >= SEVERAL:
-        several = f"{labels_at_once(scores):.1f} outputs per image exceed one half"
+    elif _labels_at_once(scores) >= SEVERAL:
+        several = f"{_labels_at_once(scores):.1f} outputs per image exceed one half"
         what = f"{several}: a model of several labels at once, which are not tested yet"
         yield Mistake("several labels", what, "the outputs of classes that exclude each other")
     elif in_unit_interval(scores):
@@ -536,7 +538,7 @@ SEVERAL = 1.5
 """Outputs per image that exceed one half from which on a model says several labels at once."""
 
 
-def labels_at_once(scores: Float[Tensor, "n k"]) -> float:
+def _labels_at_once(scores: Float[Tensor, "n k"]) -> float:
     """How many outputs per image exceed one half, if all lie in 0..1; 0 for logits."""
     return float((scores > 0.5).sum(1).double().mean()) if in_unit_interval(scores) else 0.0
 
@@ -589,15 +591,32 @@ def _labels(logits: Tensor, images: Images) -> Iterator[Explanation]:
     if logits.shape[1] == len(names):
         what = "the network has an output before the first class (background)"
         yield Mistake("background", what, _named_outputs(names)), _right(logits, y + 1)
-    order = most_said(logits, y)
-    present = sorted(set(y.tolist()))
-    if 1 < len({int(order[at]) for at in present}) == len(present) <= len(y) // 3:
-        some = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
-        names = [f"output {at}" for at in range(logits.shape[1])]
-        for at in present:
-            names[int(order[at])] = images.classes[at]
-        what = f"the classes have another order ({some} …)"
-        yield Mistake("class order", what, _named_outputs(names)), _right(logits, order[y])
+    order = _class_order(logits, images)
+    if order is not None and len(set(y.tolist())) <= len(y) // 3:
+        yield order
+
+
+def _class_order(logits: Tensor, images: Images) -> Explanation | None:
+    """Each class as the output that is said most often of it, if these are different ones."""
+    order = _most_said(logits, images.y)
+    present = sorted(set(images.y.tolist()))
+    if not 1 < len({int(order[at]) for at in present}) == len(present):
+        return None
+    some = ", ".join(f"{images.classes[at]} -> {int(order[at])}" for at in present[:4])
+    names = [f"output {at}" for at in range(logits.shape[1])]
+    for at in present:
+        names[int(order[at])] = images.classes[at]
+    what = f"the classes have another order ({some} …)"
+    return Mistake("class order", what, _named_outputs(names)), _right(logits, order[images.y])
+
+
+def reordered(logits: Float[Tensor, "n k"], images: Images) -> Mistake | None:
+    """Return that the classes have another order, if that clearly explains a model's answers."""
+    found = _class_order(logits, images)
+    if found is None or len(set(images.y.tolist())) < len(images.classes):
+        return None
+    best, own = (float(right.mean()) for right in (found[1], _right(logits, images.y)))
+    return replace(found[0], accuracy=best) if best > own + 2 * CLEARLY else None
 
 
 def _named_outputs(names: list[str]) -> str:
@@ -608,7 +627,7 @@ def _named_outputs(names: list[str]) -> str:
     return f"--set subject.classes={joined}"
 
 
-def most_said(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Int[Tensor, " l"]:
+def _most_said(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Int[Tensor, " l"]:
     """For every label the output that is said most often."""
     table = torch.zeros(int(y.max()) + 1, logits.shape[1])
     table.index_put_((y, logits.argmax(1)), torch.ones(len(y)), accumulate=True)
@@ -651,6 +670,19 @@ def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanatio
             if logits is not None and logits.ndim == 2:
                 what = "the network was trained on images of about"
                 yield _size(size, what, x, images.name), _right(logits, images.y)
+
+
+def sizes_taken(net: nn.Module) -> list[int]:
+    """Return the sides of `SIZES` that a network answers, tried with one image of each."""
+    trial = Trial(net)
+    label = torch.zeros(1, dtype=torch.int64)
+
+    def takes(size: int) -> bool:
+        shapes = ((1, channels, size, size) for channels in (3, 1))
+        found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
+        return any(logits is not None and logits.ndim == 2 for logits in found)
+
+    return [size for size in SIZES if takes(size)]
 
 
 def _resized(x: Tensor, size: int) -> Tensor:

@@ -16,14 +16,14 @@ from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.images import images_of
 from hardcase.data.sources import load
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
 from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
-from hardcase.repair.proof import SIZES, Proof, ProofRow, ProofSize, Verdict, prove
+from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
 from hardcase.repair.weights import repairable, write_weights
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
@@ -103,7 +103,8 @@ def repair(
         conditions: A profile, a file, a table of ranges, `hc.Conditions`; None: the usual profile
             of such images.
         recipe: How it is trained; `RepairRecipe()` by default.
-        proof: ``quick``, ``usual``, ``full`` or a `ProofSize`.
+        proof: ``quick``, ``usual``, ``full``, with numbers that differ
+            (``usual:seeds=200,attack.restarts=10``), or a `ProofSize`.
         margin: By how much no figure may be worse.
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
@@ -210,9 +211,7 @@ def repair_network(
         say: Told how it goes.
     """
     began = monotonic()
-    if not isinstance(proof, ProofSize) and proof not in SIZES:
-        raise choice("size of a proof", proof, list(SIZES))
-    size = proof if isinstance(proof, ProofSize) else SIZES[proof]
+    size = proof_size(proof)
     if not 0 <= margin < 1:
         raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
     subject = repairable(model)
@@ -389,20 +388,31 @@ def _carried_row(before: Subject, after: Subject, found: Images) -> ProofRow:
     return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
 
 
+PARTS = {
+    "condition": "each declared condition alone",
+    "elsewhere": "conditions and corruptions that were not trained on",
+    "class": "each class",
+}
+"""Tables of the page after the one that decides, by the groups of their rows."""
+
+
 def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
-    """The one page: verdict, figures, how it was trained."""
+    """The one page: verdict and why, what decides, every other figure, how it was trained."""
     training = record["training"]
+    first: list[list[Cell]] = [["verdict", proof.verdict]]
+    first += [["because" if i == 0 else "", text] for i, text in enumerate(proof.reasons)]
+    first.append(["repaired weights", str(record["model"])])
     notes = [
-        f"verdict: {proof.verdict}",
-        *proof.reasons,
-        f"repaired weights: {record['model']}",
         f"{proof.seeds} images that neither training, validation nor search saw; differences are"
-        " paired by image, intervals hold in 95 of 100 cases, those of single conditions and"
-        " classes together",
+        " paired by image, intervals hold in 95 of 100 cases, those of the tables below together",
         "1 - least scale: how much less than the whole range is enough to break an image;"
         " both networks were attacked with what broke the other",
     ]
-    tables = [proof_table(proof, notes)]
+    decisive = [row for row in proof.rows if row.decides or row.group in ("declared", "stored")]
+    tables = [Table("verdict", ["", "told"], first), _table("what decides", decisive, notes)]
+    for group, title in PARTS.items():
+        others = [row for row in proof.rows if row.group == group and row not in decisive]
+        tables.append(_table(title, others))
     rows: list[list[Cell]] = [
         [name, str(training[name])] for name in ("rate", "epochs", "best", "seconds")
     ]
@@ -413,12 +423,11 @@ def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
     return page(Outcome(name, tables), folder, "")
 
 
-def proof_table(proof: Proof, notes: Sequence[str] = ()) -> Table:
-    """Return all figures before and after as a table."""
+def _table(title: str, proved: Sequence[ProofRow], notes: Sequence[str] = ()) -> Table:
+    """Figures before and after as a table."""
     rows: list[list[Cell]] = [
         [
             row.name,
-            row.group,
             f"{row.before:.2%}",
             f"{row.after:.2%}",
             f"{row.after - row.before:+.2%}",
@@ -426,7 +435,7 @@ def proof_table(proof: Proof, notes: Sequence[str] = ()) -> Table:
             row.units,
             row.outcome,
         ]
-        for row in proof.rows
+        for row in proved
     ]
-    columns = ["figure", "group", "before", "after", "change", "95 %", "images", "it is"]
-    return Table("before and after", columns, rows, list(notes))
+    columns = ["figure", "before", "after", "change", "95 %", "images", "it is"]
+    return Table(title, columns, rows, list(notes))

@@ -19,6 +19,7 @@ from hardcase.conditions import PROFILES, ConditionBox, Conditions, condition_bo
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.intervals import mean_interval
 from hardcase.corruptions import CORRUPTIONS, corrupt
+from hardcase.errors import Problem, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
 from hardcase.repair.attack import AttackResult, AttackSize, attack_all
@@ -33,6 +34,7 @@ __all__ = [
     "ProofValues",
     "Verdict",
     "measure_values",
+    "proof_size",
     "prove",
     "untrained",
 ]
@@ -42,6 +44,8 @@ Shares = NDArray[np.float64]
 Verdict = Literal["repaired", "moved elsewhere", "worse", "cannot tell"]
 SEVERITY = 3.0
 """Of corruptions that no declaration asks for; the middle of the published five."""
+UNTRAINED = "what was not trained on"
+"""The mean over conditions that were not declared and families of corruptions."""
 SHIFTED = 0.01
 """What doubling an attack may add before its worst case says nothing: a point."""
 
@@ -77,6 +81,39 @@ SIZES: Mapping[str, ProofSize] = {
     ),
 }
 """By the names of ``--proof``; ``full`` is for a GPU."""
+
+
+def proof_size(given: str | ProofSize) -> ProofSize:
+    """Return a size of a proof by its name, with some of its numbers changed.
+
+    Args:
+        given: ``quick``, ``usual`` or ``full``, and after a colon what differs: fields of
+            `ProofSize`, those of its attack after ``attack.``.
+
+    Raises:
+        Problem: If there is no such size or number.
+
+    Example:
+        >>> proof_size("usual:seeds=200,attack.restarts=10").attack.restarts
+        10
+    """
+    if isinstance(given, ProofSize):
+        return given
+    name, _, words = given.partition(":")
+    if name not in SIZES:
+        raise choice("size of a proof", name, list(SIZES))
+    size = SIZES[name]
+    numbers = {key: value for key, value in asdict(size).items() if key != "attack"}
+    attack = {f"attack.{key}": value for key, value in asdict(size.attack).items()}
+    for word in filter(None, words.split(",")):
+        key, _, value = word.partition("=")
+        if key not in numbers | attack:
+            raise choice("number of a proof", key, [*numbers, *attack])
+        if not value.isdecimal() or int(value) < 1:
+            raise Problem(f"{key} of a proof is {value!r}.", fix=f"--proof {name}:{key}=10")
+        (numbers if key in numbers else attack)[key] = int(value)
+    inner = {key.removeprefix("attack."): value for key, value in attack.items()}
+    return ProofSize(**numbers, attack=AttackSize(**inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +405,7 @@ def compare_values(
     for group, (one, two) in groups.items():
         if group == "elsewhere" and one:
             means = (_mean(one), _mean(two))
-            rows.append(_row(group, "all of them", *means, margin, decides=True))
+            rows.append(_row(group, UNTRAINED, *means, margin, decides=True))
         several += [(group, name, one[name], two[name]) for name in one]
     for name in before.outside:
         rows.append(

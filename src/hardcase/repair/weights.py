@@ -31,7 +31,8 @@ def repairable(model: Model) -> Subject:
     """Return the model, if it can learn and its weights can be written.
 
     Raises:
-        Problem: If it has no gradients, cannot be copied, or is a file without code.
+        Problem: If it has no gradients, cannot be copied, is a file without code, or keeps what no
+            file of weights can hold.
     """
     if not isinstance(model, Subject) or model.offers != "gradients":
         raise Problem(
@@ -45,12 +46,26 @@ def repairable(model: Model) -> Subject:
             f"model {model.name} has no code: its weights cannot be written back.",
             fix="weights.safetensors@file.py:factory, with the code that made it",
         )
+    odd = [name for name, value in net.state_dict().items() if not _is_plain(value)]
+    if odd:
+        raise Problem(
+            f"model {model.name} keeps {odd[0]}, which is no plain tensor: its weights cannot be"
+            " written back as safetensors.",
+            fix="plain tensors in its state_dict: no extra state, no sparse or quantised weights",
+        )
     if model.uncopied:
         raise Problem(
             f"model {model.name} cannot be copied ({model.uncopied}), so it cannot be trained.",
             fix="a factory without locks, sockets and open files",
         )
     return model
+
+
+def _is_plain(value: object) -> bool:
+    """Whether safetensors can hold a value of a state_dict."""
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
+    )
 
 
 def own_network(net: nn.Module) -> nn.Module:

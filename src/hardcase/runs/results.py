@@ -23,7 +23,7 @@ from hardcase.runs.files import file_size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, run_digest
 from hardcase.runs.tables import VERDICTS, read
-from hardcase.runs.verify import Verification, read_judge, verify
+from hardcase.runs.verify import Verification, verify
 from hardcase.statistics import Rate, kinds_in_words, settings_in_words
 from hardcase.types import KINDS, ClassNames
 
@@ -200,7 +200,7 @@ class Run:
         """The identity of the judge whose verdicts these are; None if nobody judged, or before
         judges had one.
         """
-        return Identity.from_json(read_judge(self.folder).get("identity"))
+        return Identity.from_json((self.record.get("judge") or {}).get("identity"))
 
     @cached_property
     def classes(self) -> ClassNames:

@@ -7,7 +7,9 @@ repairs; what is damaged is set aside under another name, never deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,20 +24,19 @@ from hardcase.runs.files import (
     read_plain,
 )
 from hardcase.runs.folder import BEGUN, Store
-from hardcase.runs.identity import FREE, Identity, run_digest
+from hardcase.runs.identity import FREE, Identity
 from hardcase.runs.ledger import files_of
+from hardcase.runs.tables import VERDICTS, read
 
 __all__ = [
     "BESIDE",
     "CONDITIONS",
     "CURVES",
-    "JUDGE",
     "REGRESSION",
     "Repaired",
     "Verification",
     "keep_beside",
     "read_beside",
-    "read_judge",
     "repair_record",
     "repair_shards",
     "set_aside",
@@ -48,8 +49,6 @@ CHANGING = (
     *("least_scale", "worst_case", "rare"),
 )
 """What a record says anew each time a run stops or is judged."""
-JUDGE = "judge.json"
-"""The file in verdicts/ that says whose they are."""
 CURVES = "curves.json"
 """What ``hardcase curve`` leaves in a run folder."""
 REGRESSION = "regression.json"
@@ -69,11 +68,6 @@ def read_beside(store: Store, name: str) -> dict[str, Any] | None:
     """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
     said = _checked(store.folder / name)
     return said if said and said.get("run") == store.run else None
-
-
-def read_judge(folder: Path) -> dict[str, Any]:
-    """Whose the verdicts of a run are; nothing if that is not known, or damaged."""
-    return _checked(folder / "verdicts" / JUDGE)
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -169,14 +163,19 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
 
 def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     checksums = record.get("verdicts") or {}
-    for name, stored in checksums.items():
-        if file_size_and_crc(store.folder / "verdicts" / Path(str(name)).name) != stored:
-            yield f"verdicts/{name} is not what was stored"
-    there = {path.name for path in (store.folder / "verdicts").glob("part-*.parquet")}
-    if there != {*checksums} - {JUDGE}:
+    folder = store.folder / "verdicts"
+    changed = [
+        n for n, stored in checksums.items() if file_size_and_crc(folder / Path(n).name) != stored
+    ]
+    yield from (f"verdicts/{name} is not what was stored" for name in changed)
+    there = {path.name for path in folder.glob("part-*.parquet")}
+    if there != {*checksums}:
         yield "verdicts are there that run.json does not name, or the other way round"
-    if JUDGE in checksums and read_judge(store.folder).get("run") != run_digest(record):
-        yield "the verdicts are of another run"
+    elif there and not changed:
+        with suppress(Problem):  # findings that cannot be read are told of elsewhere
+            said = [read(folder / name, VERDICTS, ["id"])["id"].to_pylist() for name in there]
+            if not {*chain(*said)} <= {*store.findings()["id"].to_pylist()}:
+                yield "the verdicts are of another run"
 
 
 def _other_entries(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

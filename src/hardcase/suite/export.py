@@ -29,7 +29,14 @@ from hardcase.types import ClassNames
 
 _IDENTITY = ("id", "seed", "kind", "predicted", "confidence")
 _FACTS = (*_IDENTITY, "queries", "distance", "l2", "linf", "method")
-__all__ = ["class_folders", "export", "exported", "table_text"]
+__all__ = [
+    "class_folders",
+    "export",
+    "exported",
+    "refuse_occupied",
+    "table_text",
+    "whole_folder",
+]
 
 _VERDICTS = ("valid", "label_kept")
 AT_ONCE = 256
@@ -92,13 +99,18 @@ def export(run: Run, to: str, out: Path) -> Path:
         raise choice("form of export", to, list(forms))
     if not len(run) and to != "junit":  # where no finding means that all is well
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
+    refuse_occupied(out)
+    return forms[to](run, out)
+
+
+def refuse_occupied(out: Path) -> None:
+    """Raise if there is anything at `out`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Problem(
             f"{out} exists and is not empty.",
             "An export never writes over anything.",
             fix="another --out",
         )
-    return forms[to](run, out)
 
 
 def exported(run: Run) -> Iterator[bytes]:
@@ -138,7 +150,7 @@ def _imagefolder(run: Run, out: Path) -> Path:
         text = table_text(rows, run.classes)
         (folder / "metadata.csv").write_text(text, encoding="utf-8", newline="")
 
-    return _whole(out, fill)
+    return whole_folder(out, fill)
 
 
 def _fiftyone(run: Run, out: Path) -> Path:
@@ -158,7 +170,7 @@ def _fiftyone(run: Run, out: Path) -> Path:
             (folder / "data" / f"{row['id']}.png").write_bytes(data)
         (folder / "labels.json").write_text(told, encoding="utf-8")
 
-    return _whole(out, fill)
+    return whole_folder(out, fill)
 
 
 def _file(out: Path, name: str, data: bytes) -> Path:
@@ -270,7 +282,7 @@ def _hf(run: Run, out: Path) -> Path:
             file.writelines(parquet(groups()))
         (folder / "README.md").write_text(card, encoding="utf-8")
 
-    return _whole(out, fill)
+    return whole_folder(out, fill)
 
 
 _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
@@ -340,7 +352,7 @@ def _value(kind: pa.DataType) -> dict[str, Any]:
     }
 
 
-def _whole(out: Path, fill: Callable[[Path], None]) -> Path:
+def whole_folder(out: Path, fill: Callable[[Path], None]) -> Path:
     """Fill a folder beside `out`, then rename it: `out` appears whole or not at all."""
     temporary = make_folder(out.parent / f".{out.name}-{secrets.token_hex(6)}")
     try:
