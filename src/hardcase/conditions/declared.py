@@ -28,7 +28,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     "%": ("%", "percent"),
     "levels": ("level", "levels"),
     "times": ("times", "x", "×"),
-    "severity": ("severity",),
+    "severity": ("", "severity"),
     "": ("",),
 }
 """How each unit may be written."""
@@ -81,10 +81,28 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(files("hardcase.conditions").joinpath(name).read_text("utf-8"))
 
 
+def _corruption(name: str) -> Declarable:
+    """The severity of a standard corruption, from the image itself (0) to the highest (5)."""
+    return Declarable(
+        f"{CORRUPTION}.{name}",
+        f"{name.replace('_', ' ')} of ImageNet-C, by its severity",
+        part=CORRUPTION,
+        option=name,
+        group=name,
+        unit="severity",
+        most=5.0,
+        colour=name == "saturate",
+    )
+
+
+CORRUPTION = "corruption"
+"""Declarations name the severity of a corruption ``corruption.fog``."""
+_COORDINATES = _read("coordinates.toml")
+_SEVERITIES = [_corruption(name) for name in _COORDINATES.pop(CORRUPTION)]
 DECLARABLE: Mapping[str, Declarable] = {
     name: Declarable(name, **{**row, "also": tuple(row.get("also", ()))})
-    for name, row in _read("coordinates.toml").items()
-}
+    for name, row in _COORDINATES.items()
+} | {row.name: row for row in _SEVERITIES}
 """Everything that can be declared, by name."""
 _ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
 _SETTINGS = ("profile", "name", "table", "sampler", "worst", "rare")
@@ -204,6 +222,13 @@ class Conditions:
     def _from_table(cls, values: Mapping[str, Any], folder: Path = Path()) -> Conditions:
         settings = {key: values[key] for key in _SETTINGS if key in values}
         ranges: dict[str, Any] = {k: v for k, v in values.items() if k not in _SETTINGS}
+        inner = ranges.pop(CORRUPTION, {})
+        if not isinstance(inner, Mapping):
+            raise Problem(
+                f"conditions.{CORRUPTION} = {inner!r} names no corruption.",
+                fix=f'{CORRUPTION}.fog = "0..3"',
+            )
+        ranges |= {f"{CORRUPTION}.{name}": value for name, value in inner.items()}
         base: Mapping[str, Any] = {}
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
@@ -362,7 +387,7 @@ def _example(row: Declarable) -> str:
         return "60..100"
     if row.neutral == 1:
         return f"{row.least if row.least >= 1 else 0.8:g}..1.5 {row.unit}".rstrip()
-    size = {"deg": 8, "stops": 1, "%": 5, "levels": 8}[row.unit]
+    size = {"deg": 8, "stops": 1, "%": 5, "levels": 8, "severity": 3}[row.unit]
     start = f"±{size}" if row.least < 0 else f"0..{size}"
     return f"{start} {row.unit}"
 

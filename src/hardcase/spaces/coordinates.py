@@ -215,6 +215,7 @@ class CheckedPart:
 
     __slots__ = ()
     name: ClassVar[str]
+    patterned: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         part: Any = self
@@ -236,11 +237,12 @@ class CheckedPart:
 @runtime_checkable
 class ChangeFamily(Protocol):
     """A family of changes. `stage` orders parts as light does: the scene, the air, the lens, the
-    sensor.
+    sensor. `patterned`: something in it is random (grain, drops, flakes).
     """
 
     name: ClassVar[str]
     stage: ClassVar[int]
+    patterned: ClassVar[bool]
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         """The coordinates for images of this shape."""
