@@ -2,8 +2,8 @@
 error.
 
 Everything here works on any `Change`: one declared condition, of which a corruption's severity is
-one, or a function of one's own that turns images and a severity into images. A seed fails where the subject leaves its label by the
-margin that counts everywhere else.
+one, or a function of one's own that turns images and a severity into images. A seed fails where the
+subject leaves its label by the margin that counts everywhere else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox, condition_box
-from hardcase.conditions.declared import DECLARABLE, Conditions
+from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.worst import bisected
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
@@ -64,7 +64,7 @@ class OneCondition:
     @property
     def most(self) -> float:
         """The farther end of the range, in its unit."""
-        (declared,) = self.box.conditions.ranges.values()
+        declared: DeclaredRange = next(iter(self.box.conditions.ranges.values()))
         neutral = DECLARABLE[declared.name].neutral
         return max(declared.high - neutral, neutral - declared.low)
 

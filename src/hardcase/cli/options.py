@@ -173,6 +173,15 @@ class CampaignFlags:
             panel=_CAMPAIGN,
         ),
     ] = None
+    rare: Annotated[
+        bool,
+        _option(
+            "Also estimate how rarely images without a failing draw fail: a volume of the declared"
+            " conditions.",
+            "--rare",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
     oracle: Annotated[
         str | None,
         _option(
