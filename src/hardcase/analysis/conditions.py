@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.conditions import (
@@ -55,6 +56,7 @@ __all__ = [
     "measure_run",
     "needed_in_words",
     "needed_to_tell",
+    "paired_differences",
     "shown_draws",
 ]
 
@@ -620,9 +622,18 @@ def needed_to_tell(run: Run, baseline: Run, effect: float) -> int:
         baseline: The run of the version before.
         effect: The difference of risks that is to be seen.
     """
+    return needed_seeds(paired_differences(run, baseline), effect)
+
+
+def paired_differences(run: Run, baseline: Run) -> NDArray[np.float64]:
+    """Return the share of failing draws in one run less that in another, by common seed.
+
+    Args:
+        run: The run of the model under test.
+        baseline: The run of the version before.
+    """
     first, second = _shares(run), _shares(baseline)
-    common = [name for name in first if name in second]
-    return needed_seeds(np.array([first[name] - second[name] for name in common]), effect)
+    return np.array([first[name] - second[name] for name in first if name in second])
 
 
 def _kept(run: Run) -> dict[str, Any]:

@@ -40,6 +40,8 @@ DRAWS = 64
 """Random conditions per seed."""
 COST_DRAWS = 16
 """How many of them are asked again with each condition held at neutral."""
+POWER = 0.9
+"""How often a difference of risks is to be seen, for the number of images that is told."""
 SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
