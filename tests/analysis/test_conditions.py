@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.conditions import against, in_words, shown_draws
+from hardcase.analysis.conditions import against, doubt_in_words, in_words, shown_draws
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
@@ -125,6 +125,20 @@ def test_a_run_without_search_has_a_risk_and_no_findings(versions):
     assert len(run) == 0
     assert run.record["risk"]["seeds"] == 300
     assert run.record["totals"]["queries"] == 0
+
+
+def test_costs_whose_order_says_nothing_say_so():
+    def row(name, cost, half):
+        return {"condition": name, "cost": cost, "low": cost - half, "high": cost + half}
+
+    def doubt(*halves):
+        costs = [row(name, cost, half) for name, cost, half in zip("abc", (0.5, 0.4, 0.1), halves)]
+        return doubt_in_words(costs, 60)
+
+    assert doubt(0.05, 0.05, 0.05) == ""
+    assert "more than others" in doubt(0.05, 0.05, 0.3)
+    assert "cost anything" in doubt(0.05, 0.45, 0.05)
+    assert doubt_in_words([], 60) == ""
 
 
 def test_failing_draws_are_kept_with_an_example_of_what_costs_most(versions):

@@ -1,5 +1,6 @@
 """Boxes of declared conditions: nested, as wide as declared, drawn from evenly and redrawn."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -136,6 +137,15 @@ def test_a_sampler_of_ones_own(tmp_path):
     box = condition_box(Conditions(declared, sampler=f"{file}:twice"), SHAPE)
     z = box.draw(rng_of(5), torch.arange(5), 8).z
     assert bool(((z >= 0) & (z <= 0.25)).all())
+
+
+@pytest.mark.parametrize("given", ["u[:1, 0]", "u[:, 0] / 0", "np.nan * u[:, 0]"])
+def test_a_sampler_that_gives_too_little_or_no_numbers_is_refused(tmp_path, given):
+    file = tmp_path / "ours.py"
+    file.write_text(f"import numpy as np\ndef bad(u):\n    return {{'rotation': {given}}}\n")
+    box = condition_box(Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad"), SHAPE)
+    with np.errstate(all="ignore"), pytest.raises(Problem, match="were asked for"):
+        box.draw(rng_of(5), torch.arange(5), 8)
 
 
 def test_a_condition_held_at_neutral_leaves_the_others():

@@ -51,6 +51,7 @@ __all__ = [
     "cost_in_words",
     "count_lost_labels",
     "dear",
+    "doubt_in_words",
     "in_words",
     "keep_worst",
     "measure_run",
@@ -453,7 +454,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
         lines["beside" if i == 0 else " " * i] = reference_in_words(one)
     costly = [cost_in_words(row, declared) for row in dear(risk["costs"])]
     if costly:
-        lines["costs most"] = "; ".join(costly)
+        doubt = doubt_in_words(risk["costs"], risk["seeds"])
+        lines["costs most"] = "; ".join([*costly, *[doubt] * bool(doubt)])
     rare = record.get("rare")
     if rare:
         lines["rare"] = (
@@ -469,6 +471,21 @@ def cost_in_words(row: Mapping[str, Any], conditions: Mapping[str, str]) -> str:
     name = row["condition"]
     low, high = (100 * row[side] for side in ("low", "high"))
     return f"{name} {conditions.get(name, '')}: {_points(row['cost'])} ({low:.1f} to {high:.1f})"
+
+
+def doubt_in_words(costs: Sequence[Mapping[str, Any]], seeds: int) -> str:
+    """Return why it is not certain that the dearest conditions are the dearest; nothing if it is.
+
+    Args:
+        costs: What each condition costs, the dearest first.
+        seeds: Over how many images.
+    """
+    named = dear(costs)
+    if any(row["low"] <= 0 for row in named):
+        return f"too few images ({seeds:,}) to say that these cost anything"
+    if any(row["high"] >= one["low"] for row in costs[len(named) :] for one in named):
+        return f"too few images ({seeds:,}) to say that these cost more than others"
+    return ""
 
 
 def reference_in_words(one: Mapping[str, Any]) -> str:

@@ -246,6 +246,11 @@ class ConditionBox:
         name = self.owner[column]
         if name in values:
             given = torch.as_tensor(np.asarray(values[name], dtype=np.float64))
+            if given.numel() != point.numel() or not bool(given.isfinite().all()):
+                raise Problem(
+                    f"{self.conditions.sampler} gives {name} as {given.numel():,} numbers, of which "
+                    f"{int(given.isfinite().sum()):,} are finite; {point.numel():,} were asked for."
+                )
             return self._bounded(column, given.reshape(point.shape).to(point.device))
         if row is not None and name in self.conditions.rows[0]:
             table = torch.tensor([line[name] for line in self.conditions.rows])

@@ -10,6 +10,7 @@ from typing import Any
 from hardcase.analysis.conditions import (
     cost_in_words,
     dear,
+    doubt_in_words,
     in_words,
     needed_in_words,
     shown_draws,
@@ -90,6 +91,7 @@ def decision(
         "sentence": risk_sentence(run.record) if risk else _sentence(tally, judged),
         "figures": figures(run),
         "conditions": dearest(run),
+        "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
         "confirmed": rate(least, tally.attempted()),
