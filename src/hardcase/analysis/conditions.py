@@ -210,11 +210,15 @@ def _rows(table: RiskTable) -> list[dict[str, Any]]:
 def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
     """What measuring will take, in words: a few draws of the first image are timed."""
     first = seeds.first(1)
-    few = 16
     measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
-    began = perf_counter()
-    measure_risk(subject, first, box, draws=few, costs=False)
-    each = (perf_counter() - began) / (few + 1)
+    each = 0.0
+    for few in (16, 128):  # few photographs say enough; digits are asked many at a time
+        began = perf_counter()
+        measure_risk(subject, first, box, draws=few, costs=False)
+        took = perf_counter() - began
+        each = took / (few + 1)
+        if took > 0.5:
+            break
     conditions = len(box.conditions.ranges)
     again = COST_DRAWS * conditions if conditions > 1 else 0
     count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))

@@ -248,8 +248,9 @@ class ConditionBox:
             given = torch.as_tensor(np.asarray(values[name], dtype=np.float64))
             if given.numel() != point.numel() or not bool(given.isfinite().all()):
                 raise Problem(
-                    f"{self.conditions.sampler} gives {name} as {given.numel():,} numbers, of which "
-                    f"{int(given.isfinite().sum()):,} are finite; {point.numel():,} were asked for."
+                    f"{self.conditions.sampler} gives {name} as {given.numel():,} numbers, of "
+                    f"which {int(given.isfinite().sum()):,} are finite; "
+                    f"{point.numel():,} were asked for."
                 )
             return self._bounded(column, given.reshape(point.shape).to(point.device))
         if row is not None and name in self.conditions.rows[0]:
