@@ -202,21 +202,25 @@ def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path, 
     assert none.record.get("risk") is None
 
 
-def test_a_declaration_asks_for_the_worst_case_and_for_rare_failures(tmp_path):
-    declared = {"exposure": "±1 stops", "noise": "0..20 levels", "worst": True, "rare": True}
+def test_worst_case_and_rare_failures_are_measured_on_request_and_reported(tmp_path):
     run = hc.run(
         toy_subject(),
-        toy_images(6),
+        toy_images(3),
         out=tmp_path / "run",
         method="none",
         judge=False,
-        conditions=declared,
+        conditions={"exposure": "±1 stops", "noise": "0..20 levels", "worst": True},
+        rare=True,
     )
-    assert run.record["worst_case"]["seeds"] == 6
-    assert run.record["rare"]["floor"] == 1e-6
+    assert run.record["worst_case"]["seeds"] == 3
+    rare = run.record["rare"]
+    assert (rare["of"], rare["repeats"], rare["floor"]) == (3, 20, 1e-6)
     assert run.verification.state == "verified"
     assert "no probability in the field" in in_words(run.record)["rare"]
     assert gate(run, GateLimits(least_scale=1.0))[-1].outcome in ("pass", "fail")
+    told = json.loads((run.report().parent / "report.json").read_text())["runs"][0]
+    keys = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+    assert {key: told[key] for key in keys} == {key: run.record[key] for key in keys}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ drawn from the paired differences, again and again: how often is the difference 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
@@ -69,7 +70,7 @@ def run(bench: Bench) -> Outcome:
 def _measured(bench: Bench, name: str, seeds: int) -> Run:
     """The risk of a network of the zoo, as a run keeps it."""
     bench.say(f"the risk of {name}")
-    folder = bench.out / "runs" / name.partition(":")[2].replace("?", "-")
+    folder = bench.out / "runs" / re.sub(r"\W+", "-", name)
     if (folder / "run.json").is_file() and Run(folder).record.get("risk"):
         return Run(folder)
     return hc.run(
