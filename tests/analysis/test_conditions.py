@@ -137,7 +137,7 @@ def test_costs_whose_order_says_nothing_say_so():
 
     assert doubt(0.05, 0.05, 0.05) == ""
     assert "more than others" in doubt(0.05, 0.05, 0.3)
-    assert "cost anything" in doubt(0.05, 0.45, 0.05)
+    assert "whether b costs anything" in doubt(0.05, 0.45, 0.05)
     assert doubt_in_words([], 60) == ""
 
 

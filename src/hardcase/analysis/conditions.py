@@ -463,8 +463,9 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     rare = record.get("rare")
     if rare:
         lines["rare"] = (
-            f"the {rare['seeds']:,} images without a failing draw fail in {rare['volume']:.1e} of"
-            f" the declared box: a volume, no probability in the field"
+            f"images without a failing draw ({rare['seeds']:,}) fail in {rare['volume']:.1e}"
+            f" ({' to '.join(f'{end:.1e}' for end in rare['these_images'])}) of the declared box: a"
+            f" volume, no probability in the field"
         )
     lines["labels"] = lost_in_words(risk.get("lost_labels"))
     return lines
@@ -485,8 +486,9 @@ def doubt_in_words(costs: Sequence[Mapping[str, Any]], seeds: int) -> str:
         seeds: Over how many images.
     """
     named = dear(costs)
-    if any(row["low"] <= 0 for row in named):
-        return f"too few images ({seeds:,}) to say that these cost anything"
+    nothing = [row["condition"] for row in named if row["low"] <= 0]
+    if nothing:
+        return f"too few images ({seeds:,}) to say whether {' or '.join(nothing)} costs anything"
     if any(row["high"] >= one["low"] for row in costs[len(named) :] for one in named):
         return f"too few images ({seeds:,}) to say that these cost more than others"
     return ""
