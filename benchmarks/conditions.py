@@ -1,5 +1,5 @@
 """Declared conditions: seconds of risk and worst case on 1,000 digits, the share of it inside decoder and networks, and how
-often intervals cover the mean where one image in a hundred carries most of the risk.
+often intervals cover: of the mean where one image in a hundred carries most of the risk, and of rare volumes by splitting.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from time import perf_counter
 import numpy as np
 import torch
 from scipy import stats
+from torch import Tensor
 
 from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import mean_interval
+from hardcase.conditions.rare import REPEATS as RARE_REPEATS
+from hardcase.conditions.rare import Score, find_levels, log_interval, split
 from hardcase.data.sources import load
 from hardcase.models.load import Loading, load_model
 from hardcase.randomness import Rng, keys_of
@@ -25,6 +28,8 @@ COMMAND = "python -m benchmarks conditions"
 IMAGES = 1000
 DRAWS = 64
 REPEATS = 4000
+EXPERIMENTS = 1000
+TOYS = ("half-space", "two modes", "plateaus", "one carries all")
 
 
 def figures() -> Iterator[Figure]:
@@ -52,6 +57,47 @@ def figures() -> Iterator[Figure]:
         told = f"of {REPEATS} intervals over {count} images cover the mean"
         yield _figure(f"conditions-coverage-{count}", ours, told, "goal 0.94")
         yield _figure(f"conditions-coverage-{count}-t", student, told, "Student's, for comparison")
+    for name, chance in ((name, chance) for name in TOYS for chance in (1e-3, 1e-6)):
+        covered, ratio = _splitting(name, chance)
+        told = f"of {EXPERIMENTS} intervals over {RARE_REPEATS} repeats of splitting: {name}, {chance:g}"
+        yield _figure(f"conditions-rare-{name}-{chance:g}", covered, told, "goal 0.93")
+        yield _figure(f"conditions-rare-{name}-{chance:g}-mean", ratio, "mean over truth", "goal 1")
+
+
+def _toy(name: str, chance: float) -> Score:
+    """A score of known chance to fail: of two directions together, of either, in steps, or of every fourth chain alone."""
+    limit = float(stats.norm.isf(min(1.0, 4 * chance) if name == "one carries all" else chance))
+    far = float(stats.norm.isf(0.1 * chance / 1.1))
+    near = float(stats.norm.isf(chance / 1.1))
+
+    def score(g: Tensor, chain: Tensor) -> Tensor:
+        value, threshold = g[:, 0], torch.full_like(g[:, 0], limit)
+        if name == "half-space":
+            value = (g[:, 0] + g[:, 1]) / 2**0.5
+        if name == "two modes":
+            value = torch.maximum(g[:, 0], g[:, 1] - far + near)
+            threshold = torch.full_like(value, near)
+        if name == "one carries all":
+            threshold = torch.where(chain % 4 == 0, threshold, torch.inf)
+        seen = (4 * value).floor() / 4 if name == "plateaus" else value
+        return seen.masked_fill(value > threshold, torch.inf)
+
+    return score
+
+
+def _splitting(name: str, chance: float) -> tuple[float, float]:
+    """How often intervals of splitting cover a known chance, and the mean estimate over it."""
+    images = 4 if name == "one carries all" else 1
+    score = _toy(name, chance)
+    pilot = Rng.numbered(0, f"{name} levels", EXPERIMENTS * images)
+    levels = find_levels(lambda g, chain: score(g, chain % images), 3, pilot, floor=chance)
+    shape = (EXPERIMENTS, 1, images, levels.shape[1])
+    levels = levels.reshape(shape).expand(-1, RARE_REPEATS, -1, -1).flatten(0, 2)
+    found = split(score, 3, Rng.numbered(0, name, len(levels)), levels)
+    estimates = found.reshape(EXPERIMENTS, RARE_REPEATS, images).mean(2).numpy()
+    bounds = [log_interval(row) for row in estimates]
+    covered = float(np.mean([low <= chance <= high for low, high in bounds]))
+    return covered, float(estimates.mean() / chance)
 
 
 def _figure(name: str, value: float, unit: str, against: str) -> Figure:

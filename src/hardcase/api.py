@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hardcase.analysis.conditions import ReferenceModel, measure_run
+from hardcase.analysis.conditions import Reference, measure_run
 from hardcase.cache import free
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse
@@ -173,7 +173,7 @@ def run(
             ``runs/METHOD-DATA-SEED``.
         settings: Any other key of the configuration, as for `search`; ``judge=False``: findings
             are not judged; ``conditions``: under which the risk is measured; ``references``: models
-            beside whose risk it stands.
+            beside whose risk it stands, or folders of runs in which theirs was measured.
 
     Returns:
         The stored run, with verdicts if the judge of its data is trained; how to train it is
@@ -271,7 +271,7 @@ def measured(context: Context, run: Run, say: Callable[[str], None]) -> Run:
         return run
     if context.config.conditions is None:
         say(f"conditions {conditions.name}: {conditions.about} Others: --conditions")
-    references: Sequence[ReferenceModel] = ()
+    references: Sequence[Reference] = ()
     try:
         references = context.references
     except Problem as problem:

@@ -171,7 +171,10 @@ class Config(_Section):
     conditions: str | dict[str, Any] | None = None
     """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
     references: tuple[str, ...] | None = None
-    """Models beside whose risk that of the subject stands; by default trained ones at hand."""
+    """Models, or run folders, beside whose risk that of the subject stands; by default trained
+    models at hand."""
+    rare: bool = False
+    """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
@@ -273,11 +276,17 @@ def check_names(config: Config) -> None:
     _known_method(config.method)
     _known_data(config.data)
     witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    named = [*config.peers, *witnesses, *(config.references or ())]
+    beside = [one for one in config.references or () if not is_run(one)]
+    named = [*config.peers, *witnesses, *beside]
     if config.baseline is not None:
         named.append(config.baseline)
     for spec in (config.model, *named):
         _known_model(spec)
+
+
+def is_run(name: str) -> bool:
+    """Whether a reference is the folder of a run rather than a model."""
+    return (named_path(name) / "run.json").is_file()
 
 
 def _known_method(method: MethodConfig) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hardcase.analysis.conditions import ReferenceModel
+from hardcase.analysis.conditions import Reference, ReferenceModel, ReferenceRun
 from hardcase.analysis.references import named_references, usual_references
 from hardcase.analysis.regression import regressing
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
@@ -548,10 +548,11 @@ class Context:
         declared = self.config.conditions
         if declared == "none" or (declared is None and self._perturbs):
             return None
-        return Conditions.load(usual_profile(self.shape) if declared is None else declared)
+        found = Conditions.load(usual_profile(self.shape) if declared is None else declared)
+        return replace(found, rare=found.rare or self.config.rare)
 
     @cached_property
-    def references(self) -> list[ReferenceModel]:
+    def references(self) -> Sequence[Reference]:
         """Beside whose risk the subject's stands: the version before and those named, else plain
         networks of the same data that are at hand.
         """
@@ -747,6 +748,9 @@ class Context:
             parse_list(config.criteria)
         if self.conditions is not None:  # what is wrong with them is told before the search
             condition_box(self.conditions, self.shape)
+            for one in self.references if config.references else ():
+                if isinstance(one, ReferenceRun):
+                    one.check(self.conditions, self.seeds, config.seed)
         campaign = self.campaign
         source: Callable[[], Campaign] = partial(_itself, campaign)
         text = _FROM_PYTHON

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -24,10 +24,11 @@ from torch import Tensor
 
 from hardcase.errors import Problem, choice
 from hardcase.imaging import blur, colour, jpeg, noise, resample, weather
-from hardcase.imaging.noise import Draws
+from hardcase.imaging.noise import WORD, Draws
+from hardcase.spaces.coordinates import CoordinateGroup, Shape, Values, alone
 from hardcase.tensors import constant, per_row
 
-__all__ = ["CORRUPTIONS", "Corruption", "Lengths", "corrupt", "corruption"]
+__all__ = ["CORRUPTIONS", "Corruption", "CorruptionPart", "Lengths", "corrupt", "corruption"]
 
 SIDE = 224
 """The side in pixels of the images for which lengths were published."""
@@ -363,4 +364,49 @@ def corrupt(
         unit = min(x.shape[2:]) / SIDE
     constants = chosen.constants(severity.to(x))
     changed = chosen.effect(x, constants, Draws(keys.to(x.device)), unit).clamp(0, 1)
-    return torch.where((severity.to(x.device) == 0)[:, None, None, None], x, changed)
+    same = x
+    if changed.requires_grad:  # the image itself, from which gradients still lead away
+        same = x + (changed - changed.detach())
+    return torch.where((severity.to(x.device) == 0)[:, None, None, None], same, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptionPart:
+    """Corruptions as a part of a space of appearance: of the finished image, one after the other.
+
+    What is random in them follows from the seed's own pixels, and from a draw.
+
+    Args:
+        severities: Each corruption with the greatest severity that it may have.
+
+    Example:
+        >>> part = CorruptionPart((("fog", 3.0),))
+        >>> [(c.name, c.high) for group in part.groups((3, 32, 32)) for c in group.coordinates]
+        [('fog', 3.0)]
+    """
+
+    severities: tuple[tuple[str, float], ...]
+    name: ClassVar[str] = "corruption"
+    stage: ClassVar[int] = 6
+    patterned: ClassVar[bool] = True
+
+    def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
+        return tuple(
+            alone(
+                name,
+                "",
+                most,
+                signed=False,
+                digits=1,
+                plus=f"{name.replace('_', ' ')} of severity {{}}",
+            )
+            for name, most in self.severities
+        )
+
+    def render(
+        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
+    ) -> Float[Tensor, "m c h w"]:
+        for number, (name, _) in enumerate(self.severities):
+            own = (key + number * 0x9E3779B1) & WORD  # two kinds of noise are not the same noise
+            x = corrupt(x.clamp(0, 1), name, values[name].clamp(0, MOST), own)
+        return x

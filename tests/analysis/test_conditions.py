@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.conditions import against, in_words, shown_draws
+from hardcase.analysis.conditions import against, doubt_in_words, in_words, shown_draws
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
@@ -127,6 +127,20 @@ def test_a_run_without_search_has_a_risk_and_no_findings(versions):
     assert run.record["totals"]["queries"] == 0
 
 
+def test_costs_whose_order_says_nothing_say_so():
+    def row(name, cost, half):
+        return {"condition": name, "cost": cost, "low": cost - half, "high": cost + half}
+
+    def doubt(*halves):
+        costs = [row(name, cost, half) for name, cost, half in zip("abc", (0.5, 0.4, 0.1), halves)]
+        return doubt_in_words(costs, 60)
+
+    assert doubt(0.05, 0.05, 0.05) == ""
+    assert "more than others" in doubt(0.05, 0.05, 0.3)
+    assert "whether b costs anything" in doubt(0.05, 0.45, 0.05)
+    assert doubt_in_words([], 60) == ""
+
+
 def test_failing_draws_are_kept_with_an_example_of_what_costs_most(versions):
     run = versions["ruined"]
     kept = shown_draws(run)
@@ -188,21 +202,25 @@ def test_a_run_takes_the_profile_for_its_images_unless_told_otherwise(tmp_path, 
     assert none.record.get("risk") is None
 
 
-def test_a_declaration_asks_for_the_worst_case_and_for_rare_failures(tmp_path):
-    declared = {"exposure": "±1 stops", "noise": "0..20 levels", "worst": True, "rare": True}
+def test_worst_case_and_rare_failures_are_measured_on_request_and_reported(tmp_path):
     run = hc.run(
         toy_subject(),
-        toy_images(6),
+        toy_images(3),
         out=tmp_path / "run",
         method="none",
         judge=False,
-        conditions=declared,
+        conditions={"exposure": "±1 stops", "noise": "0..20 levels", "worst": True},
+        rare=True,
     )
-    assert run.record["worst_case"]["seeds"] == 6
-    assert run.record["rare"]["floor"] == 1e-6
+    assert run.record["worst_case"]["seeds"] == 3
+    rare = run.record["rare"]
+    assert (rare["of"], rare["repeats"], rare["floor"]) == (3, 20, 1e-6)
     assert run.verification.state == "verified"
     assert "no probability in the field" in in_words(run.record)["rare"]
     assert gate(run, GateLimits(least_scale=1.0))[-1].outcome in ("pass", "fail")
+    told = json.loads((run.report().parent / "report.json").read_text())["runs"][0]
+    keys = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+    assert {key: told[key] for key in keys} == {key: run.record[key] for key in keys}
 
 
 @pytest.mark.parametrize(

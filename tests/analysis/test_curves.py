@@ -8,15 +8,16 @@ import torch
 
 from hardcase.analysis.curves import (
     ALEXNET,
-    Corrupting,
     Curve,
     corruption_error,
     crossings,
     curve,
     grid,
+    one_condition,
 )
 from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
+from hardcase.imaging.noise import WORD, content_key
 from hardcase.statistics import interval
 
 EDGES = torch.linspace(0.05, 6.0, 40)
@@ -99,16 +100,32 @@ def test_what_is_asked_is_an_eight_bit_image():
     assert found.share().tolist() == [0, 1, 1]
 
 
-def test_a_corruption_is_a_change_whose_noise_stays_with_its_seed():
-    x, keys = (
-        torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0)),
-        torch.arange(5) + 100,
-    )
-    change, level = Corrupting("gaussian_noise", keys), torch.full((5,), 2.0)
+def test_a_corruption_is_a_condition_whose_noise_stays_with_its_seed():
+    x = torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    keys = torch.arange(5) + 100
+    change = one_condition("corruption.gaussian_noise", "0..5", (1, 16, 16), keys)
+    level = torch.full((5,), 2.0)
     whole = change(x, level, torch.arange(5))
-    assert torch.equal(whole, corrupt(x, "gaussian_noise", level, keys))
+    own = (content_key(x) + keys) & WORD
+    assert torch.allclose(whole, corrupt(x, "gaussian_noise", level, own), atol=1e-6)
     rows = torch.tensor([4, 1])
     assert torch.equal(change(x[rows], level[rows], rows), whole[rows])
+    assert torch.equal(change(x, 0 * level, torch.arange(5)), x)
+
+
+def test_any_condition_of_one_coordinate_has_a_curve():
+    x, y = torch.full((4, 1, 8, 8), 0.5), torch.zeros(4, dtype=torch.int64)
+    darker = one_condition("exposure", "-3..1 stops", (1, 8, 8), torch.arange(4))
+
+    def subject(x):
+        dark = 100 * (0.4 - x.mean((1, 2, 3)))
+        return torch.stack([-dark, dark], 1)
+
+    found = crossings(darker, subject, x, y, most=darker.most)
+    # 0.5 * 2^(-s / 2.2) falls below 0.4 at 0.71 stops, less half a grey level
+    assert found.severity().tolist() == pytest.approx([0.71] * 4, abs=0.03)
+    with pytest.raises(Problem, match="2 coordinates"):
+        one_condition("shift", "±5 %", (1, 8, 8), torch.arange(4))
 
 
 def test_conventions_of_corruption_error():

@@ -1,5 +1,7 @@
 """Better than what: networks of the same data that are at hand, or those that are named."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -52,6 +54,52 @@ def test_the_version_before_comes_first():
     found = named_references("old", ["other"], loaded.__getitem__)
     assert [one.model for one in found] == [loaded["old"], loaded["other"]]
     assert found[0].training == "the version before"
+
+
+def measured(tmp_path, name, **how):
+    declared = {"exposure": "±2 stops", "rotation": "±40 deg"}
+    given = {"method": "none", "conditions": declared, "judge": False, **how}
+    steep = given.pop("steep", 20.0)
+    images = given.pop("images", toy_images(40))
+    return hc.run(toy_subject(steep), images, out=tmp_path / name, **given)
+
+
+def test_a_stored_run_is_a_reference_without_asking_its_model_again(tmp_path):
+    old = measured(tmp_path, "old", steep=5.0)
+    model = measured(tmp_path, "model", references=[toy_subject(5.0)])
+    run = measured(tmp_path, "run", references=[str(old.folder)])
+    (one,), (asked,) = (each.record["risk"]["references"] for each in (run, model))
+    same = ("accuracy", "risk", "difference", "low", "high", "seeds")
+    assert {key: one[key] for key in same} == {key: asked[key] for key in same}
+    assert one["name"] == "toy in old"
+    assert run.record["risk"]["needed"] == model.record["risk"]["needed"]
+    some = measured(tmp_path, "some", references=[str(old.folder)], seeds=24)
+    assert some.record["risk"]["references"][0]["seeds"] == 24, "common seeds are paired"
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"conditions": {"exposure": "±1 stops"}}, ("exposure", "rotation")),
+        ({"seed": 3}, ("seed: 0, there 3",)),
+        ({"conditions": "none"}, ("no risk",)),
+        ({"images": "darker"}, ("another image",)),
+        ({"images": "renamed"}, ("no seed in common",)),
+    ],
+)
+def test_a_run_that_was_measured_otherwise_is_refused_before_the_search(tmp_path, other, told):
+    images = toy_images(40)
+    changed = {
+        "darker": replace(images, x=(images.x // 2)),
+        "renamed": replace(images, id=tuple(f"other {name}" for name in images.id)),
+    }
+    if "images" in other:
+        other = {"images": changed[other["images"]]}
+    old = measured(tmp_path, "old", **other)
+    with pytest.raises(Problem) as caught:
+        measured(tmp_path, "run", references=[str(old.folder)])
+    assert all(part in str(caught.value) for part in told), str(caught.value)
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_run_stands_beside_the_models_that_it_is_given(tmp_path):

@@ -1,5 +1,6 @@
 """Boxes of declared conditions: nested, as wide as declared, drawn from evenly and redrawn."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,6 +8,7 @@ import hardcase as hc
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.conditions.draws import sobol
+from hardcase.corruptions import CORRUPTIONS
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
 from hardcase.types import Seeds
@@ -137,6 +139,15 @@ def test_a_sampler_of_ones_own(tmp_path):
     assert bool(((z >= 0) & (z <= 0.25)).all())
 
 
+@pytest.mark.parametrize("given", ["u[:1, 0]", "u[:, 0] / 0", "np.nan * u[:, 0]"])
+def test_a_sampler_that_gives_too_little_or_no_numbers_is_refused(tmp_path, given):
+    file = tmp_path / "ours.py"
+    file.write_text(f"import numpy as np\ndef bad(u):\n    return {{'rotation': {given}}}\n")
+    box = condition_box(Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad"), SHAPE)
+    with np.errstate(all="ignore"), pytest.raises(Problem, match="were asked for"):
+        box.draw(rng_of(5), torch.arange(5), 8)
+
+
 def test_a_condition_held_at_neutral_leaves_the_others():
     box = condition_box(Conditions({"rotation": "±8 deg", "shift": "±5 %"}), SHAPE)
     z = torch.ones(2, 4, box.size)
@@ -148,3 +159,48 @@ def test_grey_images_lack_colour():
     with pytest.raises(Problem, match="temperature"):
         condition_box(hc.Conditions({"temperature": "±1 stops"}), (1, 28, 28))
     assert "temperature" not in condition_box(Conditions.load("handheld"), (1, 28, 28)).owner
+
+
+def test_every_corruption_can_be_declared():
+    names = [row.option for row in DECLARABLE.values() if row.part == "corruption"]
+    assert sorted(names) == sorted(CORRUPTIONS)
+
+
+def test_severities_of_corruptions_are_coordinates_of_the_box():
+    declared = {"corruption": {"fog": "0..3", "gaussian_noise": "0..2 severity"}}
+    conditions = Conditions.load({**declared, "rotation": "±8 deg"})
+    again = Conditions.load(conditions.to_record())
+    assert dict(again.ranges) == dict(conditions.ranges)
+    box = condition_box(conditions, SHAPE)
+    assert set(box.owner) == {"rotation", "corruption.fog", "corruption.gaussian_noise"}
+    place = box.owner.index("corruption.fog")
+    drawn = box.draw(rng_of(50), torch.arange(50), 16)
+    assert bool((box.gauge(drawn.z.flatten(0, 1)) <= 1).all())
+    severity = box.space.values(box.whole(drawn.z.flatten(0, 1)))[:, box.columns[place]]
+    assert severity.min().item() == pytest.approx(0, abs=0.02)
+    assert severity.mean().item() == pytest.approx(1.5, abs=0.05)
+    assert severity.max().item() == pytest.approx(3, abs=0.02)
+    z = torch.zeros(1, box.size)
+    z[0, place] = 0.5
+    assert box.words(z) == ["fog of severity 1.5"]
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_random_part_of_a_corruption_is_redrawn_and_severity_0_is_the_image(name):
+    box = condition_box(Conditions({f"corruption.{name}": "0..5"}), SHAPE)
+    origin = origin_of(1).take(torch.zeros(2).long())
+    other = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": torch.tensor([1, 2])})
+    assert torch.equal(box.decode(torch.zeros(2, 1), other), origin.x)
+    twice = box.decode(torch.ones(2, 1), other)
+    fixed = {"defocus_blur", "zoom_blur", "gaussian_blur", "brightness", "contrast", "saturate"}
+    fixed |= {"pixelate", "jpeg_compression"}
+    assert torch.equal(twice[0], twice[1]) == (name in fixed)
+
+
+def test_gradients_lead_away_from_the_unchanged_image():
+    box = condition_box(Conditions({"corruption.contrast": "0..5"}), SHAPE)
+    z = torch.zeros(1, 1, requires_grad=True)
+    image = box.decode(z, origin_of(1))
+    assert torch.equal(image, origin_of(1).x)
+    image.square().sum().backward()
+    assert z.grad.abs().item() > 0

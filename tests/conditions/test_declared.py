@@ -118,6 +118,11 @@ def test_a_table_declares_the_span_of_its_columns(tmp_path):
         ("rotation\n1\n2,3\n", "line 3 has more columns"),
         ("rotaton\n1\n2\n", "try: rotation"),
         ("rotation\n1\n999\n", "line 3"),
+        ("", "0 rows"),
+        ("rotation\n", "0 rows"),
+        ("rotation,\n1,2\n3,4\n", "line 1: a column has no name"),
+        ("blur,defocus\n1,2\n1,2\n", "line 1 has 'defocus' twice"),
+        ("rotation,blur\n1,\n2,1\n", "line 2, blur"),
     ],
 )
 def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
@@ -125,6 +130,38 @@ def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
     file.write_text(text)
     with pytest.raises(Problem, match=fragment):
         Conditions({}, table=str(file))
+
+
+def test_a_row_outside_what_is_declared_beside_the_table_is_named(tmp_path):
+    file = tmp_path / "field.csv"
+    file.write_text("rotation\n1\n9\n")
+    with pytest.raises(Problem, match="line 3: rotation is 9, outside what is declared"):
+        Conditions({"rotation": "±8 deg"}, table=str(file))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('rotatoin = "±8 deg"', "line 3: there is no condition 'rotatoin'"),
+        ('rotation = "±8"', "line 3: conditions.rotation"),
+        ('rotation = "8..-8 deg"', "line 3: conditions.rotation"),
+        ('rotation = "2..8 deg"', "line 3: conditions.rotation"),
+        ('rotation = "±400 deg"', "line 3: conditions.rotation"),
+        ('corruption.fog = "0..9"', "line 3: conditions.corruption.fog"),
+        ('"corruption.fog" = "1..3"', "line 3: conditions.corruption.fog"),
+        ('corruption.foggy = "0..3"', "line 3: there is no condition 'corruption.foggy'"),
+        ('corruption = "0..3"', "line 3: conditions.corruption"),
+        ("table = 5", "line 3: conditions.table"),
+        ('sampler = "ours"', "line 3: conditions.sampler"),
+        ("rare = 1", "line 3: conditions.rare"),
+    ],
+)
+def test_a_wrong_line_of_a_file_is_told_by_its_number(tmp_path, line, told):
+    file = tmp_path / "ours.toml"
+    file.write_text(f'[conditions]\nshift = "±5 %"\n{line}\n')
+    with pytest.raises(Problem) as caught:
+        Conditions.load(str(file))
+    assert f"{file}, {told}" in str(caught.value)
 
 
 def test_nothing_declared_and_unknown_names_are_refused(tmp_path):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.conditions import (
@@ -44,16 +45,19 @@ from hardcase.usercode import guarded
 __all__ = [
     "EFFECT",
     "ReferenceModel",
+    "ReferenceRun",
     "against",
     "beside_references",
     "cost_in_words",
     "count_lost_labels",
     "dear",
+    "doubt_in_words",
     "in_words",
     "keep_worst",
     "measure_run",
     "needed_in_words",
     "needed_to_tell",
+    "paired_differences",
     "shown_draws",
 ]
 
@@ -81,48 +85,93 @@ class ReferenceModel:
     training: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReferenceRun:
+    """A stored run beside whose risk that of the subject stands: its model is not asked again.
+
+    Args:
+        run: A run with a risk.
+        training: What is known of its model, in words.
+    """
+
+    run: Run
+    training: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.record['model']} in {self.run.folder.name}"
+
+    def check(self, conditions: Conditions, seeds: ImageSet, seed: int) -> None:
+        """Refuse a run that was measured otherwise.
+
+        Args:
+            conditions: What is declared now.
+            seeds: All images of which the risk is measured now.
+            seed: What the draws of now follow from.
+
+        Raises:
+            Problem: It says what differs.
+        """
+        facts = {"conditions": conditions.to_record(), "draws": DRAWS, "seed": seed}
+        _same_figures(self.run, facts)
+        rows = {name: row for row, name in enumerate(seeds.id)}
+        common = _common(rows, _shares(self.run), self.run)
+        if seeds.hash == self.run.record["hashes"]["data"]:
+            return
+        for part in chunks(len(common), ROWS):
+            names = common[part]
+            own = seeds.take(torch.tensor([rows[name] for name in names])).images()
+            stored = self.run.seed_images([self.run.seed_rows[name] for name in names])
+            _same_images(own.x, stored, names, self.run)
+
+
+Reference = ReferenceModel | ReferenceRun
+
+
 def measure_run(
     run: Run,
     subject: Model,
     seeds: ImageSet,
     conditions: Conditions,
     *,
-    references: Sequence[ReferenceModel] = (),
+    references: Sequence[Reference] = (),
     say: Say = lambda text: None,
 ) -> Run:
     """Measure the risk of a run's subject on all of its seeds and keep it with the run.
 
     Args:
-        run: A complete run; one that has the risk already is left as it is.
+        run: A complete run; one that has all of it already is left as it is.
         subject: The network that was searched.
         seeds: All images that the run starts from.
         conditions: What was declared.
-        references: Models that are asked the same.
+        references: Models that are asked the same, or runs in which they were.
         say: Told what it will take, and how far it has come.
     """
     declared = conditions.to_record()
-    if run.record.get("risk") and run.record.get("conditions") == declared:
+    wanted = ["risk", *["rare"] * conditions.rare, *["worst_case"] * conditions.worst]
+    if all(run.record.get(key) for key in wanted) and run.record.get("conditions") == declared:
         return run
     box = condition_box(conditions, tuple(run.record["image"]))
     seed = run.record["seed"]
-    say(_expected(subject, seeds, box, len(references)))
+    asked = [one for one in references if isinstance(one, ReferenceModel)]
+    say(_expected(subject, seeds, box, len(asked)))
     table = measure_risk(subject, seeds, box, seed=seed, tell=_telling(say))
-    beside = [
-        measure_risk(one.model, seeds, box, seed=seed, costs=False, tell=_telling(say))
-        for one in references
-    ]
-    names = [one.model.name for one in references]
+    beside = list[_Beside]()
+    for one in references:
+        if isinstance(one, ReferenceModel):
+            other = measure_risk(one.model, seeds, box, seed=seed, costs=False, tell=_telling(say))
+            beside.append(_Beside(one.model.name, one.training, _rows(other)))
+        else:
+            one.check(conditions, seeds, seed)
+            beside.append(_Beside(one.name, one.training, _kept(one.run)["seeds"]))
     kept = {
         "draws": table.draws,
         "seeds": _rows(table),
-        "references": {name: other.failing.tolist() for name, other in zip(names, beside)},
+        "references": {one.name: [row["failing"] for row in one.rows] for one in beside},
         **_shown(table, subject, seeds, box),
     }
     figures = table.to_json()
-    figures["risk"]["references"] = [
-        {"name": name, "training": one.training, **_paired(table, other)}
-        for name, one, other in zip(names, references, beside)
-    ]
+    figures["risk"]["references"] = [_paired(table, one) for one in beside]
     figures["risk"]["needed"] = _needed(table, beside)
     if conditions.rare:
         say("rare failures of the images without a failing draw: by splitting")
@@ -140,6 +189,18 @@ def measure_run(
     return Run(run.folder)
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What happened to every seed of a reference: rows as `conditions.json` keeps them."""
+
+    name: str
+    training: str
+    rows: Sequence[Mapping[str, Any]]
+
+    def shares(self, draws: int) -> dict[str, float]:
+        return {row["id"]: row["failing"] / draws for row in self.rows}
+
+
 def _rows(table: RiskTable) -> list[dict[str, Any]]:
     columns = (table.id, table.y.tolist(), table.clean.tolist(), table.failing.tolist())
     names = ("id", "label", "clean", "failing")
@@ -149,11 +210,15 @@ def _rows(table: RiskTable) -> list[dict[str, Any]]:
 def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
     """What measuring will take, in words: a few draws of the first image are timed."""
     first = seeds.first(1)
-    few = 16
     measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
-    began = perf_counter()
-    measure_risk(subject, first, box, draws=few, costs=False)
-    each = (perf_counter() - began) / (few + 1)
+    each = 0.0
+    for few in (16, 128):  # few photographs say enough; digits are asked many at a time
+        began = perf_counter()
+        measure_risk(subject, first, box, draws=few, costs=False)
+        took = perf_counter() - began
+        each = took / (few + 1)
+        if took > 0.5:
+            break
     conditions = len(box.conditions.ranges)
     again = COST_DRAWS * conditions if conditions > 1 else 0
     count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
@@ -178,13 +243,15 @@ def _telling(say: Say) -> Callable[[int, int], None]:
     return tell
 
 
-def _paired(table: RiskTable, other: RiskTable) -> dict[str, Any]:
+def _paired(table: RiskTable, other: _Beside) -> dict[str, Any]:
     """The risk of a reference, and by how much the subject's is larger, image by image."""
-    shares = dict(zip(table.id, table.shares.tolist()))
-    found = compare_risk(shares, dict(zip(other.id, other.shares.tolist())), margin=0.0)
+    theirs = other.shares(table.draws)
+    found = compare_risk(dict(zip(table.id, table.shares.tolist())), theirs, margin=0.0)
     return {
-        "accuracy": 1 - float(other.clean.double().mean()),
-        "risk": other.value,
+        "name": other.name,
+        "training": other.training,
+        "accuracy": 1 - float(np.mean([row["clean"] for row in other.rows])),
+        "risk": float(np.mean(list(theirs.values()))),
         "difference": found.difference,
         "low": found.bounds.low,
         "high": found.bounds.high,
@@ -192,9 +259,13 @@ def _paired(table: RiskTable, other: RiskTable) -> dict[str, Any]:
     }
 
 
-def _needed(table: RiskTable, beside: Sequence[RiskTable]) -> dict[str, Any] | None:
+def _needed(table: RiskTable, beside: Sequence[_Beside]) -> dict[str, Any] | None:
     """How many images show a difference of risks of `EFFECT`, from the spread that was seen."""
-    spread = table.shares - beside[0].shares if beside else table.excess
+    spread = table.excess
+    if beside:
+        theirs = beside[0].shares(table.draws)
+        pairs = zip(table.id, table.shares.tolist())
+        spread = np.array([share - theirs[name] for name, share in pairs if name in theirs])
     if len(spread) < 2 or not float(spread.std(ddof=1)):
         return None
     return {"effect": EFFECT, "seeds": needed_seeds(spread, EFFECT)}
@@ -387,12 +458,14 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
         lines["beside" if i == 0 else " " * i] = reference_in_words(one)
     costly = [cost_in_words(row, declared) for row in dear(risk["costs"])]
     if costly:
-        lines["costs most"] = "; ".join(costly)
+        doubt = doubt_in_words(risk["costs"], risk["seeds"])
+        lines["costs most"] = "; ".join([*costly, *[doubt] * bool(doubt)])
     rare = record.get("rare")
     if rare:
         lines["rare"] = (
-            f"the {rare['seeds']:,} images without a failing draw fail in {rare['volume']:.1e} of"
-            f" the declared box: a volume, no probability in the field"
+            f"images without a failing draw ({rare['seeds']:,}) fail in {rare['volume']:.1e}"
+            f" ({' to '.join(f'{end:.1e}' for end in rare['these_images'])}) of the declared box: a"
+            f" volume, no probability in the field"
         )
     lines["labels"] = lost_in_words(risk.get("lost_labels"))
     return lines
@@ -403,6 +476,22 @@ def cost_in_words(row: Mapping[str, Any], conditions: Mapping[str, str]) -> str:
     name = row["condition"]
     low, high = (100 * row[side] for side in ("low", "high"))
     return f"{name} {conditions.get(name, '')}: {_points(row['cost'])} ({low:.1f} to {high:.1f})"
+
+
+def doubt_in_words(costs: Sequence[Mapping[str, Any]], seeds: int) -> str:
+    """Return why it is not certain that the dearest conditions are the dearest; nothing if it is.
+
+    Args:
+        costs: What each condition costs, the dearest first.
+        seeds: Over how many images.
+    """
+    named = dear(costs)
+    nothing = [row["condition"] for row in named if row["low"] <= 0]
+    if nothing:
+        return f"too few images ({seeds:,}) to say whether {' or '.join(nothing)} costs anything"
+    if any(row["high"] >= one["low"] for row in costs[len(named) :] for one in named):
+        return f"too few images ({seeds:,}) to say that these cost more than others"
+    return ""
 
 
 def reference_in_words(one: Mapping[str, Any]) -> str:
@@ -478,21 +567,74 @@ def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
         margin: By how much the model under test may be worse.
 
     Raises:
-        Problem: If one of them has no risk, or their conditions differ.
+        Problem: If one of them has no risk, or conditions, draws or images differ: it says what.
     """
-    for one in (run, baseline):
-        if not one.record.get("risk"):
-            raise Problem(
-                f"{one.folder} has no risk: it was run without declared conditions.",
-                fix="hardcase run ... --conditions scanner",
+    if not run.record.get("risk"):
+        _same_figures(run, {})
+    facts = {**run.record, "draws": _kept(run)["draws"]}
+    _same_figures(baseline, {name: facts[name] for name in ("conditions", "draws", "seed")})
+    first, second = _shares(run), _shares(baseline)
+    common = _common(first, second, baseline)
+    if run.record["hashes"]["data"] != baseline.record["hashes"]["data"]:
+        for part in chunks(len(common), ROWS):
+            names = common[part]
+            own, theirs = (
+                one.seed_images([one.seed_rows[name] for name in names]) for one in (run, baseline)
             )
-    if run.record["conditions"] != baseline.record["conditions"]:
+            _same_images(own, theirs, names, baseline)
+    return compare_risk(first, second, margin=margin)
+
+
+def _same_figures(run: Run, wanted: Mapping[str, Any]) -> None:
+    """Refuse a run whose conditions, draws or seed of the draws are others."""
+    if not run.record.get("risk"):
         raise Problem(
-            "the two runs have other conditions, so their risks cannot be compared.",
-            f"{run.folder}: {run.record['conditions']}",
-            f"{baseline.folder}: {baseline.record['conditions']}",
+            f"{run.folder} has no risk: it was run without declared conditions.",
+            fix="hardcase run ... --conditions scanner",
         )
-    return compare_risk(_shares(run), _shares(baseline), margin=margin)
+    seen = {**run.record, "draws": _kept(run)["draws"]}
+    lines = list[str]()
+    for name, value in wanted.items():
+        if seen[name] == value:
+            continue
+        if name == "conditions":
+            keys = [key for key in {**value, **seen[name]} if value.get(key) != seen[name].get(key)]
+            lines += [f"{key}: {value.get(key)}, there {seen[name].get(key)}" for key in keys]
+        else:
+            lines.append(f"{name}: {value}, there {seen[name]}")
+    if lines:
+        raise Problem(
+            f"{run.folder} was measured under other conditions, so risks cannot be compared.",
+            *lines,
+            fix="a run of that model with the same conditions and --seed",
+        )
+
+
+def _common(own: Mapping[str, Any], theirs: Mapping[str, Any], run: Run) -> list[str]:
+    """The seeds that both have; a Problem where there are none."""
+    common = [name for name in own if name in theirs]
+    if not common:
+        raise Problem(
+            f"{run.folder} has no seed in common with this run, so risks cannot be compared.",
+            f"data there: {run.record['data']}",
+        )
+    return common
+
+
+def _same_images(
+    own: UInt8[Tensor, "r c h w"], theirs: UInt8[Tensor, "r c h w"], names: list[str], run: Run
+) -> None:
+    """Refuse seeds of the same name that are other images."""
+    if own.shape == theirs.shape:
+        other = (own != theirs).flatten(1).any(1).nonzero().flatten().tolist()
+        if not other:
+            return
+        names = [names[row] for row in other]
+    raise Problem(
+        f"{run.folder} has other images, so risks cannot be compared.",
+        f"{names[0]} is another image there",
+        f"data there: {run.record['data']}",
+    )
 
 
 def needed_to_tell(run: Run, baseline: Run, effect: float) -> int:
@@ -503,14 +645,29 @@ def needed_to_tell(run: Run, baseline: Run, effect: float) -> int:
         baseline: The run of the version before.
         effect: The difference of risks that is to be seen.
     """
+    return needed_seeds(paired_differences(run, baseline), effect)
+
+
+def paired_differences(run: Run, baseline: Run) -> NDArray[np.float64]:
+    """Return the share of failing draws in one run less that in another, by common seed.
+
+    Args:
+        run: The run of the model under test.
+        baseline: The run of the version before.
+    """
     first, second = _shares(run), _shares(baseline)
-    common = [name for name in first if name in second]
-    return needed_seeds(np.array([first[name] - second[name] for name in common]), effect)
+    return np.array([first[name] - second[name] for name in first if name in second])
+
+
+def _kept(run: Run) -> dict[str, Any]:
+    """What a run keeps of every seed under its conditions."""
+    kept = read_beside(run.store, CONDITIONS)
+    if kept is None:
+        raise Problem(f"{run.folder / CONDITIONS} is missing, damaged or of another run.")
+    return kept
 
 
 def _shares(run: Run) -> dict[str, float]:
     """The share of failing draws by seed."""
-    kept = read_beside(run.store, CONDITIONS)
-    if kept is None:
-        raise Problem(f"{run.folder / CONDITIONS} is missing, damaged or of another run.")
+    kept = _kept(run)
     return {row["id"]: row["failing"] / kept["draws"] for row in kept["seeds"]}

@@ -1,9 +1,9 @@
 """Share failing against severity, the severity at which each seed first fails, and mean corruption
 error.
 
-Everything here works on any `Change`: a corruption of a given name, or a function of one's own that
-turns images and a severity into images. A seed fails where the subject leaves its label by the
-margin that counts everywhere else.
+Everything here works on any `Change`: one declared condition, of which a corruption's severity is
+one, or a function of one's own that turns images and a severity into images. A seed fails where the
+subject leaves its label by the margin that counts everywhere else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.conditions.box import ConditionBox, condition_box
+from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
 from hardcase.conditions.worst import bisected
-from hardcase.corruptions import Lengths, corrupt
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.statistics import interval
 from hardcase.tensors import chunks, margin, to_grid
+from hardcase.types import Seeds
 
 GRID = 16
 """Severities on which it is checked whether failing is monotone."""
@@ -43,26 +45,56 @@ class Change(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Corrupting:
-    """A corruption as a `Change`.
+class OneCondition:
+    """The box of one declared condition as a `Change`, from the unchanged image to its farther end.
 
     Args:
-        name: One of `hardcase.corruptions.CORRUPTIONS`.
-        keys: What the random numbers of each seed are hashed from; usually its number in the data
-            set.
-        lengths: As in `hardcase.corruptions.corrupt`.
+        box: A box of one coordinate.
+        keys: What the random numbers of each seed follow from, beside its pixels.
+
+    Example:
+        >>> fog = one_condition("corruption.fog", "0..5", (1, 8, 8), torch.tensor([7, 8]))
+        >>> fog(torch.rand(2, 1, 8, 8), torch.tensor([0.0, 5.0]), torch.arange(2)).shape
+        torch.Size([2, 1, 8, 8])
     """
 
-    name: str
+    box: ConditionBox
     keys: Int[Tensor, " n"]
-    lengths: Lengths = "relative"
+
+    @property
+    def most(self) -> float:
+        """The farther end of the range, in its unit."""
+        declared: DeclaredRange = next(iter(self.box.conditions.ranges.values()))
+        neutral = DECLARABLE[declared.name].neutral
+        return max(declared.high - neutral, neutral - declared.low)
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], severity: Float[Tensor, " m"], rows: Int[Tensor, " m"]
     ) -> Float[Tensor, "m c h w"]:
-        return corrupt(
-            x, self.name, severity, self.keys[rows.to(self.keys.device)], lengths=self.lengths
-        )
+        end = max(self.box.high[0], self.box.low[0], key=abs)
+        z = (end * severity / self.most)[:, None]
+        pattern = self.keys[rows.to(self.keys.device)].to(x.device)
+        return self.box.decode(z, Seeds(z, x, torch.zeros_like(rows), rows, {"pattern": pattern}))
+
+
+def one_condition(
+    name: str, declared: str, shape: tuple[int, ...], keys: Int[Tensor, " n"]
+) -> OneCondition:
+    """Return what a curve of one condition asks about.
+
+    Args:
+        name: A coordinate, such as ``rotation`` or ``corruption.fog``.
+        declared: Its range, such as ``"0..5"``.
+        shape: Channels, height and width of the images.
+        keys: What the random numbers of each seed follow from, beside its pixels.
+
+    Raises:
+        Problem: For a range that is not possible, or a condition of several coordinates.
+    """
+    box = condition_box(Conditions({name: declared}), shape)
+    if box.size != 1:
+        raise Problem(f"{name} has {box.size} coordinates; a curve of one condition has one.")
+    return OneCondition(box, keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -97,9 +97,10 @@ def severity_curves(
     rows = []
     errors = {}
     for name in chosen:
-        errors[name] = curves.error_rates(curves.Corrupting(name, keys), answers, x, y, batch=batch)
+        change = curves.one_condition(f"corruption.{name}", "0..5", images.shape, keys)
+        errors[name] = curves.error_rates(change, answers, x, y, batch=batch)
         kind = CORRUPTIONS[name].kind
-        seen = drawn(curves.Corrupting(name, keys[usable]), 5.0)
+        seen = drawn(replace(change, keys=keys[usable]), change.most)
         rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
         if progress:
             progress(len(rows), len(chosen))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from hardcase.analysis.conditions import ReferenceModel
+from hardcase.analysis.conditions import Reference, ReferenceModel, ReferenceRun
+from hardcase.cache import named_path
+from hardcase.config import is_run
 from hardcase.errors import Problem
 from hardcase.models.load import is_stated
 from hardcase.models.pretrained.fetching import fetched_classifiers
@@ -14,6 +16,7 @@ from hardcase.models.pretrained.synsets import COUNT as IMAGENET
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import LARGEST
 from hardcase.models.zoo import cached_classifiers, trained_classifier
+from hardcase.runs.results import Run
 from hardcase.types import Images, Model
 
 __all__ = ["named_references", "usual_references"]
@@ -24,18 +27,21 @@ MOST = 2
 
 def named_references(
     baseline: str | None, names: Sequence[str], load: Callable[[str], Model]
-) -> list[ReferenceModel]:
+) -> list[Reference]:
     """Return the models that a user named, the version before first.
 
     Args:
         baseline: The version before, if there is one.
-        names: Other models.
+        names: Other models, or folders of runs whose risk was measured.
         load: Makes a model of a name.
     """
-    found = list[ReferenceModel]()
+    found = list[Reference]()
     if baseline is not None:
         found.append(ReferenceModel(load(baseline), "the version before"))
     for name in names:
+        if is_run(name):
+            found.append(ReferenceRun(Run(named_path(name)), "measured before"))
+            continue
         own = name.startswith("zoo:") and not is_stated(name)
         found.append(ReferenceModel(load(name), "trained here by its recipe" if own else ""))
     return found

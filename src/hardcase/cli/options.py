@@ -152,6 +152,15 @@ class CampaignFlags:
             "NAME|FILE|none",
         ),
     ] = None
+    rare: Annotated[
+        bool,
+        _option(
+            "Also estimate how rarely images without a failing draw fail: a volume of the declared"
+            " conditions.",
+            "--rare",
+            panel=_CAMPAIGN,
+        ),
+    ] = False
     oracle: Annotated[
         str | None, _campaign("label, disagreement, non-finite, any, regression.", "KIND")
     ] = None

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.conditions.draws import sobol
+from hardcase.corruptions import CorruptionPart
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.spaces.appearance import PARTS, Appearance
-from hardcase.spaces.coordinates import OF_THE_SIDE
+from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
 from hardcase.tensors import constant
 from hardcase.types import Seeds
 from hardcase.usercode import file_member
@@ -245,6 +246,12 @@ class ConditionBox:
         name = self.owner[column]
         if name in values:
             given = torch.as_tensor(np.asarray(values[name], dtype=np.float64))
+            if given.numel() != point.numel() or not bool(given.isfinite().all()):
+                raise Problem(
+                    f"{self.conditions.sampler} gives {name} as {given.numel():,} numbers, of "
+                    f"which {int(given.isfinite().sum()):,} are finite; "
+                    f"{point.numel():,} were asked for."
+                )
             return self._bounded(column, given.reshape(point.shape).to(point.device))
         if row is not None and name in self.conditions.rows[0]:
             table = torch.tensor([line[name] for line in self.conditions.rows])
@@ -292,6 +299,7 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         for name in [name for name in conditions.ranges if DECLARABLE[name].colour]:
             conditions = conditions.without(name)
     options = dict[str, dict[str, float]]()
+    severities = list[tuple[str, float]]()
     for name, declared in conditions.ranges.items():
         row = DECLARABLE[name]
         if grey and row.colour:
@@ -299,11 +307,16 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
                 f"conditions declare {name}, which grey images do not have.",
                 fix=f"a declaration without {name}",
             )
-        own = options.setdefault(row.part, _nothing(row.part))
         reach = row.reach(declared.low, declared.high)
+        if row.part == CorruptionPart.name:
+            severities.append((row.option, reach))
+            continue
+        own = options.setdefault(row.part, _nothing(row.part))
         own[row.option] = reach if row.option == "quality" else max(own[row.option], reach)
-    parts = tuple(PARTS[part](**options[part]) for part in PARTS if part in options)
-    space = Appearance(parts, (shape[0], shape[1], shape[2]))
+    parts: list[ChangeFamily] = [PARTS[part](**options[part]) for part in PARTS if part in options]
+    if severities:
+        parts.append(CorruptionPart(tuple(severities)))
+    space = Appearance(tuple(parts), (shape[0], shape[1], shape[2]))
     return _bounded_box(conditions, space)
 
 

@@ -28,7 +28,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     "%": ("%", "percent"),
     "levels": ("level", "levels"),
     "times": ("times", "x", "×"),
-    "severity": ("severity",),
+    "severity": ("", "severity"),
     "": ("",),
 }
 """How each unit may be written."""
@@ -81,10 +81,28 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(files("hardcase.conditions").joinpath(name).read_text("utf-8"))
 
 
+def _corruption(name: str) -> Declarable:
+    """The severity of a standard corruption, from the image itself (0) to the highest (5)."""
+    return Declarable(
+        f"{CORRUPTION}.{name}",
+        f"{name.replace('_', ' ')} of ImageNet-C, by its severity",
+        part=CORRUPTION,
+        option=name,
+        group=name,
+        unit="severity",
+        most=5.0,
+        colour=name == "saturate",
+    )
+
+
+CORRUPTION = "corruption"
+"""Declarations name the severity of a corruption ``corruption.fog``."""
+_COORDINATES = _read("coordinates.toml")
+_SEVERITIES = [_corruption(name) for name in _COORDINATES.pop(CORRUPTION)]
 DECLARABLE: Mapping[str, Declarable] = {
     name: Declarable(name, **{**row, "also": tuple(row.get("also", ()))})
-    for name, row in _read("coordinates.toml").items()
-}
+    for name, row in _COORDINATES.items()
+} | {row.name: row for row in _SEVERITIES}
 """Everything that can be declared, by name."""
 _ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
 _SETTINGS = ("profile", "name", "table", "sampler", "worst", "rare")
@@ -164,8 +182,12 @@ class Conditions:
             if found.name in known:
                 raise Problem(f"conditions declare {found.name!r} twice.")
             known[found.name] = found
+        if self.sampler and ".py:" not in self.sampler:
+            raise Problem(
+                f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
+            )
         if self.table and not self.rows:
-            rows = _logged(Path(self.table))
+            rows = _logged(Path(self.table), known)
             known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
             object.__setattr__(self, "rows", rows)
         if not known:
@@ -192,18 +214,34 @@ class Conditions:
         if path.suffix != ".toml":
             raise choice("profile of conditions", spec, [*PROFILES, "FILE.toml"])
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            values = tomllib.loads(text)
         except OSError as error:
             raise Problem(f"{spec} cannot be read: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise Problem(f"{spec} is no TOML: {error}.") from error
-        found = cls._from_table(values.get("conditions", values), folder=path.parent)
-        return found
+        try:
+            return cls._from_table(values.get("conditions", values), folder=path.parent)
+        except Problem as problem:
+            place = _place(path, text, problem.what)
+            raise Problem(f"{place}: {problem.what}", *problem.why, fix=problem.fix) from problem
 
     @classmethod
-    def _from_table(cls, values: Mapping[str, Any], folder: Path = Path()) -> Conditions:
+    def _from_table(cls, values: Any, folder: Path = Path()) -> Conditions:
+        if not isinstance(values, Mapping):
+            raise Problem(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
+        for key in ("profile", "name", "table", "sampler"):
+            if not isinstance(values.get(key, ""), str):
+                raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
         settings = {key: values[key] for key in _SETTINGS if key in values}
         ranges: dict[str, Any] = {k: v for k, v in values.items() if k not in _SETTINGS}
+        inner = ranges.pop(CORRUPTION, {})
+        if not isinstance(inner, Mapping):
+            raise Problem(
+                f"conditions.{CORRUPTION} = {inner!r} names no corruption.",
+                fix=f'{CORRUPTION}.fog = "0..3"',
+            )
+        ranges |= {f"{CORRUPTION}.{name}": value for name, value in inner.items()}
         base: Mapping[str, Any] = {}
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
@@ -231,6 +269,17 @@ class Conditions:
         """Return the same declaration with one coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
+
+
+def _place(path: Path, text: str, what: str) -> str:
+    """The file, and the line of the declaration that a sentence is about, if it names one."""
+    said = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
+    key = next(filter(None, said.groups()), "") if said else ""
+    last = re.escape(key.rpartition(".")[2])
+    for number, line in enumerate(text.splitlines(), start=1):
+        if key and re.match(rf'\s*(\w+\.)?"?([\w.]+\.)?{last}"?\s*=', line):
+            return f"{path}, line {number}"
+    return str(path)
 
 
 def _switch(settings: Mapping[str, Any], name: str) -> bool:
@@ -362,24 +411,30 @@ def _example(row: Declarable) -> str:
         return "60..100"
     if row.neutral == 1:
         return f"{row.least if row.least >= 1 else 0.8:g}..1.5 {row.unit}".rstrip()
-    size = {"deg": 8, "stops": 1, "%": 5, "levels": 8}[row.unit]
+    size = {"deg": 8, "stops": 1, "%": 5, "levels": 8, "severity": 3}[row.unit]
     start = f"±{size}" if row.least < 0 else f"0..{size}"
     return f"{start} {row.unit}"
 
 
-def _logged(path: Path) -> tuple[Mapping[str, float], ...]:
-    """The rows of a table of logged conditions."""
+def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[str, float], ...]:
+    """The rows of a table of logged conditions, none outside what is declared beside it."""
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             lines = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
     if len(lines) < 2:
         raise Problem(f"the table of conditions {path} has {len(lines)} rows; it needs 2 or more.")
     for number, line in enumerate(lines, start=2):
         if None in line:
             raise Problem(f"{path}, line {number} has more columns than the first line.")
-    names = {key: canonical(key) for key in lines[0]}
+    names = dict[str, str]()
+    for key in lines[0]:
+        if not key.strip():
+            raise Problem(f"{path}, line 1: a column has no name.", fix="rotation,blur")
+        if canonical(key) in names.values():
+            raise Problem(f"{path}, line 1 has {canonical(key)!r} twice.")
+        names[key] = canonical(key)
     rows = list[Mapping[str, float]]()
     for number, line in enumerate(lines, start=2):
         row = dict[str, float]()
@@ -391,6 +446,13 @@ def _logged(path: Path) -> tuple[Mapping[str, float], ...]:
                 raise Problem(
                     f"{path}, line {number}: {key} is {row[name]:g}; "
                     f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
+                )
+            own = declared.get(name)
+            if own is not None and not own.low <= row[name] <= own.high:
+                raise Problem(
+                    f"{path}, line {number}: {key} is {row[name]:g}, outside what is declared "
+                    f"({name} = {own}).",
+                    fix="a wider range, or none: it is then that of the table",
                 )
         rows.append(row)
     return tuple(rows)

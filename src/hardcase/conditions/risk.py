@@ -40,6 +40,11 @@ DRAWS = 64
 """Random conditions per seed."""
 COST_DRAWS = 16
 """How many of them are asked again with each condition held at neutral."""
+POWER = 0.9
+"""How often a difference of risks is to be seen, for the number of images that is told."""
+TWO_SIDED = 1.96
+NORMAL_POWER = 1.2816
+"""Normal quantiles of an interval of 95 % and of `POWER`."""
 SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
@@ -365,11 +370,17 @@ def compare_risk(
 def needed_seeds(differences: NDArray[np.float64], effect: float) -> int:
     """Return how many seeds show a difference of `effect` in 90 of 100 cases.
 
-    By the normal approximation, from the spread of the paired differences at hand.
+    The interval of `n` seeds is half as wide as ``z s / sqrt(n) + c / n``: the normal part from the
+    spread `s` of the differences at hand, and `c`, what their own interval is wider than that.
 
     Args:
         differences: Paired differences, one per seed.
         effect: The difference of risks that is to be seen.
     """
+    count = len(differences)
     spread = float(differences.std(ddof=1))
-    return max(2, int(np.ceil(((1.96 + 1.2816) * spread / effect) ** 2)))
+    low, high = mean_interval(differences, -1.0, 1.0)
+    wider = count * ((high - low) / 2 - TWO_SIDED * spread / count**0.5)
+    normal = (TWO_SIDED + NORMAL_POWER) * spread
+    root = (normal + (normal**2 + 4 * max(wider, 0.0) * effect) ** 0.5) / (2 * effect)
+    return max(2, int(np.ceil(root**2)))

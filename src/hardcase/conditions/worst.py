@@ -88,7 +88,8 @@ class WorstCase:
         id: Names of the images.
         least: By how it was found (``gradients``, ``queries``, ``draws``): the least scale of each
             image, infinite where none was found. 0 where the model misreads the unchanged image.
-        alone: The same by gradients for each condition alone.
+        alone: The same for each condition alone: in steps for a single coordinate, else by
+            gradients.
         z: Codes of the least failing conditions.
         pattern: What their random patterns follow from.
         queries: Questions about each image until its first failure, or in all.
@@ -320,8 +321,27 @@ class _ShardSearch:
         single = Conditions({name: declared.ranges[name]}, name=declared.name)
         box = condition_box(single, self.box.space.shape)
         own = replace(self, box=box)
-        found, _ = own._climbed(box, right, max(gradients, 1), 0)
-        return own._least(seeds_of(self.images, box, self.subject.device), found, wrong)
+        origin = seeds_of(self.images, box, self.subject.device)
+        if box.size == 1:
+            found = own._scanned(origin)
+        else:
+            found, _ = own._climbed(box, right, max(gradients, 1), 0)
+        return own._least(origin, found, wrong)
+
+    def _scanned(self, origin: Seeds) -> Failing:
+        """The first failure on the way to either end of a single coordinate: a few steps are enough
+        there, and not every coordinate has gradients.
+        """
+        z = torch.zeros_like(origin.z)
+        none = torch.zeros_like(origin.y)
+        fails = torch.zeros_like(none, dtype=torch.bool)
+        for scale in SCALES:
+            for end in {self.box.low[0], self.box.high[0]} - {0.0}:
+                tried = torch.full_like(z, end * scale)
+                new = self._failing(origin, tried, none, ~fails)
+                z = torch.where(new[:, None], tried, z)
+                fails = fails | new
+        return z, none, fails
 
     def _climbed(
         self, box: ConditionBox, right: Int[Tensor, " r"], gradients: int, rounds: int

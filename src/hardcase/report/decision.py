@@ -10,6 +10,7 @@ from typing import Any
 from hardcase.analysis.conditions import (
     cost_in_words,
     dear,
+    doubt_in_words,
     in_words,
     needed_in_words,
     shown_draws,
@@ -33,6 +34,11 @@ BESIDE = {**VERDICTS, "pass": "Not worse than its reference", "fail": "Worse tha
 """The same where no limit was declared, but there is a model to compare with."""
 WORST = ("fail", "cannot tell", "pass", "no limits")
 """Which verdict stands for several runs."""
+RISK_HELP = (
+    "Risk says how the model fares under what was declared. Of 56 kinds of networks it foretold,"
+    " beside accuracy, how they read digits of other writers, but not how they stand corruptions of"
+    " other kinds: declare what the field has."
+)
 _NAMES = {
     "usable seeds": "seeds to decide on",
     "confirmed": "confirmed failures",
@@ -90,6 +96,8 @@ def decision(
         "sentence": risk_sentence(run.record) if risk else _sentence(tally, judged),
         "figures": figures(run),
         "conditions": dearest(run),
+        "risk_help": RISK_HELP if risk else None,
+        "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
         "confirmed": rate(least, tally.attempted()),

@@ -96,7 +96,7 @@ def _layout(parts: tuple[ChangeFamily, ...], shape: Shape) -> _Layout:
         ),
         moving=tuple(part for part in reversed(inward) if isinstance(part, Geometry)),
         rendering=tuple(part for part in inward if isinstance(part, Optics)),
-        patterned=any(isinstance(part, Weather | Sensor) for part in parts),
+        patterned=any(part.patterned for part in parts),
     )
 
 

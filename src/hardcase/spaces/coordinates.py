@@ -211,6 +211,7 @@ class CheckedPart:
 
     __slots__ = ()
     name: ClassVar[str]
+    patterned: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         part: Any = self
@@ -231,10 +232,13 @@ class CheckedPart:
 
 @runtime_checkable
 class ChangeFamily(Protocol):
-    """A family of changes; `stage` orders them as light does: scene, air, lens, sensor."""
+    """A family of changes. `stage` orders parts as light does: the scene, the air, the lens, the
+    sensor. `patterned`: something in it is random (grain, drops, flakes).
+    """
 
     name: ClassVar[str]
     stage: ClassVar[int]
+    patterned: ClassVar[bool]
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         """The coordinates for images of this shape."""

@@ -268,6 +268,7 @@ class Weather(CheckedPart):
     snow: float = 0.9
     name: ClassVar[str] = "weather"
     stage: ClassVar[int] = 3
+    patterned: ClassVar[bool] = True
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         reaches = {"fog": self.fog, "rain": self.rain, "snow": self.snow}
@@ -347,6 +348,7 @@ class Sensor(CheckedPart):
     quality: float = 20.0
     name: ClassVar[str] = "sensor"
     stage: ClassVar[int] = 5
+    patterned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         CheckedPart.__post_init__(self)

@@ -42,6 +42,7 @@ from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, steady, to_bytes
 from hardcase.training.loop import TrainingRecipe, classify, fit, own_randomness
 from hardcase.types import Images
+from hardcase_studies import gating
 from hardcase_studies.bench import Bench
 
 FIGURE = "risk"
@@ -428,8 +429,11 @@ def run(bench: Bench) -> Outcome:
     """``--set recipes=20``, ``trainings=1``, ``epochs=3`` and ``seeds=100`` are the sizes; ``worst=true`` also searches
     for the worst case.
 
-    ``--set part='"1/4"'`` only measures every fourth network and keeps it; without it all that are kept are read.
+    ``--set part='"1/4"'`` only measures every fourth network and keeps it; without it all that are kept are read. ``--set gate=true``
+    asks something else: whether the gate tells two networks apart (`hardcase_studies.gating`).
     """
+    if bench.options.get("gate"):
+        return gating.run(bench)
     chosen = recipes(bench.size("recipes", 12, 56))
     trainings = bench.size("trainings", 1, 2)
     cells = [(recipe, number) for recipe in chosen for number in range(trainings)]

@@ -37,7 +37,8 @@ def run(bench: Bench) -> Outcome:
     back = []
     for name in names:
         bench.say(name)
-        args = (curves.Corrupting(name, keys), lambda x: lab.subject(x).logits, x, y)
+        change = curves.one_condition(f"corruption.{name}", "0..5", images.shape, keys)
+        args = (change, lambda x: lab.subject(x).logits, x, y)
         found = curves.crossings(*args)
         coarse = curves.curve(*args, curves.grid())
         fine = curves.curve(*args, curves.grid(5.0, FINE))
