@@ -52,8 +52,8 @@ FILE = "calibration.json"
 WEAK = 0.8
 """A judge that takes fewer real test images for what they are is called weak."""
 ELSEWHERE: dict[str, dict[str, Any]] = {
-    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.92},
-    "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98},
+    "label_kept": {"scale": 0.85, "offset": -0.2, "low": 0.5, "high": 0.92, "share": 0.84},
+    "valid": {"scale": 1.15, "offset": 1.5, "low": 0.92, "high": 0.98, "share": 0.96},
 }
 """For data that nobody has rated: chosen on the digits of V. Riccio, P. Tonella, ICSE 2023."""
 MEASURED_ELSEWHERE: dict[str, Any] = {

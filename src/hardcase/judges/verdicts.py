@@ -41,6 +41,8 @@ from hardcase.judges.judge import (
     calibrated,
     keep_calibration,
 )
+from hardcase.judges.own_run import OwnRule
+from hardcase.judges.people import by_people, fitted_to_run, keep_for_others, read_answers
 from hardcase.judges.reserved import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silence, silent
 from hardcase.judges.training import Tell
@@ -221,13 +223,21 @@ def _rated_arrays(file: Path) -> dict[str, Any]:
         raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
 
 
-def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | None = None) -> Run:
+def judge_run(
+    run: Run,
+    judge: Judge,
+    *,
+    seed: int = 0,
+    held_out: PanelJudge | None = None,
+    said: Verdicts | None = None,
+) -> Run:
     """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
 
     Args:
         judge: Any callable from findings to verdicts; the panel is one.
         held_out: A second judge whose training leaves out what was searched; what it confirms is
             recorded beside.
+        said: What the judge says of the findings by its own rules, where it was asked already.
 
     Returns:
         The run, read anew.
@@ -241,7 +251,14 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
         with guarded(f"judge {_name_of(judge)}"):
             judge.check(run)
     table = run.findings
-    verdicts = by_norm(_asked(judge, run), table["linf"].to_pylist())
+    said = said or _asked(judge, run)
+    answers = read_answers(run.folder)
+    own = dict[str, OwnRule]()
+    if isinstance(judge, PanelJudge):
+        keep_for_others(run, judge, said)
+        said, own = fitted_to_run(judge, said, run, answers)
+    verdicts = by_norm(said, table["linf"].to_pylist())
+    verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
@@ -263,6 +280,9 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
     }
     if hasattr(judge, "about"):
         entry |= judge.about()
+    if own:
+        entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
+        entry["standing"] += _own_in_words(own["label_kept"], len(run))
     entry = {**entry, "groups": _described(found, table), "silence": facts}
     if isinstance(judge, PanelJudge):
         entry |= _set_distances(run, judge, verdicts, seed)
@@ -270,10 +290,21 @@ def judge_run(run: Run, judge: Judge, *, seed: int = 0, held_out: PanelJudge | N
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
         check(run, held_out)
-        entry["beside"] = held_out_entry(run, held_out, _asked(held_out, run))
+        beside, _ = fitted_to_run(held_out, _asked(held_out, run), run, answers)
+        entry["beside"] = held_out_entry(run, held_out, beside)
     _write(run, columns, entry, judge_identity(judge, entry))
     judged = Run(run.folder)
     return count_lost_labels(judged, judge) if judged.record.get("risk") else judged
+
+
+def _own_in_words(rule: OwnRule, count: int) -> str:
+    """What the standing of a judge says of the rule that a run gave it."""
+    text = f"; thresholds are those of this run, from its own {count} findings"
+    if rule.answers:
+        text += f" and {rule.answers} answers of people about them"
+    if rule.reused:
+        text += f", and {rule.reused} answers about earlier runs of the same space"
+    return text
 
 
 def finish(
