@@ -169,6 +169,7 @@ class Asking:
         self._mixture: Mixture = mixture_of(people.odds, people.presumed)
         self._sequence = BettingSequence(len(people))
         self._looks: list[_Look] = []
+        self._rules: dict[int, OwnRule] = {}
         self._aim = self._within_budget()
         drawn, self.draws = self.draws, []
         for each in drawn:  # what was stored before, from the beginning
@@ -180,7 +181,7 @@ class Asking:
     @property
     def rule(self) -> OwnRule:
         """The judge's rule by all answers so far."""
-        return self._rule(self.draws)
+        return self._fitted(self.draws)
 
     def draw(self) -> Draw | None:
         """Choose the next question; None where the decision is made or nothing is left to ask."""
@@ -226,7 +227,7 @@ class Asking:
             decision = "within the limit"
         elif self.limit is not None and low > self.limit + 1e-9:
             decision = "above the limit"
-        more = 0 if decision != "open" else self._needed(self._rule(self.draws[: seen.answers]))
+        more = 0 if decision != "open" else self._needed(self._rule(seen.answers))
         return AskingStanding(value, low, high, seen.answers, decision, self.limit, more)
 
     def _advance(self, to: int) -> None:
@@ -238,7 +239,13 @@ class Asking:
             said = self.answers[number]
             self._sequence.enter(look.chances, look.predicted, place, said, distance=look.distance)
 
-    def _rule(self, draws: Sequence[Draw]) -> OwnRule:
+    def _rule(self, knew: int) -> OwnRule:
+        """The judge's rule by the first answers."""
+        if knew not in self._rules:
+            self._rules[knew] = self._fitted(self.draws[:knew])
+        return self._rules[knew]
+
+    def _fitted(self, draws: Sequence[Draw]) -> OwnRule:
         people = self.population
         given = [each for each in draws if each.number in self.answers]
         return own_rule(
@@ -253,7 +260,7 @@ class Asking:
     def _look(self, knew: int) -> _Look:
         """Who is left, and with which chances each is drawn by what the first answers said."""
         people = self.population
-        rule = self._rule(self.draws[:knew])
+        rule = self._rule(knew)
         asked = [each.row for each in self.draws]
         left = np.setdiff1d(np.arange(len(people)), asked)
         predicted = rule.probability(people.odds[left])
@@ -268,7 +275,7 @@ class Asking:
     def _within_budget(self) -> float:
         """The least distance that the budget separates; bets that aim nearer win nothing."""
         people = self.population
-        predicted = self._rule(()).probability(people.odds)
+        predicted = self._rule(0).probability(people.odds)
         variance = float((predicted * (1 - predicted)).mean()) if len(people) else 0.0
         aims = np.geomspace(NEAREST_AIM, FARTHEST_AIM, 20).tolist()
         return next(

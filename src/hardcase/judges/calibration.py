@@ -336,7 +336,10 @@ def _fitted(rule: DecisionRule, question: str, signals: Signals, people: People)
     known = truth >= 0
     if set(truth[known].tolist()) != {0, 1}:
         return rule
-    fitted = fit_to_people(rule, rule.evidence(signals).cpu()[known], truth[known] == 1)
+    # the answer of each rater counts: where they are split, so is the probability
+    evidence = rule.evidence(signals).cpu().repeat(2)
+    each = [_truth(people.half(number), question) == 1 for number in (1, 2)]
+    fitted = fit_to_people(rule, evidence, torch.cat(each))
     probability = fitted.probability(signals).cpu()
     right = (truth == 1).double()  # what people were split about counts as wrong
     kept = probability[truth == 1]

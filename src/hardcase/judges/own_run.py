@@ -74,11 +74,13 @@ def mixture_of(odds: Float[Array, " m"], presumed: float) -> Mixture:
     weights = np.concatenate(
         [np.ones((1, count)), count * rng.dirichlet(np.ones(count), RESAMPLED)]
     )
+    # what the share was elsewhere is itself known from so many images only
+    prior = np.append(presumed, rng.beta(HELD * presumed, HELD * (1 - presumed), RESAMPLED))
     shares = np.full(len(weights), presumed)
     for _ in range(100):
         shifted = odds + (logit(shares) - logit(presumed))[:, None]
         yes = (weights * expit(shifted)).sum(1)
-        shares = np.clip((yes + HELD * presumed) / (count + HELD), 0.01, 0.99)
+        shares = np.clip((yes + HELD * prior) / (count + HELD), 0.01, 0.99)
     low, high = np.quantile(shares[1:], (0.025, 0.975))
     return Mixture(float(shares[0]), float(low), float(high), presumed, tuple(shares[1:].tolist()))
 

@@ -42,6 +42,7 @@ __all__ = [
     "outcome_of",
     "read_answers",
     "reusable",
+    "trusted",
 ]
 
 FILE = "answers.jsonl"
@@ -162,6 +163,16 @@ def read_answers(run: Path) -> list[PersonAnswer]:
     return list(found.values())
 
 
+def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
+    """Leave out the sessions in which most check images were named wrongly."""
+    checks: dict[str, list[bool]] = {}
+    for one in answers:
+        if one.check:
+            checks.setdefault(one.session, []).append(one.kept)
+    bad = {name for name, passed in checks.items() if 2 * sum(passed) < len(passed)}
+    return [one for one in answers if one.session not in bad]
+
+
 def by_people(verdicts: Verdicts, ids: Sequence[str], answers: Sequence[PersonAnswer]) -> Verdicts:
     """Let a person's answer about a finding stand in place of the judge's.
 
@@ -248,7 +259,7 @@ def asking_of(
     """
     table = run.findings
     ids = table["id"].to_pylist()
-    before = {one.image: one for one in read_answers(run.folder) if not one.check}
+    before = {one.image: one for one in trusted(read_answers(run.folder)) if not one.check}
     verdicts = run.verdicts or {}
     small = {row["seed"] for row in table.select(["id", "seed"]).to_pylist()
              if verdicts.get(row["id"], {}).get("by") == "norm"}  # fmt: skip
@@ -296,8 +307,9 @@ def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
         run: The run, whose file of answers is read.
         asking: The session that has just ended, whose rate and decision are entered.
     """
-    answers = read_answers(run.folder)
-    checks = [one for one in answers if one.check]
+    everything = read_answers(run.folder)
+    answers = trusted(everything)
+    checks = [one for one in everything if one.check]
     given = [one for one in answers if not one.check]
     with locked(run.folder):
         fresh = Run(run.folder)
@@ -314,13 +326,14 @@ def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
             "asked": {
                 "answers": len(given),
                 "people": len({one.rater for one in given}),
+                "left_out": sum(not one.check for one in everything) - len(given),
                 "checks": len(checks),
                 "checks_passed": sum(one.kept for one in checks),
                 "chosen": sorted({one.rule for one in given}),
                 "seconds": float(np.median([one.seconds for one in given])) if given else None,
             },
         }
-        if asking is not None:
+        if asking is not None and not entry["asked"]["left_out"]:
             now = asking.standing()
             entry["asked"]["decision"] = now.to_json()
             if now.value is not None:
@@ -346,7 +359,7 @@ def keep_for_others(run: Run, judge: PanelJudge, said: Verdicts) -> None:
     rows = [row for row in _kept(run, judge) if row["run"] != own]
     rows += [
         {"run": own, "odds": float(odds[place[one.image]]), "kept": one.kept}
-        for one in read_answers(run.folder)
+        for one in trusted(read_answers(run.folder))
         if not one.check and one.image in place and one.said != UNSURE
     ]
     if rows:

@@ -42,7 +42,13 @@ from hardcase.judges.judge import (
     keep_calibration,
 )
 from hardcase.judges.own_run import OwnRule
-from hardcase.judges.people import by_people, fitted_to_run, keep_for_others, read_answers
+from hardcase.judges.people import (
+    by_people,
+    fitted_to_run,
+    keep_for_others,
+    read_answers,
+    trusted,
+)
 from hardcase.judges.reserved import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silence, silent
 from hardcase.judges.training import Tell
@@ -67,6 +73,8 @@ __all__ = [
     "judge",
     "judge_run",
     "named",
+    "thumbnails",
+    "verdicts_of",
     "with_people",
 ]
 
@@ -251,8 +259,8 @@ def judge_run(
         with guarded(f"judge {_name_of(judge)}"):
             judge.check(run)
     table = run.findings
-    said = said or _asked(judge, run)
-    answers = read_answers(run.folder)
+    said = said or verdicts_of(judge, run)
+    answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
         keep_for_others(run, judge, said)
@@ -290,7 +298,7 @@ def judge_run(
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
         check(run, held_out)
-        beside, _ = fitted_to_run(held_out, _asked(held_out, run), run, answers)
+        beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
         entry["beside"] = held_out_entry(run, held_out, beside)
     _write(run, columns, entry, judge_identity(judge, entry))
     judged = Run(run.folder)
@@ -426,7 +434,7 @@ def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     return stored
 
 
-def _asked(judge: Judge, run: Run) -> Verdicts:
+def verdicts_of(judge: Judge, run: Run) -> Verdicts:
     """The judge's verdicts, whatever it is, checked for their form; no more than a part of the
     findings is in memory.
     """
@@ -459,7 +467,7 @@ def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[
     if not len(rows):
         return []
     if verdicts.features is None:
-        features = _thumbnails(run, rows.tolist())
+        features = thumbnails(run, rows.tolist())
     else:
         features = verdicts.features[rows]
     expected, predicted, distance = (
@@ -478,7 +486,7 @@ def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[
     ]
 
 
-def _thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
+def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
     """Findings as rows of numbers: their pixels, or those of their thumbnails."""
     channels, height, width = run.record["image"]
     batch = 4096
