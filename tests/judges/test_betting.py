@@ -1,5 +1,7 @@
 """The betting sequence: exact at the end, unbiased on the way, and true whenever one looks."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ def test_intervals_only_shrink_and_never_leave_what_is_possible():
     kept = rng.random(80) < 0.7
     ends = []
     drawn(rng, kept, rng.random(80), uniform=0.2, until=lambda s: ends.append((s.low, s.high)))
-    assert all(a[0] <= b[0] and a[1] >= b[1] for a, b in zip(ends, ends[1:]))
+    assert all(a[0] <= b[0] and a[1] >= b[1] for a, b in pairwise(ends))
 
 
 def test_a_share_is_refused_wrongly_in_at_most_one_of_twenty_runs_at_any_time():
