@@ -10,8 +10,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from jaxtyping import UInt8
     from torch import Tensor
 
-    from hardcase.judges.asking import AskingStanding
+    from hardcase.judges.asking import Asking, AskingStanding
     from hardcase.judges.judge import PanelJudge
+    from hardcase.judges.people import AnswerFile
     from hardcase.runs.results import Run
     from hardcase.types import Judge
 
@@ -46,91 +48,127 @@ STOP = "q"
 
 
 def ask_about(
-    run: Run,
-    judge: Judge,
+    runs: Sequence[Run],
+    judges: Sequence[Judge],
+    others: Sequence[PanelJudge | None],
     *,
     budget: int,
     limit: float | None = None,
     seed: int = 0,
-    held_out: PanelJudge | None = None,
-) -> Run:
-    """Ask whoever sits at the terminal, and judge the run by the answers.
+) -> list[Run]:
+    """Ask whoever sits at the terminal, and judge the runs by the answers.
 
     Args:
-        run: The run.
-        judge: Its judge, which must be a trained one.
+        runs: The runs; each question goes to the one in which most is in doubt.
+        judges: Their judges, which must be trained ones.
+        others: The judges beside them, as `judge_run` takes them.
         budget: Questions at most, beside checks.
         limit: Confirmed rate that decides; None: the rate to five points.
         seed: Of the draws.
-        held_out: The judge beside, as `judge_run` takes it.
     """
+    from hardcase.judges.asking import most_in_doubt
+    from hardcase.judges.people import enter_people
+
+    if budget < 1:
+        raise Problem(f"--ask {budget} asks nothing.", fix="--ask 20")
+    given: dict[str, Any] = {"budget": budget, "limit": limit, "seed": seed, "runs": len(runs)}
+    sessions = [_session(*trio, **given) for trio in zip(runs, judges, others, strict=True)]
+    for one in sessions:
+        note(_opening(one.asking.standing(), len(one.rows), budget))
+    try:
+        for _ in range(budget):
+            place = most_in_doubt([one.asking for one in sessions])
+            if place is None:
+                break
+            note(_progress(sessions[place].ask_next()))
+    except (EOFError, KeyboardInterrupt):
+        note("stopped; the answers so far are kept")
+    finally:
+        for one in sessions:
+            one.clear()
+    for one in sessions:
+        if one.asking.answers:
+            entry = enter_people(one.run, one.asking)
+            note(_ending(one.asking.standing(), entry["asked"]["left_out"]))
+    return [one.judged() for one in sessions]
+
+
+def _session(
+    run: Run, judge: Judge, held_out: PanelJudge | None, *, seed: int, **given: Any
+) -> _Session:
+    """Judge a run by its signals and make its questions ready."""
     from hardcase.judges.judge import PanelJudge
-    from hardcase.judges.people import AnswerFile, asking_of, enter_people
+    from hardcase.judges.people import AnswerFile, asking_of
     from hardcase.judges.verdicts import judge_run, thumbnails, verdicts_of
 
     if not isinstance(judge, PanelJudge):
         raise Problem("only a trained judge knows what to ask.", fix="leave out --judge")
-    if budget < 1:
-        raise Problem(f"--ask {budget} asks nothing.", fix="--ask 20")
     said = verdicts_of(judge, run)
     run = judge_run(run, judge, held_out=held_out, said=said)
     looks = thumbnails(run, range(len(run))).numpy()
-    asking, rows = asking_of(run, judge, said, looks, budget=budget, limit=limit, seed=seed)
-    desk = _Desk(run, _checks(run, budget, seed), seed)
-    kept = AnswerFile(run.folder)
-    note(_opening(asking.standing(), len(rows), budget))
-    try:
-        while (draw := asking.draw()) is not None:
-            if draw.number in desk.checks:
-                desk.ask_check(draw.number, kept)
-            row = rows[draw.row]
-            name = asking.population.ids[draw.row]
-            kept.ask(name, draw)
-            expected = int(run.findings["expected"][row].as_py())
-            predicted = int(run.findings["predicted"][row].as_py())
-            image = run.images([row])[0]
-            word, seconds = desk.ask(image, expected, predicted)
-            kept.answer(name, word, run.classes[expected], seconds, draw)
-            asking.answer(draw.number, word == run.classes[expected])
-            note(_progress(asking.standing()))
-    except (EOFError, KeyboardInterrupt):
-        note("stopped; the answers so far are kept")
-    finally:
-        desk.clear()
-    if asking.answers:
-        entry = enter_people(run, asking)
-        note(_ending(asking.standing(), entry["asked"]["left_out"]))
-    return judge_run(type(run)(run.folder), judge, held_out=held_out, said=said)
+    asking, rows = asking_of(run, judge, said, looks, seed=seed, **given)
+    checks = _checks(run, given["budget"], seed)
+    judged = partial(judge_run, judge=judge, held_out=held_out, said=said)
+    return _Session(run, asking, rows, checks, AnswerFile(run.folder), judged, seed)
 
 
 @dataclass
-class _Desk:
-    """Where images are shown and answers are typed.
+class _Session:
+    """Questions about one run, where images are shown and answers are typed.
 
     Args:
         run: The run.
+        asking: What chooses.
+        rows: Findings that are asked about.
         checks: Rows of seeds that are shown before certain questions.
+        kept: Where answers are written.
+        judge: Judges the run anew.
         seed: Of the choices that are offered.
         shown: Images so far.
     """
 
     run: Run
+    asking: Asking
+    rows: Sequence[int]
     checks: Mapping[int, int]
+    kept: AnswerFile
+    judge: Callable[[Run], Run]
     seed: int
     shown: int = 0
+
+    def ask_next(self) -> AskingStanding:
+        """Draw a question, store it, ask it, store the answer."""
+        draw = self.asking.draw()
+        assert draw is not None
+        if draw.number in self.checks:
+            self._ask_check(self.checks[draw.number])
+        row = self.rows[draw.row]
+        name = self.asking.population.ids[draw.row]
+        self.kept.ask(name, draw)
+        expected, predicted = (
+            int(self.run.findings[column][row].as_py()) for column in ("expected", "predicted")
+        )
+        word, seconds = self.ask(self.run.images([row])[0], expected, predicted)
+        own = self.run.classes[expected]
+        self.kept.answer(name, word, own, seconds, draw)
+        self.asking.answer(draw.number, word == own)
+        return self.asking.standing()
+
+    def judged(self) -> Run:
+        """The run with the verdicts that follow from the answers."""
+        return self.judge(type(self.run)(self.run.folder))
 
     @property
     def folder(self) -> Path:
         """Files of images that are asked about, while they are."""
         return self.run.folder / "asking"
 
-    def ask_check(self, number: int, kept: Any) -> None:
-        """Show a real image; only its answer tells that it was one."""
-        row = self.checks[number]
+    def _ask_check(self, row: int) -> None:
+        """Show a real image; nothing tells that it is one."""
         name, label = (self.run.seeds[column][row].as_py() for column in ("id", "label"))
-        kept.ask(name, None)
+        self.kept.ask(name, None)
         word, seconds = self.ask(self.run.seed_images([row])[0], label, -1)
-        kept.answer(name, word, self.run.classes[label], seconds, None)
+        self.kept.answer(name, word, self.run.classes[label], seconds, None)
 
     def ask(
         self, image: UInt8[Tensor, "c h w"], expected: int, predicted: int

@@ -301,12 +301,12 @@ def judge(
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
     earlier = [(run.judged_by, run.verdicts or {}) for run in runs]
-    trio = zip(runs, judges, others)
     if ask is None:
+        trio = zip(runs, judges, others)
         judged = [judge_run(run, one, held_out=other) for run, one, other in trio]
     else:
-        given: dict[str, Any] = {"budget": ask, "limit": _limit(), "seed": flags.seed or 0}
-        judged = [ask_about(run, one, held_out=other, **given) for run, one, other in trio]
+        seed = flags.seed or 0
+        judged = ask_about(runs, judges, others, budget=ask, limit=_limit(), seed=seed)
     for (before, said), run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:

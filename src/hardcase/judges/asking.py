@@ -20,13 +20,13 @@ from jaxtyping import Bool, Float, Int
 from hardcase.judges.betting import BettingSequence, answers_needed
 from hardcase.judges.own_run import Mixture, OwnRule, mixture_of, own_rule
 
-__all__ = ["Asking", "AskingStanding", "Draw", "FindingPopulation"]
+__all__ = ["Asking", "AskingStanding", "Draw", "FindingPopulation", "most_in_doubt", "stands_for"]
 
 PRECISE = 0.05
 """Without a limit, the decision is the confirmed rate to this many hundredths, up and down."""
 UNIFORM = 0.2
 FOR_RATE = (0.5, 0.5)
-FOR_VERDICTS = (UNIFORM, 16.0)
+FOR_VERDICTS = (UNIFORM, 32.0)
 """Share of the chances that is alike for all (never less than `UNIFORM`), and the power of the
 doubt that the rest follows: for a decision within reach of the budget, and for verdicts where it is
 not. Chosen on simulated crowds and on rated digits (``hardcase reproduce asking``).
@@ -34,7 +34,7 @@ not. Chosen on simulated crowds and on rated digits (``hardcase reproduce asking
 NEAREST_AIM = 0.02
 FARTHEST_AIM = 0.5
 """Bets about a limit aim at the distance from it, within these."""
-ALIKE = 0.1
+ALIKE = 0.5
 """An image just like one that was asked about has this much of its chance left."""
 Array = np.ndarray
 
@@ -145,6 +145,9 @@ class Asking:
         budget: Questions at most.
         limit: Confirmed rate that decides; None: the rate itself is wanted.
         seed: Of the draws.
+        draws: Questions of before, to go on with.
+        answers: Their answers by number.
+        runs: How many runs share the budget.
 
     Example:
         >>> import numpy as np
@@ -163,6 +166,7 @@ class Asking:
     seed: int = 0
     draws: list[Draw] = field(default_factory=list)
     answers: dict[int, bool] = field(default_factory=dict)
+    runs: int = 1
 
     def __post_init__(self) -> None:
         people = self.population
@@ -183,11 +187,16 @@ class Asking:
         """The judge's rule by all answers so far."""
         return self._fitted(self.draws)
 
+    def has_next(self) -> bool:
+        """Whether there is another question: budget, images, and no decision yet."""
+        left = len(self.draws) < min(self.budget, len(self.population))
+        return left and not self.standing().decided
+
     def draw(self) -> Draw | None:
         """Choose the next question; None where the decision is made or nothing is left to ask."""
-        number = len(self.draws)
-        if number >= min(self.budget, len(self.population)) or self.standing().decided:
+        if not self.has_next():
             return None
+        number = len(self.draws)
         look = self._look(self._sequence.answers)
         place = int(
             np.random.default_rng((self.seed, number)).choice(len(look.left), p=look.chances)
@@ -203,6 +212,11 @@ class Asking:
         self._looks.append(look)
         self.draws.append(found)
         return found
+
+    def doubt(self) -> float:
+        """How much doubt, from 0 to 1, the next question is expected to be about."""
+        look = self._look(self._sequence.answers)
+        return float((look.chances * 4 * look.predicted * (1 - look.predicted)).sum())
 
     def answer(self, number: int, kept: bool) -> None:
         """Enter whether a person sees the label of the seed in the image of draw `number`."""
@@ -264,8 +278,10 @@ class Asking:
         asked = [each.row for each in self.draws]
         left = np.setdiff1d(np.arange(len(people)), asked)
         predicted = rule.probability(people.odds[left])
-        reachable = self._needed(rule) <= self.budget - knew
+        reachable = self._needed(rule) <= self.budget // self.runs - knew
         uniform, power = FOR_RATE if reachable else FOR_VERDICTS
+        if reachable:  # of the few that are left none may be rare, or bets must be small
+            uniform += (1 - uniform) * len(asked) / len(people)
         weight = (4 * predicted * (1 - predicted)) ** power * self._unlike(left, asked) + 1e-12
         chances = uniform / len(left) + (1 - uniform) * weight / weight.sum()
         words = f"{uniform:.0%} alike, the rest by doubt^{power:g} and unlikeness"
@@ -277,9 +293,10 @@ class Asking:
         people = self.population
         predicted = self._rule(0).probability(people.odds)
         variance = float((predicted * (1 - predicted)).mean()) if len(people) else 0.0
+        budget = self.budget // self.runs
         aims = np.geomspace(NEAREST_AIM, FARTHEST_AIM, 20).tolist()
         return next(
-            (aim for aim in aims if answers_needed(len(people), variance, aim) <= self.budget),
+            (aim for aim in aims if answers_needed(len(people), variance, aim) <= budget),
             FARTHEST_AIM,
         )
 
@@ -322,6 +339,14 @@ class Asking:
         return answers_needed(
             len(people), variance, distance, so_far=so_far, reached=max(reached, 0.0)
         )
+
+
+def most_in_doubt(sessions: Sequence[Asking]) -> int | None:
+    """Choose, of several runs that share a budget, the one whose next question is most in doubt;
+    None where no one has a question left.
+    """
+    open_ones = [i for i, one in enumerate(sessions) if one.has_next()]
+    return max(open_ones, key=lambda i: sessions[i].doubt(), default=None)
 
 
 def stands_for(

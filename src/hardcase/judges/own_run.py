@@ -31,8 +31,8 @@ RIGHT_NO = 0.7
 """Yes and no are said where so many of the answers are expected to be right. Chosen, with `HELD`,
 on 500 rated digits of five generators, each left out in turn (``hardcase reproduce asking``).
 """
-SHIFT = 0.7
-STRETCH = 0.2
+SHIFT = 1.0
+STRETCH = 0.25
 """Standard deviations of what answers of people may do to the log-odds before any was given."""
 RESAMPLED = 40
 LIMIT = 1e-4

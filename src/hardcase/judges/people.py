@@ -242,6 +242,7 @@ def asking_of(
     budget: int,
     limit: float | None = None,
     seed: int = 0,
+    runs: int = 1,
 ) -> tuple[Asking, list[int]]:
     """Return the questions about a run, and which of its findings they are about.
 
@@ -253,6 +254,7 @@ def asking_of(
         budget: Questions at most.
         limit: Confirmed rate that decides; None: the rate itself is wanted.
         seed: Of the draws.
+        runs: How many runs share the budget.
 
     Raises:
         Problem: If the run has no failing seed that people were not asked about.
@@ -297,7 +299,7 @@ def asking_of(
         looks=looks[rows],
         earlier=(*earlier, *reusable(run, judge)),
     )
-    return Asking(population, budget, limit, seed), rows
+    return Asking(population, budget, limit, seed, runs=runs), rows
 
 
 def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
