@@ -144,7 +144,7 @@ def _tables(
         if "one_rater" in known[name]
     ]
     confirmed: list[list[Cell]] = [
-        ["thresholds fitted to other generators", *(_rate(known["confirmed"][one]) for one in ("precision", "recall"))],
+        ["rules of other generators, thresholds from its own signals", *(_rate(known["confirmed"][one]) for one in ("precision", "recall"))],
         [f"as many as find {RECALL:.0%}", *map(_rate, _found(kept, people.confirmed))],
     ]  # fmt: skip
     notes = (
