@@ -303,3 +303,17 @@ def test_axe_finds_nothing_serious(page, axe, design):
         )
         serious = [one for one in found if one[1] in ("serious", "critical")]
         assert serious == [], (address, serious)
+
+
+def test_a_study_that_asks_shows_how_far_its_decision_is(page):
+    here = page(ask=6)
+    here.begin()
+    bar = "+document.getElementById('decision').value"
+    before = here.browser.js(bar)
+    for position in range(1, 5):
+        here.reach(position)
+        here.choose("3")
+        here.send(position + 1)
+    assert here.browser.js(bar) > before == 0
+    assert len(Answers(here.study.folder).drawn()) >= 4
+    assert here.browser.complaints() == []

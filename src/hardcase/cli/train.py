@@ -239,10 +239,17 @@ def judge(
             "Train a second judge, never trained on what was searched.", names=("--held-out-judge",)
         ),
     ] = False,
+    ask: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Show a person at the terminal the N findings that decide most."
+        ),
+    ] = None,
 ) -> None:
     """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it
     is missing.
     """
+    from hardcase.cli.ask import ask_about
     from hardcase.cli.progress import front
     from hardcase.judges.held_out import held_out_judge
     from hardcase.judges.verdicts import judge_run, with_people
@@ -281,10 +288,14 @@ def judge(
         if measured and not flags.quiet and not flags.json:
             _tell_calibration(fitted)
     earlier = [run.judged_by for run in runs]
-    judged = [
-        judge_run(run, one, held_out=other, allow_changes=flags.allow_changes)
-        for run, one, other in zip(runs, judges, others)
-    ]
+    if ask is None:
+        judged = [
+            judge_run(run, one, held_out=other, allow_changes=flags.allow_changes)
+            for run, one, other in zip(runs, judges, others)
+        ]
+    else:
+        seed = flags.seed or 0
+        judged = ask_about(runs, judges, others, budget=ask, limit=_limit(), seed=seed)
     for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
@@ -297,6 +308,13 @@ def judge(
         as_json(records or measured)
     elif judged:
         tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
+
+
+def _limit() -> float | None:
+    """The limit on the confirmed rate that the project's file sets, which answers then decide."""
+    from hardcase.config import limits_in, read
+
+    return limits_in(read(o.PROJECT)).confirmed_rate if o.PROJECT.is_file() else None
 
 
 def _judge(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.inference import mean_interval
+from hardcase.judges.own_run import FEWEST, own_rule
 from hardcase.judges.rules import (
     MISSED,
     Answers,
@@ -335,7 +336,10 @@ def _fitted(rule: DecisionRule, question: str, signals: Signals, people: People)
     known = truth >= 0
     if set(truth[known].tolist()) != {0, 1}:
         return rule
-    fitted = fit_to_people(rule, rule.evidence(signals).cpu()[known], truth[known] == 1)
+    # the answer of each rater counts: where they are split, so is the probability
+    evidence = rule.evidence(signals).cpu().repeat(2)
+    each = [_truth(people.half(number), question) == 1 for number in (1, 2)]
+    fitted = fit_to_people(rule, evidence, torch.cat(each))
     probability = fitted.probability(signals).cpu()
     right = (truth == 1).double()  # what people were split about counts as wrong
     kept = probability[truth == 1]
@@ -352,8 +356,15 @@ def _pooled(
     for outside, inside in folds:
         fitted = _fitted(rule, question, signals[outside], people[outside])
         pooled[inside] = fitted.probability(signals[inside]).cpu()
+        said: Answers = fitted.answers(pooled[inside])
         rows = inside.nonzero().squeeze(1).tolist()
-        for row, answer in zip(rows, fitted.answers(pooled[inside])):
+        if len(rows) >= FEWEST:  # thresholds are those of a run, from its own signals
+            odds = pooled[inside].logit(eps=1e-6).numpy()
+            own = own_rule(odds, fitted.share)
+            probability = own.probability(odds)
+            pooled[inside] = torch.from_numpy(probability)
+            said = own.said(probability)
+        for row, answer in zip(rows, said):
             answers[row] = answer
     return pooled, tuple(answers)
 

@@ -131,6 +131,7 @@ class DecisionRule:
         offset: Fitted to people.
         low: Below this probability the answer is no.
         high: From this probability on the answer is yes.
+        share: Share of yes among the images that scale and offset were fitted to.
 
     Example:
         >>> import torch
@@ -149,6 +150,7 @@ class DecisionRule:
     offset: float = 0.0
     low: float = 0.5
     high: float = 0.5
+    share: float = 0.5
 
     def evidence(self, signals: Signals) -> Float[Tensor, " m"]:
         """Return the log-odds before people were asked."""
@@ -275,7 +277,8 @@ def fit_to_people(
     """Scale and shift `rule` to what people said; with few labels it stays near what it was."""
     prior = (rule.scale, rule.offset)
     scale, offset = logistic(evidence, truth, tight=4.0, prior=prior, balanced=False)
-    return replace(rule, scale=max(scale, 1e-3), offset=offset)
+    share = float(truth.double().mean().clamp(0.02, 0.98))
+    return replace(rule, scale=max(scale, 1e-3), offset=offset, share=share)
 
 
 def precise_from(

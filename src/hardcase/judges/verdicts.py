@@ -41,6 +41,14 @@ from hardcase.judges.judge import (
     calibrated,
     keep_calibration,
 )
+from hardcase.judges.own_run import OwnRule
+from hardcase.judges.people import (
+    by_people,
+    fitted_to_run,
+    keep_for_others,
+    read_answers,
+    trusted,
+)
 from hardcase.judges.reserved import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silence, silent
 from hardcase.judges.training import Tell
@@ -65,6 +73,8 @@ __all__ = [
     "judge",
     "judge_run",
     "named",
+    "thumbnails",
+    "verdicts_of",
     "with_people",
 ]
 
@@ -230,6 +240,7 @@ def judge_run(
     seed: int = 0,
     held_out: PanelJudge | None = None,
     allow_changes: bool = False,
+    said: Verdicts | None = None,
 ) -> Run:
     """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
 
@@ -238,6 +249,7 @@ def judge_run(
         held_out: A second judge whose training leaves out what was searched; what it confirms is
             recorded beside.
         allow_changes: Keep other verdicts than the same judge gave before; they are marked.
+        said: What the judge says of the findings by its own rules, where it was asked already.
 
     Returns:
         The run, read anew.
@@ -252,7 +264,14 @@ def judge_run(
         with guarded(f"judge {_name_of(judge)}"):
             judge.check(run)
     table = run.findings
-    verdicts = by_norm(_asked(judge, run), table["linf"].to_pylist())
+    said = said or verdicts_of(judge, run)
+    answers = trusted(read_answers(run.folder))
+    own = dict[str, OwnRule]()
+    if isinstance(judge, PanelJudge):
+        keep_for_others(run, judge, said)
+        said, own = fitted_to_run(judge, said, run, answers)
+    verdicts = by_norm(said, table["linf"].to_pylist())
+    verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
@@ -274,6 +293,9 @@ def judge_run(
     }
     if hasattr(judge, "about"):
         entry |= judge.about()
+    if own:
+        entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
+        entry["standing"] += _own_in_words(own["label_kept"], len(run))
     entry = {**entry, "groups": _described(found, table), "silence": facts}
     if isinstance(judge, PanelJudge):
         entry |= _set_distances(run, judge, verdicts, seed)
@@ -281,9 +303,11 @@ def judge_run(
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
         check(run, held_out)
-        entry["beside"] = held_out_entry(run, held_out, _asked(held_out, run))
+        beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
+        entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
-    moved = _moved(run, columns, by)
+    asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
+    moved = 0 if answers or asked else _moved(run, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
             f"the judge says something else of {moved} of {len(run)} findings than it did before.",
@@ -308,6 +332,16 @@ def _moved(run: Run, columns: Mapping[str, Sequence[Any]], by: Identity) -> int:
         before is not None and (before["valid"], before["label_kept"]) != (valid, kept)
         for before, valid, kept in told
     )
+
+
+def _own_in_words(rule: OwnRule, count: int) -> str:
+    """What the standing of a judge says of the rule that a run gave it."""
+    text = f"; thresholds are those of this run, from its own {count} findings"
+    if rule.answers:
+        text += f" and {rule.answers} answers of people about them"
+    if rule.reused:
+        text += f", and {rule.reused} answers about earlier runs of the same space"
+    return text
 
 
 def finish(
@@ -429,7 +463,7 @@ def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     return stored
 
 
-def _asked(judge: Judge, run: Run) -> Verdicts:
+def verdicts_of(judge: Judge, run: Run) -> Verdicts:
     """The judge's verdicts, whatever it is, checked for their form; no more than a part of the
     findings is in memory.
     """
@@ -462,7 +496,7 @@ def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[
     if not len(rows):
         return []
     if verdicts.features is None:
-        features = _thumbnails(run, rows.tolist())
+        features = thumbnails(run, rows.tolist())
     else:
         features = verdicts.features[rows]
     expected, predicted, distance = (
@@ -481,7 +515,7 @@ def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[
     ]
 
 
-def _thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
+def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
     """Findings as rows of numbers: their pixels, or those of their thumbnails."""
     channels, height, width = run.record["image"]
     batch = 4096

@@ -83,12 +83,26 @@ def people_said(people: Mapping[str, Any]) -> str:
     """
     rate = people.get("rate")
     counts = f"{people['confirmed']} confirmed and {people['undecided']} undecided of"
+    asked = _asked_in_words(people.get("asked") or {})
     if not rate:
-        return f"{counts} {people['rated']} rated"
+        return f"{counts} {people['rated']} rated{asked}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
         f"{value} % of {rate['attempted']} attempted seeds confirmed [{low}, {high}]; "
-        f"{rate['rated']} of {rate['failing']} rated ({counts} these)"
+        f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
+    )
+
+
+def _asked_in_words(asked: Mapping[str, Any]) -> str:
+    """By how many people, and how the images were chosen, if they were by what was seen."""
+    if not asked.get("answers"):
+        return f"; {asked['left_out']} answers do not count" if asked.get("left_out") else ""
+    people = asked["people"]
+    who = "one person" if people == 1 else f"{people} people"
+    return (
+        f"; {asked['answers']} answers by {who}, images drawn with known chances:"
+        f" {'; '.join(asked['chosen'])}; {asked['checks_passed']} of {asked['checks']} check images"
+        " named rightly"
     )
 
 

@@ -133,6 +133,12 @@ _ROWS: tuple[PaperStudy, ...] = (
         needs="cifar10 and a GPU",
     ),
     PaperStudy(
+        name="asking-digits",
+        summary="questions chosen by answers, replayed on recorded raters: verdicts, undecided, answers for a rate, each generator unseen",
+        paper="ours; ratings of Riccio and Tonella, ICSE 2023",
+        needs="--set people=FILE.npz",
+    ),
+    PaperStudy(
         name="rated-digits",
         summary="the judge against digits that two people have rated: AUROC, agreement with one rater, precision of confirmed",
         paper="Riccio and Tonella, ICSE 2023 (its published ratings)",

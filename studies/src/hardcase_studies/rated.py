@@ -41,7 +41,7 @@ NOTHING = "No real-world objects"
 
 def digits(bench: Bench) -> Outcome:
     """``--data mnist5k --set people=FILE.npz``: the judge of the data against 500 rated digits, all of them fives."""
-    arrays = _arrays(bench)
+    arrays = read_arrays(bench)
     lab = Lab(bench)
     bench.say("judge")
     judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
@@ -60,7 +60,7 @@ def photographs(bench: Bench) -> Outcome:
 
     ``--set encoder=… learned=…`` choose another network and how many photographs say what is usual; as many others measure it.
     """
-    arrays = _numbered(_arrays(bench))
+    arrays = _numbered(read_arrays(bench))
     everything = load(bench.data, split="test")
     order = torch.randperm(len(everything), generator=stream(bench.seed, "study", "rated"))
     count = bench.size("learned", 200, 200)
@@ -82,7 +82,8 @@ def photographs(bench: Bench) -> Outcome:
     return Outcome("rated-photographs", _tables(judge, people, bench))
 
 
-def _arrays(bench: Bench) -> dict[str, Any]:
+def read_arrays(bench: Bench) -> dict[str, Any]:
+    """The arrays of the file of rated images that ``--set people=FILE.npz`` names."""
     if "people" not in bench.options:
         raise Problem(
             "rated images are not part of hardcase.",
@@ -143,7 +144,7 @@ def _tables(
         if "one_rater" in known[name]
     ]
     confirmed: list[list[Cell]] = [
-        ["thresholds fitted to other generators", *(_rate(known["confirmed"][one]) for one in ("precision", "recall"))],
+        ["rules of other generators, thresholds from its own signals", *(_rate(known["confirmed"][one]) for one in ("precision", "recall"))],
         [f"as many as find {RECALL:.0%}", *map(_rate, _found(kept, people.confirmed))],
     ]  # fmt: skip
     notes = (

@@ -37,6 +37,9 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS revision (rater TEXT NOT NULL, item TEXT NOT NULL, number INTEGER
     NOT NULL, value TEXT NOT NULL, stored DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (rater, item, number))""",
+    """CREATE TABLE IF NOT EXISTS draw (number INTEGER PRIMARY KEY, item TEXT NOT NULL UNIQUE,
+    rater TEXT NOT NULL, probability DOUBLE PRECISION NOT NULL, predicted DOUBLE PRECISION NOT NULL,
+    knew INTEGER NOT NULL, rule TEXT NOT NULL, stored DOUBLE PRECISION NOT NULL)""",
     "CREATE INDEX IF NOT EXISTS answer_item ON answer (item)",
 )
 _COLUMNS = ("rater", "item", "position", "value", "seconds", "hidden", "lost", "revision")
@@ -62,6 +65,31 @@ class Given:
     hidden: float = 0.0
     lost: int = 0
     revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenItem:
+    """A question that was chosen by what had been answered, stored before it was shown.
+
+    Args:
+        number: Which one of the study, from 0.
+        item: What is asked.
+        rater: Who was to answer.
+        probability: The chance with which it was drawn.
+        predicted: What was held to be the probability that the label is kept.
+        knew: Answers from which the chances followed.
+        rule: The rule that chose it.
+        stored: When.
+    """
+
+    number: int
+    item: str
+    rater: str
+    probability: float
+    predicted: float
+    knew: int
+    rule: str
+    stored: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +186,38 @@ class Answers:
             return str(run(text, rater, position)[0][0])
 
         return str(self._transact(work))
+
+    def drawn(self) -> list[ChosenItem]:
+        """The questions that were chosen by what had been answered, in their order."""
+        return list(self._transact(_draws, read=True))
+
+    def draw(
+        self, choose: Callable[[list[ChosenItem], list[Given], float], ChosenItem | str | None]
+    ) -> str | None:
+        """Choose a question and store its draw, with nobody else choosing meanwhile.
+
+        Args:
+            choose: Given all draws, the answers of people and the time, returns a new draw, an item
+                that was drawn before, or None.
+
+        Returns:
+            The item.
+        """
+
+        def work(run: Run) -> str | None:
+            if self.postgres:  # SQLite has one writer at a time anyway
+                run("LOCK TABLE draw IN EXCLUSIVE MODE")
+            given = [_given(row) for row in run(f"{_ANSWER} ORDER BY stored")]
+            made = choose(_draws(run), given, time.time())
+            if not isinstance(made, ChosenItem):
+                return made
+            names = ", ".join(ChosenItem.__slots__)
+            values = [getattr(made, name) for name in ChosenItem.__slots__]
+            run(f"INSERT INTO draw ({names}) VALUES ({', '.join('?' * len(values))})", *values)
+            return made.item
+
+        chosen: str | None = self._transact(work)
+        return chosen
 
     def save(self, given: Given, key: str, *, revise: bool = False) -> str:
         """Store an answer; when this returns it is on disk.
@@ -335,6 +395,13 @@ class Answers:
 
 
 Run = Callable[..., list[tuple[Any, ...]]]
+
+
+def _draws(run: Run) -> list[ChosenItem]:
+    names = ", ".join(ChosenItem.__slots__)
+    return [ChosenItem(*row) for row in run(f"SELECT {names} FROM draw ORDER BY number")]
+
+
 _RATER = "SELECT id, slot, kind, language, started, finished FROM rater"
 _ANSWER = f"SELECT {', '.join(_COLUMNS)} FROM answer"
 

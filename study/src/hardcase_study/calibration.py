@@ -134,6 +134,8 @@ def record(
     study, given = _of_people(folder, database)
     if not given:
         return {}
+    if "ask" in study.settings:
+        return _record_asked(study, given, runs, database)
     given = unflagged(study, given)
     own: dict[str, dict[str, str]] = {}
     for stimulus, word in outcomes(study, given).items():
@@ -146,6 +148,25 @@ def record(
         if (place / "run.json").exists():
             made[str(place)] = _enter(place, str(study.settings["id"]), own, found)
     return {place: entry for place, entry in made.items() if entry}
+
+
+def _record_asked(
+    study: Study, given: Sequence[Given], runs: Sequence[str | Path], database: str
+) -> dict[str, dict[str, Any]]:
+    """Enter the answers of a study that chose by them into the file of answers of its run."""
+    from hardcase.runs.results import Run
+    from hardcase_study.choosing import enter_into_run
+
+    store = Answers(database or study.folder)
+    drawn = store.drawn()
+    store.close()
+    findings = {one.finding for one in study.stimuli.values() if one.finding}
+    made: dict[str, dict[str, Any]] = {}
+    for place in map(Path, runs or [one["folder"] for one in study.settings["runs"].values()]):
+        if (place / "run.json").exists() and findings <= {*Run(place).findings["id"].to_pylist()}:
+            enter_into_run(study, given, drawn, place)
+            made[str(place)] = dict(Run(place).record["people"])
+    return made
 
 
 def _enter(

@@ -47,6 +47,13 @@ def new_command(
     ] = False,
     language: Annotated[str, typer.Option(help="en or de; raters may change it.")] = "en",
     seed: Annotated[int, typer.Option(help="Of every draw and order.")] = 0,
+    ask: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ask at most N times, each by what was answered before."),
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="--ask: the confirmed rate to decide about.")
+    ] = None,
 ) -> None:
     """Make a study of what runs found: blinded, balanced, with checks."""
     from hardcase_study.designs import new
@@ -69,13 +76,22 @@ def new_command(
         stop=stop,
         language=language,
         seed=seed,
+        ask=ask,
+        limit=limit,
     )
     facts = study.settings
     typer.echo(
         f"{study.folder}: design {study.design}, {len(study.main)} items, "
         f"{facts['per_rater']} per rater"
     )
-    typer.echo(f"expected precision: {facts['power']['sentence']} ({facts['power']['source']})")
+    if ask is None:
+        power = facts["power"]
+        typer.echo(f"expected precision: {power['sentence']} ({power['source']})")
+    else:
+        from hardcase_study.choosing import asking_of
+
+        more = asking_of(study, (), ()).standing().more
+        typer.echo(f"up to {ask} answers, one a finding; about {more} would make the decision")
     for name, stratum in facts.get("strata", {}).items():
         typer.echo(f"  {name}: {stratum['drawn']} of {stratum['size']} drawn")
     if "drawn_from" in facts:

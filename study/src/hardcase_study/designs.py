@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hardcase.errors import Problem, choice
-from hardcase_study import bundle, drawing
+from hardcase_study import bundle, choosing, drawing
 from hardcase_study.assignment import Sizes
 from hardcase_study.bundle import Study
 from hardcase_study.drawing import Source
@@ -47,6 +47,8 @@ def new(
     stop: bool = False,
     language: str = "en",
     seed: int = 0,
+    ask: int | None = None,
+    limit: float | None = None,
 ) -> Study:
     """Make a study of what `runs` found, in the folder `out`.
 
@@ -64,6 +66,10 @@ def new(
         stop: For ``label``: no more answers for an item whose posterior is sure. A random subset
             keeps its fixed number, and rates and agreement come from that subset.
         language: In which the first page is shown; a rater may change it.
+        ask: For ``label`` and one run: so many questions at most, each chosen by the answers
+            before it, one person each; the study ends when its decision is made.
+        limit: With `ask`: the confirmed rate that decides; by default the rate to five points is
+            wanted.
     """
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
@@ -75,11 +81,16 @@ def new(
         raise Problem(f"--stop is a rule about labels; the design is {design!r}.")
     sources = _named([_opened(one) for one in runs])
     usual = {**_USUAL, **_SIZES.get(design, {})}
+    if ask is not None:
+        usual |= _asked_sizes(ask, raters or 1)
     given = {"raters": raters, "per_rater": per_rater, "checks": checks, "repeats": repeats}
     sizes = Sizes(**{n: usual[n] if value is None else value for n, value in given.items()})
     plan = StudyPlan(design, sizes, votes, thing, tuple(arms), stop, seed)
     making = Making(plan, sources, _classes(sources), np.random.default_rng(seed))
-    _MAKERS[design](making)
+    if ask is None:
+        _MAKERS[design](making)
+    else:
+        choosing.make_items(making, ask, limit)
     if not any(item.use == "main" for item in making.items):
         raise Problem(
             f"these runs give nothing to ask for design {design!r}: {making.facts.get('lost', '')}",
@@ -87,6 +98,15 @@ def new(
         )
     making.repeat_items()
     return write(making, Path(out), title=title, language=language)
+
+
+def _asked_sizes(ask: int, raters: int) -> dict[str, int]:
+    """Pages of a rater where `ask` questions are shared by so many people, one answer each."""
+    if ask < 1:
+        raise Problem(f"--ask {ask} asks nothing.", fix="--ask 40")
+    own = -(-ask // raters)
+    checks = max(1, own // choosing.CHECK_EVERY)
+    return {"raters": raters, "per_rater": own + checks, "checks": checks, "repeats": 0}
 
 
 def _opened(run: str | Path | Source) -> Source:

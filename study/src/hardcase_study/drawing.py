@@ -58,6 +58,9 @@ class Source:
             **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
             **{name: counts[name] for name in ("attempted", "failing", "confirmed")},
         }
+        own = ((record.get("judge") or {}).get("own_rules") or {}).get("label_kept")
+        if own:
+            about["presumed"] = own["share"]
         return cls(
             str(record.get("method", run.folder.name)),
             run.classes,

@@ -15,7 +15,7 @@ from hardcase.cache import write_atomically
 from hardcase.environment import FORMULA, escape_csv
 from hardcase.errors import Problem, choice
 from hardcase_study import bundle
-from hardcase_study.answers import KINDS, Answers, Given, Rater
+from hardcase_study.answers import KINDS, Answers, ChosenItem, Given, Rater
 from hardcase_study.bundle import Study, opaque
 from hardcase_study.forms import NONE, Item, Stimulus, checked, questions
 
@@ -33,6 +33,8 @@ COLUMNS = (
     "hidden",
     "lost",
     "revision",
+    "probability",
+    "rule",
 )
 FORMATS = ("csv", "label-studio", "npz")
 
@@ -50,9 +52,10 @@ def export(study: Study, to: str, out: Path, *, database: str = "") -> Path:
     store = Answers(database or study.folder)
     raters = store.raters()
     given = store.all()
+    drawn = store.drawn()
     store.close()
     if to == "csv":
-        return write_atomically(out, to_csv(raters, given).encode())
+        return write_atomically(out, to_csv(raters, given, drawn).encode())
     if to == "npz":
         from hardcase_study.calibration import rated
 
@@ -92,8 +95,15 @@ def load(study: Study, file: Path, *, database: str = "") -> int:
     return sum((one.rater, one.item) not in known for one in given)
 
 
-def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
-    """A row per answered question; an order as ids with spaces between."""
+def to_csv(
+    raters: Sequence[Rater], given: Sequence[Given], drawn: Sequence[ChosenItem] = ()
+) -> str:
+    """A row per answered question; an order as ids with spaces between.
+
+    Args:
+        drawn: Which items were chosen by earlier answers, with which chance and by which rule.
+    """
+    chosen = {one.item: (f"{one.probability:.6g}", one.rule) for one in drawn}
     kinds = {one.id: one.kind for one in raters}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -104,7 +114,7 @@ def to_csv(raters: Sequence[Rater], given: Sequence[Given]) -> str:
             numbers = (f"{one.seconds:.3f}", f"{one.hidden:.3f}", one.lost, one.revision)
             kind = kinds.get(one.rater, "imported")
             words = (one.rater, kind, one.item, one.position, name, text)
-            writer.writerow((*map(escape_csv, words), *numbers))
+            writer.writerow((*map(escape_csv, words), *numbers, *chosen.get(one.item, ("", ""))))
     return file.getvalue()
 
 

@@ -60,6 +60,7 @@ class Making:
     stimuli: list[Stimulus] = field(default_factory=list)
     pictures: dict[str, bytes] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def key(self) -> str:
@@ -167,7 +168,12 @@ def write(making: Making, out: Path, *, title: str, language: str) -> Study:
     order = making.rng.permutation(len(making.items)).tolist()
     items = [making.items[i] for i in order]
     stimuli = sorted(making.stimuli, key=lambda one: one.id)
-    return bundle.write(out, settings, items, stimuli, making.pictures, lists)
+    study = bundle.write(out, settings, items, stimuli, making.pictures, lists)
+    if making.arrays:
+        from hardcase_study.choosing import write_arrays
+
+        write_arrays(out, making.arrays)
+    return study
 
 
 def _about(source: Source) -> dict[str, Any]:

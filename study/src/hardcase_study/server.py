@@ -252,7 +252,8 @@ def dashboard(site: Site, request: Request, body: bytes) -> Response:
     if not same(request.path_params["desk"], site.desk):
         return site.message("link", site.language(request), 404)
     facts = progress(site.study, site.session.store)
-    return site.page("desk.html", "en", facts=facts, desk=site.desk)
+    decision = site.session.decision()
+    return site.page("desk.html", "en", facts=facts, desk=site.desk, decision=decision)
 
 
 def no_icon(site: Site, request: Request, body: bytes) -> Response:

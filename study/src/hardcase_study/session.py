@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from hardcase.errors import Problem
+from hardcase.judges.asking import AskingStanding
+from hardcase_study import choosing
 from hardcase_study.answers import Answers, Given, Rater, rater_id
 from hardcase_study.bundle import Study, opaque
 from hardcase_study.forms import UNSURE, Answer, Item, checked
@@ -36,6 +38,21 @@ class Session:
         self.store = store
         self.kind = "pilot" if pilot else "person"
         self._decided: set[str] = set()
+        self._standing: tuple[Any, AskingStanding] | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the next question follows from the answers so far."""
+        return "ask" in self.study.settings
+
+    def decision(self) -> AskingStanding | None:
+        """How far the decision is, in a study that chooses by its answers."""
+        if not self.asks:
+            return None
+        key = (self.store.drawn(), self.store.all())
+        if self._standing is None or self._standing[0] != key:
+            self._standing = (key, choosing.asking_of(self.study, *key).standing())
+        return self._standing[1]
 
     def enter(self, token: str, language: str) -> Rater | None:
         """A new rater, or None where the study has everybody it needs."""
@@ -93,10 +110,13 @@ class Session:
             int(_bounded(sent.get("lost"))),
         )
         key = opaque("key", str(sent["key"]).encode("utf-8", "replace").hex())
-        return self.store.save(given, key, revise=bool(sent.get("revise")))
+        # what later questions followed from is not changed any more
+        return self.store.save(given, key, revise=bool(sent.get("revise")) and not self.asks)
 
     def _next(self, rater: Rater, shown: Sequence[str]) -> str | None:
         """The next item of the list that is still needed, else one that needs answers most."""
+        if self.asks:
+            return choosing.next_item(self.study, self.store, rater, shown)
         plan = self.plan(rater)
         if len(shown) >= len(plan):
             return None

@@ -198,6 +198,7 @@ def item_page(
         token=token,
         position=position,
         all=len(site.session.plan(rater)),
+        decision=site.session.decision(),
         questions=asked,
         letters=dict(zip(shown, LETTERS)),
         order=old.get("order") or shown,

@@ -1,0 +1,336 @@
+"""``hardcase judge RUN --ask N``: a person looks at the findings that decide most, on the terminal.
+
+Images are drawn in half blocks where the terminal has colours, and are PNG files beside the run
+otherwise. Nothing that is shown tells the seed's class, the model's answer or the judge's verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hardcase.cache import write_atomically
+from hardcase.cli.output import note, shown
+from hardcase.errors import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import UInt8
+    from torch import Tensor
+
+    from hardcase.judges.asking import Asking, AskingStanding
+    from hardcase.judges.judge import PanelJudge
+    from hardcase.judges.people import AnswerFile
+    from hardcase.runs.results import Run
+    from hardcase.types import Judge
+
+COLUMNS = 56
+"""Width of an image on the terminal; 28 pixels are drawn twice as large."""
+SHARP = 64
+"""A larger image loses details in half blocks, so its file is named as well."""
+CHECK_EVERY = 8
+"""Of so many questions one is about a real image whose class is known."""
+ALL_CLASSES = 12
+OFFERED = 6
+"""All classes are offered up to so many; beyond, the two in question among others."""
+NONE = "none"
+UNSURE = "unsure"
+STOP = "q"
+
+
+def ask_about(
+    runs: Sequence[Run],
+    judges: Sequence[Judge],
+    others: Sequence[PanelJudge | None],
+    *,
+    budget: int,
+    limit: float | None = None,
+    seed: int = 0,
+) -> list[Run]:
+    """Ask whoever sits at the terminal, and judge the runs by the answers.
+
+    Args:
+        runs: The runs; each question goes to the one in which most is in doubt.
+        judges: Their judges, which must be trained ones.
+        others: The judges beside them, as `judge_run` takes them.
+        budget: Questions at most, beside checks.
+        limit: Confirmed rate that decides; None: the rate to five points.
+        seed: Of the draws.
+    """
+    from hardcase.judges.asking import most_in_doubt
+    from hardcase.judges.people import enter_people
+
+    if budget < 1:
+        raise Problem(f"--ask {budget} asks nothing.", fix="--ask 20")
+    given: dict[str, Any] = {"budget": budget, "limit": limit, "seed": seed, "runs": len(runs)}
+    sessions = [_session(*trio, **given) for trio in zip(runs, judges, others, strict=True)]
+    for one in sessions:
+        note(_opening(one.asking.standing(), len(one.rows), budget))
+    try:
+        for _ in range(budget):
+            place = most_in_doubt([one.asking for one in sessions])
+            if place is None:
+                break
+            note(_progress(sessions[place].ask_next()))
+    except (EOFError, KeyboardInterrupt):
+        note("stopped; the answers so far are kept")
+    finally:
+        for one in sessions:
+            one.clear()
+    for one in sessions:
+        if one.asking.answers:
+            entry = enter_people(one.run, one.asking)
+            note(_ending(one.asking.standing(), entry["asked"]["left_out"]))
+    return [one.judged() for one in sessions]
+
+
+def _session(
+    run: Run, judge: Judge, held_out: PanelJudge | None, *, seed: int, **given: Any
+) -> _Session:
+    """Judge a run by its signals and make its questions ready."""
+    from hardcase.judges.judge import PanelJudge
+    from hardcase.judges.people import AnswerFile, asking_of
+    from hardcase.judges.verdicts import judge_run, thumbnails, verdicts_of
+
+    if not isinstance(judge, PanelJudge):
+        raise Problem("only a trained judge knows what to ask.", fix="leave out --judge")
+    said = verdicts_of(judge, run)
+    run = judge_run(run, judge, held_out=held_out, said=said)
+    looks = thumbnails(run, range(len(run))).numpy()
+    asking, rows = asking_of(run, judge, said, looks, seed=seed, **given)
+    checks = _checks(run, given["budget"], seed)
+    judged = partial(judge_run, judge=judge, held_out=held_out, said=said)
+    return _Session(run, asking, rows, checks, AnswerFile(run.folder), judged, seed)
+
+
+@dataclass
+class _Session:
+    """Questions about one run, where images are shown and answers are typed.
+
+    Args:
+        run: The run.
+        asking: What chooses.
+        rows: Findings that are asked about.
+        checks: Rows of seeds that are shown before certain questions.
+        kept: Where answers are written.
+        judge: Judges the run anew.
+        seed: Of the choices that are offered.
+        shown: Images so far.
+    """
+
+    run: Run
+    asking: Asking
+    rows: Sequence[int]
+    checks: Mapping[int, int]
+    kept: AnswerFile
+    judge: Callable[[Run], Run]
+    seed: int
+    shown: int = 0
+
+    def ask_next(self) -> AskingStanding:
+        """Draw a question, store it, ask it, store the answer."""
+        draw = self.asking.draw()
+        assert draw is not None
+        if draw.number in self.checks:
+            self._ask_check(self.checks[draw.number])
+        row = self.rows[draw.row]
+        name = self.asking.population.ids[draw.row]
+        self.kept.ask(name, draw)
+        expected, predicted = (
+            int(self.run.findings[column][row].as_py()) for column in ("expected", "predicted")
+        )
+        word, seconds = self.ask(self.run.images([row])[0], expected, predicted)
+        own = self.run.classes[expected]
+        self.kept.answer(name, word, own, seconds, draw)
+        self.asking.answer(draw.number, word == own)
+        return self.asking.standing()
+
+    def judged(self) -> Run:
+        """The run with the verdicts that follow from the answers."""
+        return self.judge(type(self.run)(self.run.folder))
+
+    @property
+    def folder(self) -> Path:
+        """Files of images that are asked about, while they are."""
+        return self.run.folder / "asking"
+
+    def _ask_check(self, row: int) -> None:
+        """Show a real image; nothing tells that it is one."""
+        name, label = (self.run.seeds[column][row].as_py() for column in ("id", "label"))
+        self.kept.ask(name, None)
+        word, seconds = self.ask(self.run.seed_images([row])[0], label, -1)
+        self.kept.answer(name, word, self.run.classes[label], seconds, None)
+
+    def ask(
+        self, image: UInt8[Tensor, "c h w"], expected: int, predicted: int
+    ) -> tuple[str, float]:
+        """Show an image and return the class that was named, and after how many seconds."""
+        import numpy as np
+
+        self.shown += 1
+        rng = np.random.default_rng((self.seed, self.shown))
+        keys = choices(self._offered(expected, predicted, rng))
+        self._show(image)
+        start = time.monotonic()
+        listed = "  ".join(word if key == word else f"{key} {word}" for key, word in keys.items())
+        while True:
+            sys.stderr.write(f"What does it show?  {listed}  {STOP} stop: ")
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line or line.strip().lower() == STOP:
+                raise EOFError
+            word = keys.get(line.strip().lower())
+            if word is not None:
+                return word, time.monotonic() - start
+            note(f"{line.strip()[:20]!r} is none of the answers")
+
+    def _offered(self, expected: int, predicted: int, rng: np.random.Generator) -> list[str]:
+        """All classes, or the two in question among others, in their order."""
+        classes = self.run.classes
+        count = len(classes)
+        if count <= ALL_CLASSES:
+            return list(classes)
+        asked = {expected, predicted} & set(range(count))
+        others = [i for i in rng.permutation(count).tolist() if i not in asked]
+        return [classes[i] for i in sorted([*asked, *others[: OFFERED - len(asked)]])]
+
+    def _show(self, image: UInt8[Tensor, "c h w"]) -> None:
+        from hardcase import tensors
+
+        colours = colours_of(os.environ, sys.stderr.isatty())
+        if colours:
+            sys.stderr.write("\n" + half_blocks(image.permute(1, 2, 0).numpy(), colours) + "\n")
+        if colours and max(image.shape[1:]) <= SHARP:
+            return
+        times = max(1, 280 // max(image.shape[1:]))
+        large = image.repeat_interleave(times, 1).repeat_interleave(times, 2)
+        name = f"{self.shown}.png"  # the same for a check
+        path = write_atomically(self.folder / name, tensors.encode(large), flush=False)
+        note(f"image  {shown(path)}")
+        if sys.stderr.isatty() and not colours:
+            typer.launch(str(path))
+
+    def clear(self) -> None:
+        """Remove the files of images."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def choices(names: list[str]) -> dict[str, str]:
+    """A key for each answer: the class itself where that is one letter of its own, else a number.
+
+    >>> list(choices(["7", "9"])), list(choices(["cat", "dog"]))
+    (['7', '9', 'n', 'u'], ['1', '2', 'n', 'u'])
+    """
+    short = [name.lower() for name in names]
+    alone = all(len(name) == 1 and name not in "nuq" for name in short)
+    keys = short if alone and len({*short}) == len(short) else map(str, range(1, len(names) + 1))
+    return {**dict(zip(keys, names)), "n": NONE, "u": UNSURE}
+
+
+def colours_of(environment: Mapping[str, str], terminal: bool) -> int:
+    """How many colours a terminal shows: 2**24, 256, or 0 for none.
+
+    >>> colours_of({"TERM": "xterm-256color"}, True), colours_of({"TERM": "dumb"}, True)
+    (256, 0)
+    """
+    if not terminal or "NO_COLOR" in environment:
+        return 0
+    if environment.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return 2**24
+    return 256 * ("256" in environment.get("TERM", ""))
+
+
+def half_blocks(image: UInt8[np.ndarray, "h w c"], colours: int) -> str:
+    """An image as lines of ▀, whose two colours are two pixels one above the other.
+
+    >>> import numpy as np
+    >>> half_blocks(np.zeros((2, 1, 1), dtype=np.uint8), 2**24).count("▀")
+    1568
+    """
+    import numpy as np
+
+    height, width = image.shape[:2]
+    rows, columns = (np.arange(COLUMNS) * side // COLUMNS for side in (height, width))
+    pixels = np.broadcast_to(image, (height, width, 3))[rows][:, columns]
+    paint: Callable[[Any], str] = _true_colour if colours > 256 else _of_256
+    lines = []
+    for upper, lower in zip(pixels[::2], pixels[1::2]):
+        cells = [f"\x1b[38;{paint(a)};48;{paint(b)}m▀" for a, b in zip(upper, lower)]
+        lines.append("".join(cells) + "\x1b[0m")
+    return "\n".join(lines)
+
+
+def _true_colour(pixel: Any) -> str:
+    return "2;{};{};{}".format(*map(int, pixel))
+
+
+def _of_256(pixel: Any) -> str:
+    """The nearest of the 24 greys, or of the cube of 216 colours."""
+    red, green, blue = map(int, pixel)
+    if red == green == blue:
+        return f"5;{232 + min(red * 24 // 256, 23)}"
+    return f"5;{16 + 36 * (red * 6 // 256) + 6 * (green * 6 // 256) + blue * 6 // 256}"
+
+
+def _checks(run: Run, budget: int, seed: int) -> dict[int, int]:
+    """Before which questions which seeds are shown: clear ones, on which the model was sure."""
+    import numpy as np
+
+    rng = np.random.default_rng((seed, 1))
+    table = run.seeds.select(["label", "predicted", "confidence"]).to_pylist()
+    right = [i for i, row in enumerate(table) if row["label"] == row["predicted"]]
+    sure = sorted(right, key=lambda i: -table[i]["confidence"])[: max(len(right) // 2, 1)]
+    count = min(max(1, budget // CHECK_EVERY), len(sure))
+    places = rng.permutation(budget)[:count].tolist()
+    return dict(zip(places, rng.permutation(sure)[:count].tolist()))
+
+
+def _opening(now: AskingStanding, count: int, budget: int) -> str:
+    wanted = "the confirmed rate to ± 5 points"
+    if now.limit is not None:
+        wanted = f"whether the confirmed rate is within {now.limit:.1%}"
+    text = (
+        f"{count} findings stand for failing seeds; up to {budget} are asked about, and some real"
+        f" images among them.\nwanted: {wanted}; about {now.more} answers would decide it"
+    )
+    if now.more > budget:
+        text += f"\n{budget} answers will not, so what is asked is what changes the most verdicts"
+    return text
+
+
+def _progress(now: AskingStanding) -> str:
+    filled = round(20 * now.progress)
+    bar = "█" * filled + "░" * (20 - filled)
+    value = "?" if now.value is None else f"{100 * now.value:.0f}"
+    return (
+        f"{bar} after {now.answers}: {value} % of attempted seeds confirmed"
+        f" [{100 * now.low:.0f}, {100 * now.high:.0f}]; {_more(now)}"
+    )
+
+
+def _more(now: AskingStanding) -> str:
+    if now.decided:
+        return f"decided: {now.decision}"
+    return f"about {now.more} more would decide"
+
+
+def _ending(now: AskingStanding, left_out: int) -> str:
+    if left_out:
+        return (
+            f"{left_out} answers are kept but count for nothing: in their session most real images"
+            " were named wrongly"
+        )
+    return (
+        f"{_more(now)}. The interval holds whenever one stops.\n"
+        "One person's eyes: this shows what that person sees, not how much people differ;"
+        " hardcase study new RUN --ask N asks several."
+    )

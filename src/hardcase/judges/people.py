@@ -1,0 +1,400 @@
+"""What people answered about a run: kept with it, entered into its verdicts, reused by the next.
+
+``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it was
+asked, and what was answered. Answers about one run also help to judge later runs of the same space
+by the same judge; they are kept in the cache under a name of these, and marked wherever they count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import logit
+
+from hardcase import cache
+from hardcase.errors import Problem
+from hardcase.judges.asking import Asking, Draw, FindingPopulation, stands_for
+from hardcase.judges.judge import PanelJudge
+from hardcase.judges.own_run import FEWEST, OwnRule, own_rule
+from hardcase.runs.files import locked, read_plain, require_plain
+from hardcase.runs.identity import run_digest
+from hardcase.runs.results import Run
+from hardcase.tensors import digest
+from hardcase.types import Verdicts
+
+__all__ = [
+    "AnswerFile",
+    "PersonAnswer",
+    "asking_of",
+    "by_people",
+    "enter_people",
+    "fitted_to_run",
+    "keep_for_others",
+    "outcome_of",
+    "read_answers",
+    "reusable",
+    "trusted",
+]
+
+FILE = "answers.jsonl"
+NONE = "none"
+UNSURE = "unsure"
+"""Answers that are no classes: nothing of these is seen, or one cannot tell."""
+EARLIER = 200
+"""Answers about other runs that count at most, the latest first."""
+CERTAIN = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAnswer:
+    """What one person said of one image.
+
+    Args:
+        image: Name of the finding; of a seed where it is a check.
+        said: The class that was seen, by its name, or ``none`` or ``unsure``.
+        expected: The class of the seed.
+        rater: Who, by an opaque name.
+        seconds: From the image being shown to the answer.
+        probability: The chance with which it was drawn; None for checks.
+        rule: The rule that chose it.
+        session: Questions of one session share it.
+        check: Whether it was a real image, whose class is known.
+    """
+
+    image: str
+    said: str
+    expected: str
+    rater: str
+    seconds: float
+    probability: float | None
+    rule: str
+    session: str
+    check: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the class of the seed was seen."""
+        return self.said == self.expected
+
+
+def outcome_of(answer: PersonAnswer) -> str:
+    """One word for the finding: ``confirmed``, ``rejected`` or ``undecided``."""
+    if answer.said == UNSURE:
+        return "undecided"
+    return "confirmed" if answer.kept else "rejected"
+
+
+class AnswerFile:
+    """The answers of one session, written as they come; each line is on disk before it returns.
+
+    Args:
+        run: The folder of the run.
+        rater: Who answers, by an opaque name.
+    """
+
+    def __init__(self, run: Path, *, rater: str = "") -> None:
+        self.path = run / FILE
+        self.session = secrets.token_hex(4)
+        self.rater = rater or f"rater-{self.session}"
+
+    def ask(self, image: str, draw: Draw | None) -> None:
+        """Store what is about to be asked; without `draw` it is a check."""
+        drawn: dict[str, Any] = {"check": True} if draw is None else asdict(draw)
+        self._append({"asked": image, "session": self.session, "at": time.time(), **drawn})
+
+    def answer(
+        self, image: str, said: str, expected: str, seconds: float, draw: Draw | None
+    ) -> None:
+        """Store an answer."""
+        given = PersonAnswer(
+            image,
+            said,
+            expected,
+            self.rater,
+            round(seconds, 3),
+            None if draw is None else draw.probability,
+            "a check: a real image" if draw is None else draw.rule,
+            self.session,
+            draw is None,
+        )
+        self.add(given)
+
+    def add(self, given: PersonAnswer) -> None:
+        """Store an answer that was given elsewhere."""
+        self._append({"answered": given.image, "at": time.time(), **asdict(given)})
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        require_plain(self.path)
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cache.unwritable(self.path, error) from error
+
+
+def read_answers(run: Path) -> list[PersonAnswer]:
+    """Return what people answered about a run, checks included; of an image the last answer."""
+    path = run / FILE
+    if not path.exists():
+        return []
+    found: dict[tuple[str, bool], PersonAnswer] = {}
+    try:
+        for line in read_plain(path).decode().splitlines():
+            row = json.loads(line)
+            if "answered" in row:
+                given = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
+                found[given.image, given.check] = given
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(
+            f"{path} cannot be read: {type(error).__name__} {error}",
+            fix="remove its damaged line, or the file",
+        ) from error
+    return list(found.values())
+
+
+def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
+    """Leave out the sessions in which most check images were named wrongly."""
+    checks: dict[str, list[bool]] = {}
+    for one in answers:
+        if one.check:
+            checks.setdefault(one.session, []).append(one.kept)
+    bad = {name for name, passed in checks.items() if 2 * sum(passed) < len(passed)}
+    return [one for one in answers if one.session not in bad]
+
+
+def by_people(verdicts: Verdicts, ids: Sequence[str], answers: Sequence[PersonAnswer]) -> Verdicts:
+    """Let a person's answer about a finding stand in place of the judge's.
+
+    A person who cannot tell leaves it undecided. The column ``by`` says who decided.
+    """
+    said = {given.image: given for given in answers if not given.check}
+    valid = list(verdicts.valid)
+    kept = list(verdicts.label_kept)
+    by = list(verdicts.columns.get("by") or ["judge"] * len(ids))
+    for row, name in enumerate(ids):
+        if name not in said:
+            continue
+        unsure = said[name].said == UNSURE
+        valid[row] = None if unsure else said[name].said != NONE
+        kept[row] = None if unsure else said[name].kept
+        by[row] = "person"
+    return replace(verdicts, valid=valid, label_kept=kept, columns={**verdicts.columns, "by": by})
+
+
+def fitted_to_run(
+    judge: PanelJudge, said: Verdicts, run: Run, answers: Sequence[PersonAnswer] = ()
+) -> tuple[Verdicts, dict[str, OwnRule]]:
+    """Fit the rules of a judge to one run, and say by them what it says of its findings.
+
+    Args:
+        judge: A trained judge.
+        said: Its verdicts by its own rules.
+        run: A run of `FEWEST` findings or more; others are left as they are.
+        answers: What people said of its findings, which only the label's rule follows.
+
+    Returns:
+        The verdicts, and by question the rule; none where the run has too few findings.
+    """
+    if len(run) < FEWEST:
+        return said, {}
+    ids = run.findings["id"].to_pylist()
+    place = {name: row for row, name in enumerate(ids)}
+    given = [one for one in answers if not one.check and one.image in place]
+    rules: dict[str, OwnRule] = {}
+    columns = dict(said.columns)
+    answered: dict[str, list[bool | None]] = {}
+    for name, rule in judge.rules.items():
+        odds = _odds(columns[f"p_{name}"])
+        people: dict[str, Any] = {}
+        if name == "label_kept":
+            people = {
+                "asked": [place[one.image] for one in given],
+                "answers": [one.kept for one in given],
+                "earlier": reusable(run, judge),
+            }
+        rules[name] = own_rule(odds, rule.share, **people)
+        probability = rules[name].probability(odds)
+        columns[f"p_{name}"] = probability.tolist()
+        answered[name] = rules[name].said(probability)
+    fitted = replace(
+        said, valid=answered["valid"], label_kept=answered["label_kept"], columns=columns
+    )
+    return fitted, rules
+
+
+def asking_of(
+    run: Run,
+    judge: PanelJudge,
+    said: Verdicts,
+    looks: np.ndarray,
+    *,
+    budget: int,
+    limit: float | None = None,
+    seed: int = 0,
+    runs: int = 1,
+) -> tuple[Asking, list[int]]:
+    """Return the questions about a run, and which of its findings they are about.
+
+    Args:
+        run: A run that this judge has judged.
+        judge: The judge.
+        said: Its verdicts by its own rules.
+        looks: A row of numbers for how each finding looks.
+        budget: Questions at most.
+        limit: Confirmed rate that decides; None: the rate itself is wanted.
+        seed: Of the draws.
+        runs: How many runs share the budget.
+
+    Raises:
+        Problem: If the run has no failing seed that people were not asked about.
+    """
+    table = run.findings
+    ids = table["id"].to_pylist()
+    before = {one.image: one for one in trusted(read_answers(run.folder)) if not one.check}
+    verdicts = run.verdicts or {}
+    small = {row["seed"] for row in table.select(["id", "seed"]).to_pylist()
+             if verdicts.get(row["id"], {}).get("by") == "norm"}  # fmt: skip
+    failing = [
+        row
+        for row, (kind, seed) in enumerate(
+            zip(table["kind"].to_pylist(), table["seed"].to_pylist(), strict=True)
+        )
+        if kind == "label" and seed not in small
+    ]
+    odds = _odds(said.columns["p_label_kept"])
+    seeds = [table["seed"][row].as_py() for row in failing]
+    asked = np.array([ids[row] in before for row in failing], dtype=bool)
+    rows = [failing[place] for place in stands_for(seeds, odds[failing], asked)]
+    if not rows:
+        raise Problem(
+            "there is nothing to ask about: no failing seed that people have not seen.",
+            fix=f"hardcase report {run.folder}",
+        )
+    place = {name: row for row, name in enumerate(ids)}
+    earlier = [
+        (float(odds[place[name]]), one.kept) for name, one in before.items() if name in place
+    ]
+    confirmed = {
+        table["seed"][place[name]].as_py()
+        for name, one in before.items()
+        if name in place and one.kept
+    }
+    population = FindingPopulation(
+        tuple(ids[row] for row in rows),
+        odds[rows],
+        judge.label_kept.share,
+        run.counts()["funnel"]["attempted"] or 0,
+        known=len(small | confirmed),
+        looks=looks[rows],
+        earlier=(*earlier, *reusable(run, judge)),
+    )
+    return Asking(population, budget, limit, seed, runs=runs), rows
+
+
+def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
+    """Write what people said of a run into its record, as ``"people"``.
+
+    Args:
+        run: The run, whose file of answers is read.
+        asking: The session that has just ended, whose rate and decision are entered.
+    """
+    everything = read_answers(run.folder)
+    answers = trusted(everything)
+    checks = [one for one in everything if one.check]
+    given = [one for one in answers if not one.check]
+    with locked(run.folder):
+        fresh = Run(run.folder)
+        before = fresh.record.get("people") or {}
+        findings = {**before.get("findings", {}), **{one.image: outcome_of(one) for one in given}}
+        counts = Counter(findings.values())
+        entry: dict[str, Any] = {
+            "rated": len(findings),
+            "confirmed": counts["confirmed"],
+            "undecided": counts["undecided"],
+            "rate": before.get("rate"),
+            "studies": before.get("studies", []),
+            "findings": findings,
+            "asked": {
+                "answers": len(given),
+                "people": len({one.rater for one in given}),
+                "left_out": sum(not one.check for one in everything) - len(given),
+                "checks": len(checks),
+                "checks_passed": sum(one.kept for one in checks),
+                "chosen": sorted({one.rule for one in given}),
+                "seconds": float(np.median([one.seconds for one in given])) if given else None,
+            },
+        }
+        if asking is not None and not entry["asked"]["left_out"]:
+            now = asking.standing()
+            entry["asked"]["decision"] = now.to_json()
+            if now.value is not None:
+                failing = fresh.counts()["funnel"]["failing"] or 0
+                entry["rate"] = {
+                    **{name: getattr(now, name) for name in ("value", "low", "high")},
+                    "attempted": asking.population.attempted,
+                    "rated": len(findings),
+                    "failing": failing,
+                }
+        fresh.store.write_record({**fresh.record, "people": entry})
+    return entry
+
+
+# Answers about earlier runs of the same space.
+
+
+def keep_for_others(run: Run, judge: PanelJudge, said: Verdicts) -> None:
+    """Keep the answers about a run, with the judge's own log-odds, for runs of the same space."""
+    place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
+    odds = _odds(said.columns["p_label_kept"])
+    own = run_digest(run.record)
+    rows = [row for row in _kept(run, judge) if row["run"] != own]
+    rows += [
+        {"run": own, "odds": float(odds[place[one.image]]), "kept": one.kept}
+        for one in trusted(read_answers(run.folder))
+        if not one.check and one.image in place and one.said != UNSURE
+    ]
+    if rows:
+        cache.write_atomically(_place(run, judge), json.dumps(rows).encode())
+
+
+def reusable(run: Run, judge: PanelJudge) -> list[tuple[float, bool]]:
+    """Return log-odds and answers about other runs of the same space by the same judge."""
+    own = run_digest(run.record)
+    rows = [row for row in _kept(run, judge) if row["run"] != own]
+    return [(row["odds"], row["kept"]) for row in rows[-EARLIER:]]
+
+
+def _kept(run: Run, judge: PanelJudge) -> list[dict[str, Any]]:
+    path = _place(run, judge)
+    if not path.exists():
+        return []
+    try:
+        return [dict(row) for row in json.loads(read_plain(path))]
+    except (OSError, ValueError, TypeError):  # a cache; the answers are with their run
+        return []
+
+
+def _place(run: Run, judge: PanelJudge) -> Path:
+    """One file for each space, data and judge whose answers belong together."""
+    space = (run.record.get("space") or {}).get("text") or run.record.get("method")
+    rule = judge.label_kept
+    parts = [run.record.get("data"), space, judge.card["weights"], rule.scale, rule.offset]
+    return cache.cache_folder() / "answers" / f"{digest([json.dumps(parts, default=str)])}.json"
+
+
+def _odds(probability: Sequence[float]) -> np.ndarray:
+    found: np.ndarray = logit(
+        np.clip(np.array(probability, dtype=np.float64), CERTAIN, 1 - CERTAIN)
+    )
+    return found

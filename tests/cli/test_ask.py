@@ -1,0 +1,133 @@
+"""``judge RUN --ask N``: a scripted person at the terminal."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "judges"))
+
+from judged import quick_judge
+from test_people import a_run
+
+from hardcase.cli import ask
+from hardcase.cli.main import main
+from hardcase.judges.people import read_answers
+from hardcase.runs.results import Run
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield quick_judge()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return a_run(tmp_path / "run")
+
+
+class Person(io.StringIO):
+    """Reads what the file of answers says is asked, and names the class of the seed."""
+
+    def __init__(self, run, say):
+        super().__init__()
+        self.run = run
+        self.say = say
+
+    def readline(self):
+        row = json.loads((self.run.folder / "answers.jsonl").read_text().splitlines()[-1])
+        table = self.run.seeds if row.get("check") else self.run.findings
+        place = table["id"].to_pylist().index(row["asked"])
+        label = table["label" if row.get("check") else "expected"][place].as_py()
+        return self.say(row, str(label)) + "\n"
+
+
+def judged(run, judge, monkeypatch, say, budget=20):
+    monkeypatch.setattr(sys, "stdin", Person(run, say))
+    words = ["judge", str(run.folder), "--judge", str(judge.folder), "--ask", str(budget)]
+    return main([*words, "--format", "json"])
+
+
+def test_answers_change_the_verdicts_and_the_record_says_how(run, judge, monkeypatch, capsys):
+    assert judged(run, judge, monkeypatch, lambda row, label: label) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    people = record["people"]
+    assert people["asked"]["people"] == 1
+    assert people["asked"]["checks"] == people["asked"]["checks_passed"] >= 1
+    assert people["confirmed"] == people["rated"] == people["asked"]["answers"] <= 20
+    assert people["asked"]["decision"]["answers"] == people["rated"]
+    verdicts = Run(run.folder).verdicts
+    by_person = [row for row in verdicts.values() if row["by"] == "person"]
+    assert len(by_person) == people["rated"]
+    assert all(row["label_kept"] for row in by_person)
+    assert not (run.folder / "asking").exists()
+
+
+def test_one_may_stop_mistype_and_go_on_later(run, judge, monkeypatch, capsys):
+    typed = iter(["?", "0", "1", "q"])
+    judged(run, judge, monkeypatch, lambda row, label: label if row.get("check") else next(typed))
+    first = {one.image for one in read_answers(run.folder) if not one.check}
+    assert len(first) == 2
+    judged(run, judge, monkeypatch, lambda row, label: label, budget=5)
+    given = [one for one in read_answers(run.folder) if not one.check]
+    assert len(given) == 7
+    assert first < {one.image for one in given}
+    assert "none of the answers" in capsys.readouterr().err
+
+
+def test_whoever_names_real_images_wrongly_changes_nothing(run, judge, monkeypatch, capsys):
+    judged(run, judge, monkeypatch, lambda row, label: str((int(label) + 1) % 3))
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["people"]["rated"] == 0
+    assert record["people"]["asked"]["left_out"] > 0
+    assert "person" not in {row["by"] for row in Run(run.folder).verdicts.values()}
+
+
+def test_a_limit_of_the_project_is_what_is_decided(run, judge, monkeypatch, capsys):
+    Path("hardcase.toml").write_text("[limits]\nconfirmed_rate = 0.1\n")
+    judged(run, judge, monkeypatch, lambda row, label: label, budget=40)
+    (record,) = json.loads(capsys.readouterr().out)
+    decision = record["people"]["asked"]["decision"]
+    assert decision["limit"] == 0.1
+    assert decision["decision"] == "above the limit"
+    assert decision["answers"] < 40
+
+
+def test_nothing_that_is_shown_tells_the_class(run, judge, monkeypatch, capsys):
+    judged(run, judge, monkeypatch, lambda row, label: label, budget=3)
+    shown = capsys.readouterr().err
+    names = run.findings["id"].to_pylist()
+    assert not any(name in shown for name in names)
+    assert "check" not in shown.partition("One person")[0]
+
+
+def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, capsys, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import hardcase as hc\n"
+        "def yes(f):\n    return hc.Verdicts([True] * len(f), [True] * len(f))\n"
+    )
+    assert main(["judge", str(run.folder), "--judge", "own.py:yes", "--ask", "5"]) == 2
+    assert judged(run, judge, monkeypatch, lambda row, label: label, budget=0) == 2
+
+
+@pytest.mark.parametrize("colours", [256, 2**24])
+def test_images_are_drawn_in_half_blocks(colours):
+    rng = np.random.default_rng(0)
+    for shape in ((28, 28, 1), (32, 32, 3), (224, 224, 3)):
+        lines = ask.half_blocks(rng.integers(0, 256, shape, dtype=np.uint8), colours).splitlines()
+        assert len(lines) == ask.COLUMNS // 2
+        assert all(line.count("▀") == ask.COLUMNS for line in lines)
+    grey = ask.half_blocks(np.full((2, 2, 1), 255, np.uint8), colours)
+    assert ("38;2;255;255;255" if colours > 256 else "38;5;255") in grey
+
+
+def test_files_are_named_where_the_terminal_has_no_colours():
+    assert ask.colours_of({"TERM": "xterm", "COLORTERM": "truecolor"}, True) == 2**24
+    assert ask.colours_of({"TERM": "xterm-256color", "NO_COLOR": "1"}, True) == 0
+    assert ask.colours_of({"TERM": "xterm-256color"}, False) == 0
