@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardcase import registry
+from hardcase import plugins, registry
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, tell
 from hardcase.errors import choice
@@ -26,15 +26,22 @@ KINDS = (
     "guides",
     "judges",
     "experiments",
+    "plugins",
 )
 # mypy cannot see members that are computed
 What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
 SHOWN = ("name", "summary", "needs", "paper", "laws")
 """What every row has, with and without ``--verbose``."""
+COLUMNS = ("name", "needs", "summary", "paper")
+PLUGIN_COLUMNS = ("name", "installed", "summary", "use")
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """The rows of a table: experiments have their own, all others are in the stored catalogue."""
+    """The rows of a table: experiments and plug-ins have their own, all others are in the stored
+    catalogue.
+    """
+    if kind == "plugins":
+        return plugins.rows()
     if kind != "experiments":
         return registry.rows(kind)
     from hardcase.companions import studies
@@ -53,11 +60,11 @@ def listing(
         bool, typer.Option("-v", "--verbose", help="Everything that is known of each row.")
     ] = False,
 ) -> None:
-    """List what exists: methods, criteria, data sets, models and more."""
+    """List what exists: methods, criteria, data sets, models, plug-ins and more."""
     table = rows(str(what))
     if name is not None:
         table = [_named(name, str(what), table)]
-    elif not verbose:
+    elif not verbose and what != "plugins":
         table = [{key: row[key] for key in SHOWN} for row in table]
     if format == "json":
         as_json(table)
@@ -67,7 +74,8 @@ def listing(
         tell("\n\n".join(facts(_in_words(row)) for row in table))
     else:
         screen = console()
-        columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
+        known = PLUGIN_COLUMNS if what == "plugins" else COLUMNS
+        columns = known[: 4 if screen.width >= 120 else 3]
         screen.print(grid("", columns, [[row[key] for key in columns] for row in table]))
 
 

@@ -428,12 +428,6 @@ class To(StrEnum):
     npz = "npz"
     csv = "csv"
     junit = "junit"
-    mlflow = "mlflow"
-    wandb = "wandb"
-    tensorboard = "tensorboard"
-
-
-_STORES = (To.mlflow, To.wandb, To.tensorboard)
 
 
 @o.takes("out", "show", *o.SAYS)
@@ -472,25 +466,9 @@ def export(
     folder: o.OneRun,
     flags: o.Flags,
     to: Annotated[To, typer.Option("--to", help="Format to write.")] = To.imagefolder,
-    uri: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI", help="Of mlflow: the tracking store; of wandb, tensorboard: the folder."
-        ),
-    ] = None,
-    experiment: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the tracking stores: experiment or project.")
-    ] = "hardcase",
 ) -> None:
-    """Write the findings in another program's form (a data set, a table, CI annotations), or enter
-    the run's numbers and report into a tracking store.
-    """
+    """Write the findings in another program's form: a data set, a table, CI annotations."""
     run = opened(folder)
-    if to in _STORES:
-        from hardcase.suite.trackers import track
-
-        tell(track(run, to, uri=uri, experiment=experiment))
-        return
     where = run.export(to, flags.out or folder.with_name(f"{folder.name}-{to}"))
     tell(str(where))
     flags.say(f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}")

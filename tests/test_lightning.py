@@ -9,9 +9,9 @@ import torch
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is an extra: hardcase[lightning]")
 
 from hardcase.errors import Problem  # noqa: E402
-from hardcase.repair.lightning import HardestCallback  # noqa: E402
+from hardcase.lightning import HardestCallback  # noqa: E402
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "repair" / "lightning_loop.py"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "repair" / "lightning_loop.py"
 
 
 def test_the_example_trains_on_harder_images():
