@@ -71,8 +71,8 @@ class CardContent:
         worst = record.get("worst_case")
         if worst:
             low, high = worst["images_like_these"]
-            known = _before(before, "worst_case")
-            yield "worst case, at least", _percent(worst["value"]), _span(low, high), known
+            earlier = _before(before, "worst_case")
+            yield "worst case, at least", _percent(worst["value"]), _span(low, high), earlier
         known = record.get("accuracy") or {}
         if known.get("images"):
             low, high = interval(round(known["value"] * known["images"]), known["images"])
@@ -314,7 +314,7 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
 
 
 def _write_eval_results(content: CardContent, hub: Any, folder: Path, benchmark: str) -> None:
-    import yaml  # comes with huggingface_hub
+    yaml: Any = import_module("yaml")  # comes with huggingface_hub
 
     dataset, _, task = benchmark.rpartition(":")
     if not dataset or not task:

@@ -72,9 +72,8 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
         if model is None:
             raise Problem("there is no model to evaluate.", fix="mlflow.models.evaluate(MODEL, …)")
         client = MlflowClient()
-        settings = {"method": "none", "judge": False} | {
-            key: value for key, value in given.items() if key not in OWN
-        }
+        settings: dict[str, Any] = {"method": "none", "judge": False}
+        settings |= {key: value for key, value in given.items() if key not in OWN}
         settings["conditions"] = _conditions(given, images)
         with tempfile.TemporaryDirectory() as place:
             found = run(_network(model), images, out=Path(place) / "run", **settings)

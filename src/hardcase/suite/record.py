@@ -21,6 +21,18 @@ __all__ = ["latest_record", "read_record", "write_record"]
 
 SIGNATURE = "sha256"
 FIGURES = ("accuracy", "risk", "risk_excess", "worst_case", "least_scale")
+SINGLE = (
+    "value",
+    "images_like_these",
+    "these_images",
+    "clean_error",
+    "images",
+    "seeds",
+    "draws",
+    "quantiles",
+    "bound",
+)
+"""What a record keeps of a figure."""
 COMPARED = ("model", "data", "conditions", "figures", "outcome", "tool")
 """What is said to have changed since the record before."""
 
@@ -133,9 +145,7 @@ def _signature(body: Mapping[str, Any]) -> str:
 
 def _figure(value: Mapping[str, Any]) -> dict[str, Any]:
     """A figure without its tables."""
-    names = ("value", "images_like_these", "these_images", "clean_error", "images", "seeds")
-    names += ("draws", "quantiles", "bound")
-    return {name: value[name] for name in names if name in value}
+    return {name: value[name] for name in SINGLE if name in value}
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

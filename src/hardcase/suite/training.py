@@ -19,8 +19,8 @@ from hardcase.types import Answer, Images, Offer, Tap
 
 __all__ = ["TrainingRisk"]
 
-LABELS = ("labels", "label", "y")
-PIXELS = ("pixel_values", "image", "images", "x")
+NAMES = (("pixel_values", "image", "images", "x"), ("labels", "label", "y"))
+"""What a batch that is a mapping may call its images and its labels."""
 
 
 class TrainingRisk:
@@ -134,12 +134,11 @@ class TrainingRisk:
 
 def _pair(batch: Any) -> tuple[Tensor, Tensor]:
     """Images and labels of a batch."""
+    found: list[Any] = []
     if isinstance(batch, Mapping):
-        found = [
-            next((batch[key] for key in keys if key in batch), None) for keys in (PIXELS, LABELS)
-        ]
-    else:
-        found = list(batch[:2]) if isinstance(batch, list | tuple) else []
+        found = [next((batch[key] for key in keys if key in batch), None) for keys in NAMES]
+    elif isinstance(batch, list | tuple):
+        found = list(batch[:2])
     if len(found) != 2 or not all(isinstance(one, Tensor) for one in found):
         raise Problem(
             f"a validation batch is a {type(batch).__name__} without images and labels.",
