@@ -65,8 +65,10 @@ class FindFailures(foo.Operator):
         classes = ctx.dataset.default_classes or sorted(set(labels))
         sizes = {"resize": given["size"], "crop": given["size"]} if given.get("size") else {}
         images = images_of(paths, labels, classes=classes, name=ctx.dataset.name, **sizes)
+        images = replace(images, id=tuple(ids))
+        model = hc.models.load_model(given["model"], hc.models.Loading(train=images, test=images))
         run = hc.run(
-            given["model"], replace(images, id=tuple(ids)), out=given["out"], method=given.get("method") or "none",
+            model, images, out=given["out"], method=given.get("method") or "none",
             seeds=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
         )  # fmt: skip
         shares = seed_shares(run)

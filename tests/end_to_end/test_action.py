@@ -75,16 +75,17 @@ def repository(place):
     git("clone", "-q", "remote.git", "clone", at=place)
     clone = place / "clone"
     git("checkout", "-q", "-b", "main", at=clone)
-    (clone / "net.py").write_text(NET.replace("torch.stack([red, blue])", "torch.stack([red, blue]) + 0.02"))
+    (clone / "net.py").write_text(NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.34 * blue])"))
     git("add", "net.py", at=clone)
     git(*me, "commit", "-qm", "base", at=clone)
     git("push", "-q", "origin", "main", at=clone)
-    (clone / "net.py").write_text(NET)
+    (clone / "net.py").write_text(NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.3 * blue])"))
     git(*me, "commit", "-qam", "change", at=clone)
     shutil.move(place / "photos", clone / "photos")
     return clone
 
 
+@pytest.mark.long
 def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
     inputs = {
         "ARGUMENTS": "--method none --seeds 24 --device cpu --conditions handheld --set references=none",
@@ -111,10 +112,12 @@ def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
     assert "pr comment 17" in said
     address = "https://github.com/a/b/raw/hardcase-pictures/17/abc123.png"
     pushed = git("ls-tree", "-r", "--name-only", "hardcase-pictures", at=place / "remote.git")
-    assert ("17/abc123.png" in pushed) == (f"]({address})" in comment) == (place / "temp/card/hardcase.png").is_file()
+    assert "17/abc123.png" in pushed
+    assert f"]({address})" in comment
     assert (place / "temp/card/hardcase.png").is_file()
 
 
+@pytest.mark.long
 def test_without_a_base_and_without_risk_it_says_so(steps, place, repository):
     temp = place / "alone"
     temp.mkdir()

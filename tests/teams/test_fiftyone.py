@@ -15,14 +15,13 @@ PLUGIN = Path(__file__).parents[2] / "plugins" / "fiftyone"
 NET = """
 import torch
 
-class Left(torch.nn.Module):
+class Bright(torch.nn.Module):
     def forward(self, x):
-        x = x.mean(1)
-        half = x.shape[-1] // 2
-        return 20 * torch.stack([x[..., :half].mean((1, 2)), x[..., half:].mean((1, 2))], 1)
+        mean = x.mean((1, 2, 3))
+        return 40 * torch.stack([0.4 - mean, mean - 0.4], 1)
 
 def make():
-    return Left()
+    return Bright()
 """
 
 
@@ -46,12 +45,11 @@ def dataset(tmp_path):
     torch.manual_seed(0)
     samples = []
     for i in range(24):
-        x = torch.randint(60, 120, (16, 16, 3), dtype=torch.uint8)
-        side = i % 2
-        x[:, 8 * side : 8 * side + 8] += 3 + i
+        bright = i % 2
+        x = torch.randint(70 + 40 * bright, 90 + 40 * bright, (16, 16, 3), dtype=torch.uint8)
         path = tmp_path / f"{i}.png"
         Image.fromarray(x.numpy()).save(path)
-        label = fo.Classification(label=("left", "right")[side])
+        label = fo.Classification(label=("dark", "light")[bright])
         samples.append(fo.Sample(filepath=str(path), ground_truth=label))
     name = f"hardcase-test-{tmp_path.name}"
     made = fo.Dataset(name)
@@ -63,10 +61,10 @@ def dataset(tmp_path):
 
 
 def executed(operator, dataset, **params):
-    from fiftyone.operators.executor import ExecutionContext, do_execute_operator
+    from fiftyone.operators.executor import ExecutionContext, Executor, do_execute_operator
 
     request = {"dataset_name": dataset.name, "params": params, "view": []}
-    context = ExecutionContext(request, operator_uri=operator.uri)
+    context = ExecutionContext(request, executor=Executor(), operator_uri=operator.uri)
     return asyncio.run(do_execute_operator(operator, context))
 
 
@@ -80,9 +78,11 @@ def test_both_operators_are_found_by_the_plugin_system(plugin, monkeypatch):
 
 
 def test_failures_of_a_view_are_marked_and_the_run_is_loaded(plugin, dataset, tmp_path):
-    given = {"model": f"{tmp_path / 'net.py'}:make", "label": "ground_truth", "conditions": "handheld", "seeds": 24}
+    given = {"model": f"{tmp_path / 'net.py'}:make", "label": "ground_truth", "conditions": "handheld", "seeds": 20}
     told = executed(plugin.FindFailures(), dataset, out=str(tmp_path / "run"), **given)
     shares = dataset.values(plugin.FAILING)
+    shares = [share for share in shares if share is not None]
+    assert len(shares) == 20
     assert told["risk"] == pytest.approx(sum(shares) / len(shares))
     assert told["failing"] == len(dataset.match_tags(plugin.TAG)) == sum(map(bool, shares))
     assert told["failing"] > 0
