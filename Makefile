@@ -34,7 +34,7 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples
+	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples plugins
 	$(BIN)/ruff format --check src studies study tests benchmarks
 	$(BIN)/mypy
 

@@ -103,6 +103,8 @@ def test_the_factory_attaches_nothing_unless_it_is_asked(tmp_path, monkeypatch):
 
 def test_the_example_measures_every_other_epoch(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(EXAMPLES / "teams"))
-    found = runpy.run_path(str(EXAMPLES / "teams" / "lightning_risk.py"))["main"](tmp_path, epochs=4)
+    found = runpy.run_path(str(EXAMPLES / "teams" / "lightning_risk.py"))["main"](
+        tmp_path, epochs=4
+    )
     assert len(found) == 2
     assert all(0 <= value <= 1 for value in found)

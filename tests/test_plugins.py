@@ -25,7 +25,9 @@ def test_the_listing_says_what_is_installed(capsys):
 
 
 def test_every_plugin_has_a_page_and_its_extra_exists():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for plugin in plugins.PLUGINS:
         assert (ROOT / "docs" / plugin.page).is_file(), plugin.page
         named = plugin.install.partition("hardcase[")[2].partition("]")[0]
@@ -33,7 +35,8 @@ def test_every_plugin_has_a_page_and_its_extra_exists():
 
 
 @pytest.mark.parametrize(
-    ("group", "point"), [(group, point) for group, rows in POINTS.items() for point in rows.values()]
+    ("group", "point"),
+    [(group, point) for group, rows in POINTS.items() for point in rows.values()],
 )
 def test_entry_points_lead_somewhere(group, point):
     module, _, member = point.partition(":")

@@ -75,11 +75,15 @@ def repository(place):
     git("clone", "-q", "remote.git", "clone", at=place)
     clone = place / "clone"
     git("checkout", "-q", "-b", "main", at=clone)
-    (clone / "net.py").write_text(NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.34 * blue])"))
+    (clone / "net.py").write_text(
+        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.34 * blue])")
+    )
     git("add", "net.py", at=clone)
     git(*me, "commit", "-qm", "base", at=clone)
     git("push", "-q", "origin", "main", at=clone)
-    (clone / "net.py").write_text(NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.3 * blue])"))
+    (clone / "net.py").write_text(
+        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.3 * blue])")
+    )
     git(*me, "commit", "-qam", "change", at=clone)
     shutil.move(place / "photos", clone / "photos")
     return clone
@@ -96,7 +100,9 @@ def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
         done = run(repository, steps[name], place, **inputs)
         assert done.returncode == 0, done.stderr
     outputs = dict(line.split("=", 1) for line in (place / "output").read_text().splitlines())
-    assert outputs["run"] == str(place / "temp/hardcase-base"), "photographs that git ignores are shared"
+    assert outputs["run"] == str(place / "temp/hardcase-base"), (
+        "photographs that git ignores are shared"
+    )
     inputs["BASE_RUN"] = outputs["run"]
     for name in ("gate", "pictures", "comment"):
         done = run(repository, steps[name], place, **inputs)

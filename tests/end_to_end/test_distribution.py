@@ -153,16 +153,26 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
     subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
     given = {**os.environ, "PYTHON": sys.executable}
     subprocess.run(["./release.sh", "build"], cwd=copy, env=given, check=True)
-    (version,) = re.findall(r'^VERSION = "(.*)"', (copy / "src/hardcase/environment.py").read_text(), re.M)
+    (version,) = re.findall(
+        r'^VERSION = "(.*)"', (copy / "src/hardcase/environment.py").read_text(), re.M
+    )
     python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
-    names = [f"hardcase[all]=={version}", f"hardcase-study=={version}", f"hardcase-studies=={version}"]
+    names = [
+        f"hardcase[all]=={version}",
+        f"hardcase-study=={version}",
+        f"hardcase-studies=={version}",
+    ]
     own = tmp_path / "env/bin/python"
     subprocess.run(
         [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0", *names],
         check=True,
     )
-    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HARDCASE_CACHE": str(tmp_path / "cache")}
+    clean = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HARDCASE_CACHE": str(tmp_path / "cache"),
+    }
 
     def say(*words):
         done = subprocess.run(
@@ -171,7 +181,10 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    rows = {row["name"]: row["installed"] for row in json.loads(say("list", "plugins", "--format", "json"))}
+    rows = {
+        row["name"]: row["installed"]
+        for row in json.loads(say("list", "plugins", "--format", "json"))
+    }
     for name in ("mlflow", "lightning", "transformers", "huggingface_hub", "maite"):
         assert rows[name].startswith("installed"), rows[name]
     assert "sinvad" in say("list", "experiments")

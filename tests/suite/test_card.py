@@ -7,7 +7,15 @@ from PIL import Image
 
 import hardcase as hc
 from hardcase.errors import Problem
-from hardcase.suite.card import BEGIN, END, PICTURE, CardContent, escaped, write_comment, write_hub_card
+from hardcase.suite.card import (
+    BEGIN,
+    END,
+    PICTURE,
+    CardContent,
+    escaped,
+    write_comment,
+    write_hub_card,
+)
 from hardcase.suite.gate import GateLimits
 from hardcase.testing.toys import toy_images, toy_subject
 

@@ -68,7 +68,9 @@ def test_maite_itself_predicts_and_evaluates():
 
 
 def test_the_entry_points_are_what_they_say(monkeypatch):
-    project = pytest.importorskip("maite._internals.testing.project", reason="an extra: hardcase[maite]")
+    project = pytest.importorskip(
+        "maite._internals.testing.project", reason="an extra: hardcase[maite]"
+    )
     pytest.importorskip("pyright", reason="MAITE's checker needs pyright; make teams installs it")
     beside = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")

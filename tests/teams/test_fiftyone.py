@@ -78,7 +78,12 @@ def test_both_operators_are_found_by_the_plugin_system(plugin, monkeypatch):
 
 
 def test_failures_of_a_view_are_marked_and_the_run_is_loaded(plugin, dataset, tmp_path):
-    given = {"model": f"{tmp_path / 'net.py'}:make", "label": "ground_truth", "conditions": "handheld", "seeds": 20}
+    given = {
+        "model": f"{tmp_path / 'net.py'}:make",
+        "label": "ground_truth",
+        "conditions": "handheld",
+        "seeds": 20,
+    }
     told = executed(plugin.FindFailures(), dataset, out=str(tmp_path / "run"), **given)
     shares = dataset.values(plugin.FAILING)
     shares = [share for share in shares if share is not None]
@@ -93,5 +98,7 @@ def test_failures_of_a_view_are_marked_and_the_run_is_loaded(plugin, dataset, tm
     for sample in groups.select_group_slices("finding"):
         assert sample.prediction.label != sample.ground_truth.label
         assert Path(sample.filepath).is_file()
-        assert all(0 <= part <= 1 for box in sample.difference.detections for part in box.bounding_box)
+        assert all(
+            0 <= part <= 1 for box in sample.difference.detections for part in box.bounding_box
+        )
     assert groups.count_sample_tags()["condition"] > 0

@@ -65,7 +65,8 @@ class CardContent:
         """Each figure as its name, its value, its 95 % interval and that of the baseline."""
         record = self.run.record
         before = self.baseline.record if self.baseline is not None else {}
-        for name, key in (("risk", "risk"), ("risk above the clean error", "risk_excess")):
+        names = {"risk": "risk", "risk_excess": "risk minus the clean error"}
+        for key, name in names.items():
             low, high = record[key]["images_like_these"]
             yield name, _percent(record[key]["value"]), _span(low, high), _before(before, key)
         worst = record.get("worst_case")

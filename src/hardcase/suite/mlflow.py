@@ -6,7 +6,6 @@ evaluated.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -80,6 +79,10 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
             metrics = dict(run_metrics(found))
             for name, value in metrics.items():
                 client.log_metric(run_id, name, value)
+            hashes = found.record.get("hashes") or {}
+            client.log_param(run_id, "hardcase.conditions", str(found.record.get("conditions")))
+            client.log_param(run_id, "hardcase.weights", str(hashes.get("subject")))
+            client.log_param(run_id, "hardcase.data", str(hashes.get("data")))
             found.report()
             client.log_artifacts(run_id, str(found.folder), PLACE)
             record = found.record
@@ -111,11 +114,12 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
     for one in risk.get("references", ()):
         yield f"risk_minus_{one['name']}", one["difference"]
     for part, value in (record.get("least_scale") or {"quantiles": {}})["quantiles"].items():
-        yield f"least_scale_{part}", math.inf if value is None else float(value)
+        yield f"least_scale_{part}", 1.0 if value is None else float(value)  # all is not enough
     if record.get("worst_case"):
         yield "worst_case", record["worst_case"]["value"]
-    for step, count in run.counts()["funnel"].items():
-        if count is not None:
+    funnel = run.counts()["funnel"]
+    for step, count in funnel.items():
+        if count is not None and funnel["attempted"]:  # where anything was searched for
             yield f"funnel_{step}", float(count)
 
 
