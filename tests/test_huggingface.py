@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers", reason="an extra: hardcase[huggingface]")
 pytest.importorskip("accelerate", reason="an extra: hardcase[huggingface]")
 
-from hardcase.huggingface import RobustnessCallback  # noqa: E402
+from hardcase.huggingface import RobustnessCallback
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "teams"
 

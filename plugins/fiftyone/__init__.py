@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fiftyone as fo
-import fiftyone.operators as foo
-from fiftyone.operators import types
 from PIL import Image, ImageChops
 
+import fiftyone as fo
+import fiftyone.operators as foo
 import hardcase as hc
+from fiftyone.operators import types
 from hardcase.analysis.conditions import shown_draws
 from hardcase.conditions import PROFILES
 from hardcase.data.images import images_of

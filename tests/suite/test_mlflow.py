@@ -77,6 +77,6 @@ def test_a_function_is_asked_and_data_without_paths_is_refused(example, tmp_path
     found = mlflow.models.evaluate(bright, pd.DataFrame(rows), **given, **how)
     assert found.metrics["accuracy"] == 1
     assert found.metrics["risk"] > 0
+    table = pd.DataFrame({"a": [1, 2], "b": [3, 4], "label": [0, 1]})
     with pytest.raises(Problem):
-        table = pd.DataFrame({"a": [1, 2], "b": [3, 4], "label": [0, 1]})
         mlflow.models.evaluate(bright, table, **given, **how)
