@@ -68,11 +68,9 @@ def test_maite_itself_predicts_and_evaluates():
 
 
 def test_the_entry_points_are_what_they_say(monkeypatch):
-    project = pytest.importorskip(
-        "maite._internals.testing.project", reason="an extra: hardcase[maite]"
-    )
     pytest.importorskip("pyright", reason="MAITE's checker needs pyright; make teams installs it")
-    beside = str(Path(sys.executable).parent)
+    beside = str(Path(sys.executable).parent)  # where MAITE looks when it is imported
     monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")
+    project = pytest.importorskip("maite._internals.testing.project", reason="hardcase[maite]")
     found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase")
     assert found == {"hardcase_MaiteDataset": True, "hardcase_MaiteModel": True}
