@@ -20,7 +20,7 @@ def test_the_listing_says_what_is_installed(capsys):
     assert main(["list", "plugins", "--format", "json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == [plugin.name for plugin in plugins.PLUGINS]
-    assert rows["pytest"]["installed"].startswith("installed, ")
+    assert rows["pytest"]["needs"].startswith("installed, ")
     assert main(["list", "plugins"]) == 0
 
 

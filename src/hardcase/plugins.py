@@ -110,8 +110,10 @@ def rows() -> list[dict[str, Any]]:
     return [
         {
             "name": plugin.name,
-            "installed": _installed(plugin),
             "summary": plugin.summary,
+            "needs": _installed(plugin),
+            "paper": "",
+            "laws": [],
             "use": plugin.use,
             "page": f"docs/{plugin.page}",
         }
@@ -126,7 +128,7 @@ def _installed(plugin: Plugin) -> str:
     try:
         return f"installed, {version(plugin.distribution)}"
     except PackageNotFoundError:
-        return f"no: {plugin.install}"
+        return plugin.install
 
 
 def lightning_callbacks() -> list[Any]:

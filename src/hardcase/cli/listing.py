@@ -32,8 +32,6 @@ KINDS = (
 What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
 SHOWN = ("name", "summary", "needs", "paper", "laws")
 """What every row has, with and without ``--verbose``."""
-COLUMNS = ("name", "needs", "summary", "paper")
-PLUGIN_COLUMNS = ("name", "installed", "summary", "use")
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
@@ -64,7 +62,7 @@ def listing(
     table = rows(str(what))
     if name is not None:
         table = [_named(name, str(what), table)]
-    elif not verbose and what != "plugins":
+    elif not verbose:
         table = [{key: row[key] for key in SHOWN} for row in table]
     if format == "json":
         as_json(table)
@@ -74,8 +72,7 @@ def listing(
         tell("\n\n".join(facts(_in_words(row)) for row in table))
     else:
         screen = console()
-        known = PLUGIN_COLUMNS if what == "plugins" else COLUMNS
-        columns = known[: 4 if screen.width >= 120 else 3]
+        columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
         screen.print(grid("", columns, [[row[key] for key in columns] for row in table]))
 
 

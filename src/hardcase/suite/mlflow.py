@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
         settings |= {key: value for key, value in given.items() if key not in OWN}
         settings["conditions"] = _conditions(given, images)
         with tempfile.TemporaryDirectory() as place:
-            found = run(_network(model), images, out=Path(place) / "run", **settings)
+            found = run(_network(model, images), images, out=Path(place) / "run", **settings)
             metrics = dict(run_metrics(found))
             for name, value in metrics.items():
                 client.log_metric(run_id, name, value)
@@ -123,16 +124,20 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
             yield f"funnel_{step}", float(count)
 
 
-def _network(model: Any) -> Any:
-    """The torch module inside a logged model; else a function of images that asks it."""
+def _network(model: Any, images: Images) -> Any:
+    """The torch module inside a logged model; else a model that is asked with arrays."""
     from torch import nn
 
-    try:
+    from hardcase.models.adapters import adapted
+    from hardcase.tensors import from_bytes
+
+    raw = None
+    with suppress(AttributeError, NotImplementedError):
         raw = model.get_raw_model()
-    except (AttributeError, NotImplementedError):
-        return model.predict
-    raw = getattr(raw, "model", raw)  # a pipeline of transformers
-    return raw if isinstance(raw, nn.Module) else model.predict
+        raw = getattr(raw, "model", raw)  # a pipeline of transformers
+    if isinstance(raw, nn.Module):
+        return raw
+    return adapted(model.predict, example=from_bytes(images.x[:2]), arrays=True)
 
 
 def _conditions(given: Mapping[str, Any], images: Images) -> Any:
