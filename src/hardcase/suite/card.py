@@ -148,7 +148,7 @@ class CardContent:
         lines += [f"**Limits: {said}.**", ""] if found else []
         lines += [f"- {check.outcome}: {escaped(check.text)}" for check in found]
         lines += [f"- to decide: {escaped(one)}" for one in _wanted(found)]
-        lines += ["", "What this does not say:", ""]
+        lines += ["", "How far this reaches:", ""]
         lines += [f"- {escaped(text)}" for text in self.statements()]
         weights = (record.get("hashes") or {}).get("subject", "unknown")
         lines += ["", f"hardcase {VERSION}; weights `{escaped(weights)}`."]
