@@ -217,3 +217,21 @@ def test_the_lowest_versions_are_those_that_are_promised():
     used = dict(line.split("==") for line in lines if "==" in line)
     for name, bound in (words.split(">=") for words in promised):
         assert name == "torch" or used[name] == bound or used[name].startswith(f"{bound}.")
+
+
+def test_the_version_is_the_same_everywhere():
+    """As `./release.sh VERSION` writes it."""
+    said = {
+        "src/hardcase/environment.py": r'^VERSION = "(.*)"',
+        "study/pyproject.toml": r'^version = "(.*)"',
+        "studies/pyproject.toml": r'^version = "(.*)"',
+        "CITATION.cff": r"^version: (.*)",
+        ".zenodo.json": r'"version": "(.*)"',
+        "plugins/fiftyone/fiftyone.yml": r"^version: (.*)",
+    }
+    found = {
+        name: re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
+        for name, pattern in said.items()
+    }
+    assert len({tuple(versions) for versions in found.values()}) == 1, found
+    assert json.loads((ROOT / ".zenodo.json").read_text())["license"] == "MIT"

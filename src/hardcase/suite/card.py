@@ -169,7 +169,7 @@ class CardContent:
                 pixels = decode(image).permute(1, 2, 0).numpy()
                 flat = pixels[..., 0] if pixels.shape[2] == 1 else pixels
                 place.imshow(flat, cmap="gray", vmin=0, vmax=255)
-                place.set_title(fill(text, 24), fontsize=8)
+                place.set_title(fill(text, 24), fontsize=8, parse_math=False)
                 place.axis("off")
         made = io.BytesIO()
         figure.savefig(made, format="png", dpi=80, metadata={"Software": None})
