@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export MKL_CBWR = AUTO,STRICT
 
-.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in
+.PHONY: venv demo test lint bench gpu insight gpu-pack gpu-unpack catalogue docs site dist torture plant clean browser lowest way-in teams archive
 
 # tests of campaigns, which must hold on a device too: a GPU is played under them
 PLAYED := tests/campaign tests/contracts/test_methods.py tests/searches tests/spaces tests/guides \
@@ -34,7 +34,7 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples
+	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples plugins
 	$(BIN)/ruff format --check src studies study tests benchmarks
 	$(BIN)/mypy
 
@@ -80,8 +80,20 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 	$(BIN)/pip install -q -c constraints.txt -e .[docs]
 	$(BIN)/python docs/make_site.py
 
-dist: venv  ## wheel and sdist, installed into an empty environment and used there; PYTHON=python3.13 for another Python
+dist: venv  ## wheels of all three, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
+
+# plug-ins, which need the packages that they plug into
+TEAMS := tests/test_plugins.py tests/test_lightning.py tests/test_huggingface.py tests/suite/test_mlflow.py tests/suite/test_card.py \
+  tests/suite/test_maite.py tests/models/test_hubs.py tests/models/test_hubs_zero_shot.py
+
+teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOne, each in an environment beside .venv
+	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
+	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[mlflow,lightning,huggingface,maite] -e ./study -e ./studies pytest beartype hypothesis pyright
+	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
+	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
+	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
+	$(VENV)-fiftyone/bin/python -m pytest -rs tests/teams
 
 way-in: venv  ## a newcomer's way in a clean home, with small networks of Hugging Face and timm; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm
@@ -95,5 +107,8 @@ lowest: venv  ## the verbs with the lowest versions of all dependencies but torc
 	  $$python -m hardcase report first && $$python -m hardcase shrink first --out smaller && \
 	  $$python -m hardcase compare first smaller && $$python -m hardcase doctor
 
+archive:  ## what Zenodo keeps of a release: source, wheels and metadata in build/
+	./release.sh archive
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info
+	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info

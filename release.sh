@@ -1,24 +1,61 @@
 #!/usr/bin/env bash
-# ./release.sh VERSION: sets the version, dates the changelog, builds and checks, commits and tags. Uploads nothing.
+# ./release.sh VERSION: sets the version, dates the changelog, builds, checks, commits and tags. Uploads nothing.
+# ./release.sh build: sdists and wheels of all three distributions in dist/, which is then an index for pip --find-links.
+# ./release.sh archive: what Zenodo keeps, in build/hardcase-VERSION.zip: the committed source, its metadata, and dist/.
 set -euo pipefail
 cd "$(dirname "$0")"
-version="${1:?usage: ./release.sh MAJOR.MINOR.PATCH}"
-python="${PYTHON:-.venv/bin/python}"
-[[ "$version" =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || { echo "error: $version is no MAJOR.MINOR.PATCH" >&2; exit 2; }
+wanted="${1:?usage: ./release.sh MAJOR.MINOR.PATCH | build | archive}"
+python="$(realpath -s "${PYTHON:-.venv/bin/python}")"
+
+version() { sed -n 's/^VERSION = "\(.*\)"/\1/p' src/hardcase/environment.py; }
+
+build() {
+  rm -rf dist build/lib study/build studies/build
+  for folder in . study studies; do
+    for what in sdist wheel; do
+      (cd "$folder" && "$python" -c "from setuptools import build_meta as b; b.build_$what('$OLDPWD/dist')" >/dev/null)
+    done
+  done
+  for name in hardcase hardcase_study hardcase_studies; do
+    [ -f "dist/$name-$(version)-py3-none-any.whl" ] || { echo "error: dist/ lacks $name $(version)" >&2; exit 2; }
+  done
+  (cd dist && sha256sum ./*.whl ./*.tar.gz > SHA256SUMS)
+}
+
+archive() {
+  [ -d dist ] || build
+  local name="hardcase-$(version)"
+  mkdir -p build
+  git archive --format zip --prefix "$name/" -o "build/$name.zip" HEAD
+  "$python" - "build/$name.zip" "$name" <<'PYTHON'
+import sys, zipfile
+from pathlib import Path
+
+with zipfile.ZipFile(sys.argv[1], "a", zipfile.ZIP_DEFLATED) as whole:
+    for path in sorted(Path("dist").iterdir()):
+        whole.write(path, f"{sys.argv[2]}/dist/{path.name}")
+    assert {f"{sys.argv[2]}/{name}" for name in ("CITATION.cff", ".zenodo.json", "LICENSE")} <= set(whole.namelist())
+PYTHON
+  echo "build/$name.zip"
+}
+
+case "$wanted" in
+  build) build; exit ;;
+  archive) archive; exit ;;
+esac
+[[ "$wanted" =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || { echo "error: $wanted is no MAJOR.MINOR.PATCH" >&2; exit 2; }
 [ -z "$(git status --porcelain)" ] || { echo "error: the working tree has changes; commit or stash them" >&2; exit 2; }
-git rev-parse -q --verify "refs/tags/v$version" >/dev/null && { echo "error: v$version exists" >&2; exit 2; }
+git rev-parse -q --verify "refs/tags/v$wanted" >/dev/null && { echo "error: v$wanted exists" >&2; exit 2; }
 grep -q '^## Unreleased$' CHANGELOG.md || { echo "error: the changelog has no 'Unreleased'" >&2; exit 2; }
-sed -i "s/^VERSION = \".*\"/VERSION = \"$version\"/" src/hardcase/environment.py
-sed -i "s/^version = \".*\"/version = \"$version\"/" study/pyproject.toml studies/pyproject.toml
-sed -i "s/^version: .*/version: $version/" CITATION.cff
-sed -i "s/^## Unreleased$/## Unreleased\n\n## $version ($(date -u +%F))/" CHANGELOG.md
-rm -rf dist build/lib study/build studies/build
-python="$(realpath -s "$python")" dist="$PWD/dist"
-for folder in . study studies; do
-  (cd "$folder" && "$python" -c "from setuptools import build_meta as b; b.build_sdist('$dist')" >/dev/null)
-  (cd "$folder" && "$python" -c "from setuptools import build_meta as b; b.build_wheel('$dist')" >/dev/null)
-done
-for name in hardcase hardcase_study hardcase_studies; do ls dist | grep -q "^$name-$version-py3-none-any.whl"; done
-git commit -qam "Version $version"
-git tag -a "v$version" -m "hardcase $version"
-echo "v$version is tagged; dist/ holds what to upload. Next: git push --follow-tags, then step 6 of RELEASING.md"
+today="$(date -u +%F)"
+sed -i "s/^VERSION = \".*\"/VERSION = \"$wanted\"/" src/hardcase/environment.py
+sed -i "s/^version = \".*\"/version = \"$wanted\"/" study/pyproject.toml studies/pyproject.toml
+sed -i "s/^version: .*/version: $wanted/; s/^date-released: .*/date-released: $today/" CITATION.cff
+sed -i "s/\"version\": \".*\"/\"version\": \"$wanted\"/; s/\"publication_date\": \".*\"/\"publication_date\": \"$today\"/" .zenodo.json
+sed -i "s/^version: .*/version: $wanted/" plugins/fiftyone/fiftyone.yml
+sed -i "s/^## Unreleased$/## Unreleased\n\n## $wanted ($today)/" CHANGELOG.md
+build
+git commit -qam "Version $wanted"
+git tag -a "v$wanted" -m "hardcase $wanted"
+archive
+echo "v$wanted is tagged; dist/ holds what to upload. Next: git push --follow-tags, then step 6 of RELEASING.md"

@@ -64,7 +64,7 @@ def row(key: str, field: FieldInfo) -> str:
 
 def main() -> None:
     here = Path(__file__).parent
-    (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS)]), encoding="utf-8")
+    (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS if kind != "plugins")]), encoding="utf-8")
     (here / "configuration.md").write_text(configuration(), encoding="utf-8")
 
 

@@ -19,6 +19,7 @@ ACROSS = {
     "reference",
     "studies",
     "study",
+    "teams",
     "torture",
     "worst_day",
 }

@@ -41,11 +41,11 @@ def place(tmp_path_factory):
     return tmp_path
 
 
-def run(place, step, **inputs):
+def run(where, step, place, **inputs):
+    """A step in the folder `where`, as the runner of `place` does it."""
     given = {
         **os.environ,
         **GIVEN,
-        "ARGUMENTS": "--method pgd --seeds 24 --device cpu --set method.epsilon=0.3",
         "PATH": f"{place / 'tools'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "HARDCASE_CACHE": str(place / "cache"),
@@ -57,25 +57,88 @@ def run(place, step, **inputs):
     }
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        cwd=place, env=given, capture_output=True, text=True,
+        cwd=where, env=given, capture_output=True, text=True,
     )  # fmt: skip
 
 
-def test_the_steps_run_gate_comment_and_end(steps, place):
-    done = run(place, steps["run"])
+def git(*words, at):
+    done = subprocess.run(["git", *words], cwd=at, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    gated = run(place, steps["gate"], GATE="--max-confirmed-rate 0.05")
-    assert gated.returncode == 0, gated.stderr
-    assert "outcome=error" in (place / "output").read_text(), "nobody judged these findings"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def repository(place):
+    """A clone whose base branch has a worse network; photographs are not in git."""
+    me = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git("init", "-q", "--bare", "-b", "main", "remote.git", at=place)
+    git("clone", "-q", "remote.git", "clone", at=place)
+    clone = place / "clone"
+    git("checkout", "-q", "-b", "main", at=clone)
+    (clone / "net.py").write_text(
+        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.34 * blue])")
+    )
+    git("add", "net.py", at=clone)
+    git(*me, "commit", "-qm", "base", at=clone)
+    git("push", "-q", "origin", "main", at=clone)
+    (clone / "net.py").write_text(
+        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.3 * blue])")
+    )
+    git(*me, "commit", "-qam", "change", at=clone)
+    shutil.move(place / "photos", clone / "photos")
+    return clone
+
+
+@pytest.mark.long
+def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
+    inputs = {
+        "ARGUMENTS": "--method none --seeds 24 --device cpu --conditions handheld --set references=none",
+        "BASE": "auto", "REF": "main", "BRANCH": "hardcase-pictures", "GATE": "",
+        "REMOTE": str(place / "remote.git"), "GITHUB_SHA": "abc123", "GITHUB_SERVER_URL": "https://github.com",
+    }  # fmt: skip
+    for name in ("run", "base"):
+        done = run(repository, steps[name], place, **inputs)
+        assert done.returncode == 0, done.stderr
+    outputs = dict(line.split("=", 1) for line in (place / "output").read_text().splitlines())
+    assert outputs["run"] == str(place / "temp/hardcase-base"), (
+        "photographs that git ignores are shared"
+    )
+    inputs["BASE_RUN"] = outputs["run"]
+    for name in ("gate", "pictures", "comment"):
+        done = run(repository, steps[name], place, **inputs)
+        assert done.returncode == 0, done.stderr
+    outputs = dict(line.split("=", 1) for line in (place / "output").read_text().splitlines())
     comment = (place / "temp/comment.md").read_text()
-    assert "24 attempted" in comment
-    assert "no judge has seen" in comment
+    assert comment.startswith(f"### hardcase: {outputs['outcome']}")
+    assert "risk minus that of the baseline" in comment, "the gate's reason"
+    assert "| figure | value | 95 % | baseline |" in comment
     assert (place / "summary").read_text() == comment
     assert (place / "temp/hardcase/report/index.html").is_file()
-    assert run(place, steps["comment"]).returncode == 0
     said = (place / "temp/said.txt").read_text()
     assert "pr comment 17" in said
-    assert "--body-file" in said
+    address = "https://github.com/a/b/raw/hardcase-pictures/17/abc123.png"
+    pushed = git("ls-tree", "-r", "--name-only", "hardcase-pictures", at=place / "remote.git")
+    assert "17/abc123.png" in pushed
+    assert f"]({address})" in comment
+    assert (place / "temp/card/hardcase.png").is_file()
+
+
+@pytest.mark.long
+def test_without_a_base_and_without_risk_it_says_so(steps, place, repository):
+    temp = place / "alone"
+    temp.mkdir()
+    inputs = {
+        "ARGUMENTS": "--method pgd --seeds 24 --device cpu --set method.epsilon=0.3 --conditions none",
+        "BASE": "none", "REF": "", "BASE_RUN": "", "BRANCH": "", "GATE": "--max-confirmed-rate 0.05",
+        "RUNNER_TEMP": str(temp), "GITHUB_OUTPUT": str(temp / "output"), "GITHUB_SHA": "abc", "REMOTE": "nowhere",
+    }  # fmt: skip
+    for name in ("run", "base", "gate", "pictures"):
+        done = run(repository, steps[name], place, **inputs)
+        assert done.returncode == 0, done.stderr
+    assert "outcome=error" in (temp / "output").read_text(), "nobody judged these findings"
+    comment = (temp / "comment.md").read_text()
+    assert "no judge has seen" in comment
+    assert "the risk was not measured" in comment
 
 
 @pytest.mark.parametrize(
@@ -90,4 +153,4 @@ def test_the_steps_run_gate_comment_and_end(steps, place):
     ],
 )
 def test_the_job_ends_as_the_gate_did(steps, place, outcome, undecided, code):
-    assert run(place, steps["end"], OUTCOME=outcome, UNDECIDED=undecided).returncode == code
+    assert run(place, steps["end"], place, OUTCOME=outcome, UNDECIDED=undecided).returncode == code

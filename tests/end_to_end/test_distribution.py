@@ -3,6 +3,7 @@
 The second half installs torch anew: ``make dist`` runs it, for any Python with ``PYTHON=python3.13``.
 """
 
+import json
 import os
 import re
 import shutil
@@ -143,6 +144,52 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=2)
 
 
+def test_everything_installs_from_a_folder_as_index(tmp_path):
+    """All three distributions with every extra, in an empty environment; each plug-in is there."""
+    if not os.environ.get("HARDCASE_DIST"):
+        pytest.skip("installs torch and all extras anew; make dist")
+    copy = tmp_path / "source"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+    given = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run(["./release.sh", "build"], cwd=copy, env=given, check=True)
+    (version,) = re.findall(
+        r'^VERSION = "(.*)"', (copy / "src/hardcase/environment.py").read_text(), re.M
+    )
+    python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
+    subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
+    names = [
+        f"hardcase[all]=={version}",
+        f"hardcase-study=={version}",
+        f"hardcase-studies=={version}",
+    ]
+    own = tmp_path / "env/bin/python"
+    subprocess.run(
+        [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0", *names],
+        check=True,
+    )
+    clean = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HARDCASE_CACHE": str(tmp_path / "cache"),
+    }
+
+    def say(*words):
+        done = subprocess.run(
+            [own, "-m", "hardcase", *words], cwd=tmp_path, env=clean, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    rows = {
+        row["name"]: row["needs"]
+        for row in json.loads(say("list", "plugins", "--format", "json"))
+    }
+    for name in ("mlflow", "lightning", "transformers", "huggingface_hub", "maite"):
+        assert rows[name].startswith("installed"), rows[name]
+    assert "sinvad" in say("list", "experiments")
+    assert say("study", "--help")
+
+
 def test_the_commands_of_the_readme_work(tmp_path):
     """As they stand there, one after the other, with a small model and photographs."""
     if not os.environ.get("HARDCASE_DIST"):
@@ -151,7 +198,7 @@ def test_the_commands_of_the_readme_work(tmp_path):
     subprocess.run([sys.executable, "-c", PHOTOS], cwd=tmp_path, check=True)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     lines = re.findall(r"^hardcase ((?!demo).*?)(?:\s+#.*)?$", text, re.M)
-    assert len(lines) == 4
+    assert len(lines) == 5
     given = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache"), "BROWSER": "true"}
     for line in lines:
         done = subprocess.run(
@@ -169,3 +216,21 @@ def test_the_lowest_versions_are_those_that_are_promised():
     used = dict(line.split("==") for line in lines if "==" in line)
     for name, bound in (words.split(">=") for words in promised):
         assert name == "torch" or used[name] == bound or used[name].startswith(f"{bound}.")
+
+
+def test_the_version_is_the_same_everywhere():
+    """As `./release.sh VERSION` writes it."""
+    said = {
+        "src/hardcase/environment.py": r'^VERSION = "(.*)"',
+        "study/pyproject.toml": r'^version = "(.*)"',
+        "studies/pyproject.toml": r'^version = "(.*)"',
+        "CITATION.cff": r"^version: (.*)",
+        ".zenodo.json": r'"version": "(.*)"',
+        "plugins/fiftyone/fiftyone.yml": r"^version: (.*)",
+    }
+    found = {
+        name: re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
+        for name, pattern in said.items()
+    }
+    assert len({tuple(versions) for versions in found.values()}) == 1, found
+    assert json.loads((ROOT / ".zenodo.json").read_text())["license"] == "MIT"

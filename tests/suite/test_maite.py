@@ -1,6 +1,9 @@
 """MAITE's protocols, there and back; with `maite` itself where it is installed."""
 
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,3 +65,12 @@ def test_maite_itself_predicts_and_evaluates():
     )
     labels = [int(np.argmax(one)) for batch in predictions for one in batch]
     assert labels == images.y.tolist()
+
+
+def test_the_entry_points_are_what_they_say(monkeypatch):
+    pytest.importorskip("pyright", reason="MAITE's checker needs pyright; make teams installs it")
+    beside = str(Path(sys.executable).parent)  # where MAITE looks when it is imported
+    monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")
+    project = pytest.importorskip("maite._internals.testing.project", reason="hardcase[maite]")
+    found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase")
+    assert found == {"hardcase_MaiteDataset": True, "hardcase_MaiteModel": True}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hardcase import registry
+from hardcase import plugins, registry
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, console, facts, grid, tell
 from hardcase.errors import choice
@@ -26,6 +26,7 @@ KINDS = (
     "guides",
     "judges",
     "experiments",
+    "plugins",
 )
 # mypy cannot see members that are computed
 What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
@@ -34,7 +35,11 @@ SHOWN = ("name", "summary", "needs", "paper", "laws")
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """The rows of a table: experiments have their own, all others are in the stored catalogue."""
+    """The rows of a table: experiments and plug-ins have their own, all others are in the stored
+    catalogue.
+    """
+    if kind == "plugins":
+        return plugins.rows()
     if kind != "experiments":
         return registry.rows(kind)
     from hardcase.companions import studies
@@ -53,7 +58,7 @@ def listing(
         bool, typer.Option("-v", "--verbose", help="Everything that is known of each row.")
     ] = False,
 ) -> None:
-    """List what exists: methods, criteria, data sets, models and more."""
+    """List what exists: methods, criteria, data sets, models, plug-ins and more."""
     table = rows(str(what))
     if name is not None:
         table = [_named(name, str(what), table)]

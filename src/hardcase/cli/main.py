@@ -133,6 +133,7 @@ VERBS = (
     Verb("replay", "results:replay", group=_LOOK),
     Verb("shrink", "results:shrink", group=_LOOK),
     Verb("repair", "repair:repair", group=_PASS),
+    Verb("card", "card:card", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("fetch model", "fetch:model", group=_PREPARE),

@@ -372,12 +372,6 @@ class To(StrEnum):
     csv = "csv"
     junit = "junit"
     hardest = "hardest"
-    mlflow = "mlflow"
-    wandb = "wandb"
-    tensorboard = "tensorboard"
-
-
-_STORES = (To.mlflow, To.wandb, To.tensorboard)
 
 
 @o.takes("out", "show", *o.SAYS)
@@ -415,19 +409,11 @@ def export(
     folder: o.OneRun,
     flags: o.Flags,
     to: Annotated[To, o.option("Format to write.")] = To.imagefolder,
-    uri: Annotated[
-        str | None,
-        o.option("Of mlflow: the tracking store; of wandb, tensorboard: the folder.", "URI"),
-    ] = None,
-    experiment: Annotated[
-        str, o.option("Of the tracking stores: experiment or project.", "NAME")
-    ] = "hardcase",
     draws: Annotated[
         int, typer.Option(metavar="K", min=1, help="Of hardest: draws per training image.")
     ] = 4,
 ) -> None:
-    """Write the findings in another program's form (a data set, a table, CI annotations), or enter
-    the run's numbers and report into a tracking store.
+    """Write the findings in another program's form: a data set, a table, CI annotations.
 
     hardest: the worst of K draws of each training image instead, to train elsewhere with.
     """
@@ -436,11 +422,6 @@ def export(
         where = _export_hardest(run, flags, draws)
         tell(str(where))
         flags.say(f"the worst of {draws} draws of each training image, to train with")
-        return
-    if to in _STORES:
-        from hardcase.suite.trackers import track
-
-        tell(track(run, to, uri=uri, experiment=experiment))
         return
     where = run.export(to, flags.out or folder.with_name(f"{folder.name}-{to}"))
     tell(str(where))

@@ -1,5 +1,5 @@
 """``timm:NAME``, ``hf:NAME-OR-PATH`` and ``torchvision:NAME``: a network with the preprocessing
-that its own configuration states.
+that its own configuration states. ``hf:NAME-OR-PATH?labels=cat,dog`` is a zero-shot classifier.
 
 The libraries are imported in the one function that needs them. Weights are read as safetensors or
 with ``weights_only``; code of a model's repository is never run.
@@ -70,7 +70,9 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
     """The network that `spec` names.
 
     Args:
-        spec: ``timm:NAME``, ``hf:NAME-OR-PATH`` or ``torchvision:NAME``.
+        spec: ``timm:NAME``, ``hf:NAME-OR-PATH`` or ``torchvision:NAME``; with ``?labels=cat,dog``
+            (and ``&template=a drawing of a {}``) a network of images and texts that tells these
+            apart.
         weights: A file of one's own weights for that network; without it the library's pretrained
             ones.
         offline: Take nothing that is not on this machine.
@@ -145,8 +147,20 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
     hide = getattr(getattr(transformers, "logging", None), "disable_progress_bar", None)
     if hide is not None:  # the screen has a bar of its own
         hide()
+    name, asks, words = name.partition("?")
     place = named_path(name)
     where = str(place) if place.is_dir() else name
+    if asks and not pretrained:
+        raise Problem(
+            f"hf:{name} with labels takes the weights of its folder, not a file of yours.",
+            fix=f"hf:FOLDER?{words}, after save_pretrained(FOLDER)",
+        )
+    if asks:
+        labels, template = _labels(words)
+        with _loading("hf", name):
+            net = zero_shot(transformers, where, labels, template, offline=offline)
+            hub = hf_hub(net, _preprocessor(where, offline=offline), name)
+            return replace(hub, classes=labels)
     with _loading("hf", name):
         if pretrained:
             net = transformers.AutoModelForImageClassification.from_pretrained(
@@ -157,6 +171,79 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
             config.num_labels = classes or config.num_labels
             net = transformers.AutoModelForImageClassification.from_config(config)
         return hf_hub(net, _preprocessor(where, offline=offline), name)
+
+
+def _labels(words: str) -> tuple[tuple[str, ...], str]:
+    """The labels and the template after the question mark of a zero-shot classifier."""
+    given = dict(part.partition("=")[::2] for part in words.split("&"))
+    labels = tuple(word.strip() for word in given.pop("labels", "").split(",") if word.strip())
+    template = given.pop("template", TEMPLATE)
+    if given:
+        raise choice("option of a zero-shot classifier", next(iter(given)), ("labels", "template"))
+    if len(set(labels)) < 2 or "{}" not in template:
+        raise Problem(
+            f"a zero-shot classifier tells at least two labels apart; this names {len(labels)}.",
+            fix="hf:PATH?labels=cat,dog, perhaps &template=a drawing of a {}",
+        )
+    return labels, template
+
+
+class ZeroShot(nn.Module):
+    """A network of images and texts as a classifier: the likeness of an image to each text.
+
+    Args:
+        model: A network of transformers for images and texts, such as CLIP or SigLIP.
+        texts: The embedding of each label's text, of length 1.
+    """
+
+    texts: torch.Tensor
+
+    def __init__(self, model: nn.Module, texts: torch.Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.config = getattr(model.config, "vision_config", model.config)
+        self.register_buffer("texts", texts)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        features: Any = self.model.get_image_features(pixel_values=pixel_values)  # type: ignore[operator]
+        images = getattr(features, "pooler_output", features)
+        likeness: torch.Tensor = nn.functional.normalize(images, dim=-1) @ self.texts.T
+        scale = getattr(self.model, "logit_scale", None)
+        bias = getattr(self.model, "logit_bias", None)
+        if scale is not None:
+            likeness = likeness * scale.exp()
+        return likeness if bias is None else likeness + bias
+
+
+def zero_shot(
+    transformers: Any, where: str, labels: Sequence[str], template: str, *, offline: bool
+) -> ZeroShot:
+    """The zero-shot classifier in a folder or on the hub; the texts are read once.
+
+    Args:
+        transformers: The library.
+        where: A folder, or a name of the hub.
+        labels: What it tells apart.
+        template: The text of a label, which stands for ``{}``.
+        offline: Take nothing that is not on this machine.
+    """
+    kind = transformers.AutoModelForZeroShotImageClassification
+    model = kind.from_pretrained(where, local_files_only=offline).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=offline)
+    longest = getattr(model.config, "text_config", model.config).max_position_embeddings
+    said = tokenizer(
+        [template.replace("{}", label) for label in labels],
+        padding="max_length",
+        truncation=True,
+        max_length=longest,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        features = model.get_text_features(
+            input_ids=said["input_ids"], attention_mask=said.get("attention_mask")
+        )
+    texts = getattr(features, "pooler_output", features)
+    return ZeroShot(model, nn.functional.normalize(texts, dim=-1))
 
 
 def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> Hub:
@@ -258,6 +345,8 @@ def torchvision_hub(net: nn.Module, weights: Any, name: str = "") -> Hub:
     )
 
 
+TEMPLATE = "a photo of a {}"
+"""The text of a label of a zero-shot classifier, where none is given."""
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 Loader = Callable[[str, int | None, bool, bool], Hub]
 LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torchvision}

@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 FORMS = (
     "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, weights.safetensors@zoo:NAME,"
-    " timm:NAME, hf:NAME-OR-PATH,"
+    " timm:NAME, hf:NAME-OR-PATH, hf:NAME-OR-PATH?labels=cat,dog,"
     " torchvision:NAME, weights@timm:NAME, FILE.pt2, FILE.pt (TorchScript), onnx:FILE.onnx,"
     " http://HOST/v2/models/NAME/infer"
 )

@@ -5,7 +5,7 @@ ours. Nothing here needs `maite`: its protocols are structural.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.tensors import to_grid
 from hardcase.types import Answer, Images, Model, Offer, Tap
+
+if TYPE_CHECKING:  # for those who check MAITE's entry points statically
+    from maite.protocols import DatasetMetadata, DatumMetadata, ModelMetadata
 
 __all__ = ["FromMaite", "MaiteDataset", "MaiteModel", "images_from_maite"]
 
@@ -29,7 +32,8 @@ class MaiteModel:
 
     def __init__(self, subject: Model, classes: Sequence[str] = ()) -> None:
         self.subject = subject
-        self.metadata = {"id": subject.name, "index2label": dict(enumerate(classes))}
+        names = dict(enumerate(classes))
+        self.metadata: ModelMetadata = {"id": subject.name, "index2label": names}
 
     def __call__(self, input_batch: Sequence[Any], /) -> list[np.ndarray]:
         """Logits of images (channels, height, width) in [0, 1]."""
@@ -49,12 +53,13 @@ class MaiteDataset:
 
     def __init__(self, images: Images) -> None:
         self.images = images
-        self.metadata = {"id": images.name, "index2label": dict(enumerate(images.classes))}
+        names = dict(enumerate(images.classes))
+        self.metadata: DatasetMetadata = {"id": images.name, "index2label": names}
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int, /) -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
+    def __getitem__(self, index: int, /) -> tuple[np.ndarray, np.ndarray, DatumMetadata]:
         if not -len(self) <= index < len(self):
             raise IndexError(f"image {index} of {len(self)}")
         image = self.images.x[index].float().div(255).numpy()

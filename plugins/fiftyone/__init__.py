@@ -1,0 +1,184 @@
+"""Two operators for FiftyOne: find failures of a model on a view, and load a run of hardcase."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image, ImageChops
+
+import fiftyone as fo
+import fiftyone.operators as foo
+import hardcase as hc
+from fiftyone.operators import types
+from hardcase.analysis.conditions import shown_draws
+from hardcase.conditions import PROFILES
+from hardcase.data.images import images_of
+from hardcase.runs.verify import CONDITIONS, read_beside
+from hardcase.statistics import verdict_status
+from hardcase.tensors import remade
+
+FAILING = "hardcase_failing"
+"""Field of a sample: the share of random conditions under which the model fails."""
+TAG = "hardcase"
+
+
+class Failure(NamedTuple):
+    """An image that fails, whatever found it."""
+
+    name: str
+    seed: str
+    expected: str
+    predicted: str
+    image: bytes
+    how: str
+    tags: Sequence[str]
+    confidence: float | None = None
+
+
+class FindFailures(foo.Operator):
+    """Run hardcase on the images of the current view."""
+
+    @property
+    def config(self) -> foo.OperatorConfig:
+        return foo.OperatorConfig(
+            name="find_failures", label="hardcase: find failures of a model", allow_delegated_execution=True
+        )
+
+    def resolve_input(self, ctx: Any) -> types.Property:
+        inputs = types.Object()
+        fields = ctx.dataset.get_field_schema(embedded_doc_type=fo.Classification)
+        inputs.str("model", required=True, label="Model", description="As hardcase run --model takes it: net.py:make, hf:PATH, onnx:FILE …")
+        inputs.enum("label", list(fields), required=True, default=next(iter(fields), None), label="Field with the true class")
+        inputs.enum("conditions", [*PROFILES], label="Declared conditions", default="handheld")
+        inputs.str("method", default="none", label="Search", description="none: random conditions alone; else a name of hardcase list methods")
+        inputs.int("seeds", default=100, label="Images")
+        inputs.int("size", default=0, label="Side of the images; 0: all have one size already")
+        inputs.str("out", required=True, label="Folder of the run")
+        return types.Property(inputs, view=types.View(label="Find failures"))
+
+    def execute(self, ctx: Any) -> dict[str, Any]:
+        given = ctx.params
+        view = ctx.view.exists(given["label"])
+        paths, labels, ids = view.values(["filepath", f"{given['label']}.label", "id"])
+        classes = ctx.dataset.default_classes or sorted(set(labels))
+        sizes = {"resize": given["size"], "crop": given["size"]} if given.get("size") else {}
+        images = images_of(paths, labels, classes=classes, name=ctx.dataset.name, **sizes)
+        images = replace(images, id=tuple(ids))
+        model = hc.models.load_model(given["model"], hc.models.Loading(train=images, test=images))
+        run = hc.run(
+            model, images, out=given["out"], method=given.get("method") or "none",
+            seeds=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
+        )  # fmt: skip
+        shares = seed_shares(run)
+        ctx.dataset.add_sample_field(FAILING, fo.FloatField)
+        ctx.dataset.set_values(FAILING, shares, key_field="id")
+        ctx.dataset.select([name for name, share in shares.items() if share]).tag_samples(TAG)
+        ctx.ops.reload_dataset()
+        risk = run.record["risk"]
+        low, high = risk["images_like_these"]
+        return {"risk": risk["value"], "low": low, "high": high, "failing": sum(map(bool, shares.values())), "run": str(run.folder)}
+
+    def resolve_output(self, ctx: Any) -> types.Property:
+        outputs = types.Object()
+        for name in ("risk", "low", "high"):
+            outputs.float(name)
+        outputs.int("failing", label="Images with a failing draw")
+        outputs.str("run", label="Folder of the run")
+        return types.Property(outputs, view=types.View(label="Failures"))
+
+
+class LoadRun(foo.Operator):
+    """Load a stored run as a data set of groups: seed and finding."""
+
+    @property
+    def config(self) -> foo.OperatorConfig:
+        return foo.OperatorConfig(name="load_run", label="hardcase: load a run")
+
+    def resolve_input(self, ctx: Any) -> types.Property:
+        inputs = types.Object()
+        inputs.str("run", required=True, label="Folder of the run")
+        inputs.str("media", label="Folder for the images", description="By default beside the run")
+        inputs.str("name", label="Name of the data set", description="By default that of the run")
+        return types.Property(inputs, view=types.View(label="Load a run"))
+
+    def execute(self, ctx: Any) -> dict[str, Any]:
+        folder = Path(ctx.params["run"])
+        media = Path(ctx.params.get("media") or folder.with_name(f"{folder.name}-fiftyone"))
+        dataset = load_run(hc.Run(folder), media, ctx.params.get("name") or folder.name)
+        ctx.ops.open_dataset(dataset.name)
+        return {"dataset": dataset.name, "groups": len(dataset)}
+
+    def resolve_output(self, ctx: Any) -> types.Property:
+        outputs = types.Object()
+        outputs.str("dataset")
+        outputs.int("groups", label="Failures")
+        return types.Property(outputs, view=types.View(label="Loaded"))
+
+
+def seed_shares(run: hc.Run) -> dict[str, float]:
+    """The share of random conditions under which each seed fails."""
+    kept = read_beside(run.store, CONDITIONS) or {"seeds": (), "draws": 1}
+    return {row["id"]: row["failing"] / kept["draws"] for row in kept["seeds"]}
+
+
+def failures(run: hc.Run) -> Iterator[Failure]:
+    """What the search found, then a random choice of failing conditions."""
+    words = run.changes() if len(run) else []
+    for finding, change in zip(run, words):
+        row = finding.row
+        status = "unjudged" if run.verdicts is None else verdict_status(run.verdicts.get(row["id"]))
+        yield Failure(
+            row["id"], row["seed"], run.classes[row["expected"]], run.classes[row["predicted"]],
+            remade(row["image"]["bytes"]), change or row["method"], ("finding", row["kind"], status), row["confidence"],
+        )  # fmt: skip
+    for place, row in enumerate(shown_draws(run)["shown"]):
+        yield Failure(
+            f"draw-{place}", row["seed"], run.classes[row["label"]], run.classes[row["predicted"]],
+            row["image"], row["words"], ("condition",),
+        )  # fmt: skip
+
+
+def load_run(run: hc.Run, media: Path, name: str) -> fo.Dataset:
+    """A data set with a group for every failure: its seed, and what the model gets wrong."""
+    media.mkdir(parents=True, exist_ok=True)
+    samples = []
+    for one in failures(run):
+        group = fo.Group()
+        tame = re.sub(r"[^\w.-]", "_", one.name)[:120]
+        [seed] = run.stored_seed_images([run.seed_rows[one.seed]])
+        for slice_, data in (("seed", remade(seed)), ("finding", one.image)):
+            path = media / f"{tame}-{slice_}.png"
+            path.write_bytes(data)
+            sample = fo.Sample(filepath=str(path), group=group.element(slice_), tags=[*one.tags], seed=one.seed)
+            sample["ground_truth"] = fo.Classification(label=one.expected)
+            samples.append(sample)
+        sample["prediction"] = fo.Classification(label=one.predicted, confidence=one.confidence)
+        sample["changed"] = one.how
+        sample["difference"] = changed_box(*(media / f"{tame}-{part}.png" for part in ("seed", "finding")))
+    dataset = fo.Dataset(name, persistent=True)
+    dataset.add_group_field("group", default="finding")
+    dataset.add_samples(samples)
+    dataset.info = {"hardcase": {key: run.record.get(key) for key in ("model", "data", "method", "conditions")}}
+    dataset.save()
+    return dataset
+
+
+def changed_box(seed: Path, finding: Path) -> fo.Detections:
+    """The box of what differs by more than a sixteenth of the scale."""
+    with Image.open(seed) as first, Image.open(finding) as second:
+        difference = ImageChops.difference(first.convert("L"), second.convert("L"))
+        box = difference.point(lambda value: 255 * (value > 16)).getbbox()
+        width, height = difference.size
+    if box is None:
+        return fo.Detections()
+    left, top, right, bottom = box
+    inside = [left / width, top / height, (right - left) / width, (bottom - top) / height]
+    return fo.Detections(detections=[fo.Detection(label="changed", bounding_box=inside)])
+
+
+def register(plugin: Any) -> None:
+    """What FiftyOne calls."""
+    plugin.register(FindFailures)
+    plugin.register(LoadRun)

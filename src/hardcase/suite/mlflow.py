@@ -1,0 +1,169 @@
+"""An evaluator of MLflow's: ``mlflow.models.evaluate(..., evaluators="hardcase")``.
+
+MLflow imports this when it starts, so that nothing of torch is imported here before a model is
+evaluated.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
+from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
+from mlflow.tracking import MlflowClient
+
+from hardcase.errors import Problem
+
+if TYPE_CHECKING:
+    from hardcase.runs.results import Run
+    from hardcase.types import Images
+
+__all__ = ["HardcaseEvaluator", "run_metrics"]
+
+PLACE = "hardcase"
+"""Where the artefacts of an MLflow run are."""
+OWN = ("worst", "classes", "resize", "crop", "col_mapping")
+"""Keys of the configuration that `hc.run` does not know."""
+
+
+# mlflow is an extra, so its types are not known here
+class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
+    """Measure the risk of a logged image classifier and log it with its report.
+
+    The data is a table of paths of images and labels. ``evaluator_config`` takes what `hc.run`
+    takes (``conditions``, ``seeds``, ``method``, ``references`` ...); ``worst=True`` also searches
+    for the worst case; ``classes``, ``resize`` and ``crop`` say how images are read. Without a
+    method nothing is searched for: the risk is measured alone.
+    """
+
+    @classmethod
+    def can_evaluate(cls, *, model_type: str, evaluator_config: Any, **kwargs: Any) -> bool:
+        """Whether this is for a model of that type."""
+        return model_type == "classifier"
+
+    def evaluate(
+        self,
+        *,
+        model_type: str,
+        dataset: Any,
+        run_id: str,
+        evaluator_config: Mapping[str, Any],
+        model: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run hardcase, log metrics, report and findings into the MLflow run.
+
+        Args:
+            model_type: ``classifier``.
+            dataset: Paths of images and labels.
+            run_id: The MLflow run.
+            evaluator_config: As above.
+            model: The model; networks of torch are taken as they are, others are asked.
+            **kwargs: What else MLflow says.
+        """
+        from hardcase.api import run
+
+        given = dict(evaluator_config or {})
+        images = _images(dataset, given)
+        if model is None:
+            raise Problem("there is no model to evaluate.", fix="mlflow.models.evaluate(MODEL, …)")
+        client = MlflowClient()
+        settings: dict[str, Any] = {"method": "none", "judge": False}
+        settings |= {key: value for key, value in given.items() if key not in OWN}
+        settings["conditions"] = _conditions(given, images)
+        with tempfile.TemporaryDirectory() as place:
+            found = run(_network(model, images), images, out=Path(place) / "run", **settings)
+            metrics = dict(run_metrics(found))
+            for name, value in metrics.items():
+                client.log_metric(run_id, name, value)
+            hashes = found.record.get("hashes") or {}
+            client.log_param(run_id, "hardcase.conditions", str(found.record.get("conditions")))
+            client.log_param(run_id, "hardcase.weights", str(hashes.get("subject")))
+            client.log_param(run_id, "hardcase.data", str(hashes.get("data")))
+            found.report()
+            client.log_artifacts(run_id, str(found.folder), PLACE)
+            record = found.record
+        uri = client.get_run(run_id).info.artifact_uri
+        whole = JsonEvaluationArtifact(uri=f"{uri}/{PLACE}/run.json", content=record)
+        return EvaluationResult(metrics=metrics, artifacts={"hardcase_run": whole}, run_id=run_id)
+
+
+def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
+    """The figures of a run as single numbers: those that decide, then the funnel.
+
+    Args:
+        run: A stored run.
+    """
+    record = run.record
+    known = record.get("accuracy") or {}
+    if known.get("value") is not None:
+        yield "accuracy", float(known["value"])
+    risk = record.get("risk") or {}
+    if risk:
+        low, high = risk["images_like_these"]
+        yield "risk", risk["value"]
+        yield "risk_low", low
+        yield "risk_high", high
+        yield "clean_error", risk["clean_error"]
+        yield "risk_excess", record["risk_excess"]["value"]
+        for row in risk["costs"]:
+            yield f"cost_{row['condition']}", row["cost"]
+    for one in risk.get("references", ()):
+        yield f"risk_minus_{one['name']}", one["difference"]
+    for part, value in (record.get("least_scale") or {"quantiles": {}})["quantiles"].items():
+        yield f"least_scale_{part}", 1.0 if value is None else float(value)  # all is not enough
+    if record.get("worst_case"):
+        yield "worst_case", record["worst_case"]["value"]
+    funnel = run.counts()["funnel"]
+    for step, count in funnel.items():
+        if count is not None and funnel["attempted"]:  # where anything was searched for
+            yield f"funnel_{step}", float(count)
+
+
+def _network(model: Any, images: Images) -> Any:
+    """The torch module inside a logged model; else a model that is asked with arrays."""
+    from torch import nn
+
+    from hardcase.models.adapters import adapted
+    from hardcase.tensors import from_bytes
+
+    raw = None
+    with suppress(AttributeError, NotImplementedError):
+        raw = model.get_raw_model()
+        raw = getattr(raw, "model", raw)  # a pipeline of transformers
+    if isinstance(raw, nn.Module):
+        return raw
+    return adapted(model.predict, example=from_bytes(images.x[:2]), arrays=True)
+
+
+def _conditions(given: Mapping[str, Any], images: Images) -> Any:
+    """The declared conditions, with the worst case where it was asked for."""
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.declared import usual_profile
+
+    declared = Conditions.load(given.get("conditions") or usual_profile(images.shape))
+    return {**declared.to_record(), "worst": bool(given.get("worst", declared.worst))}
+
+
+def _images(dataset: Any, given: Mapping[str, Any]) -> Images:
+    """Labelled images from MLflow's table."""
+    from hardcase.data.images import images_of
+    from hardcase.data.own import PATH_COLUMNS
+
+    table = dataset.features_data
+    names = [str(name) for name in getattr(table, "columns", ())]
+    column = next((name for name in names if name.lower() in PATH_COLUMNS), None)
+    if column is None and len(names) == 1:
+        column = names[0]
+    if column is None or dataset.labels_data is None:
+        raise Problem(
+            "the evaluation data is no table of paths of images and labels.",
+            f"Columns: {', '.join(names) or 'none'}.",
+            fix=f'a DataFrame with "{PATH_COLUMNS[0]}" and "label", targets="label"',
+        )
+    sizes = {key: given[key] for key in ("classes", "resize", "crop") if key in given}
+    return images_of(list(table[column]), list(dataset.labels_data), name="mlflow", **sizes)
