@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hardcase.campaign.claims import Claims, ask, claim_context, moved_claims, stored_label
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
 from hardcase.data.streams import ImageSet
@@ -201,7 +202,7 @@ def _measured(
     seeds = seeds_of(shard, box, device)
     rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
     drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
-    clean = failing_rows(subject(to_grid(seeds.x)).logits, seeds.y)[0]
+    clean = failing_rows(ask(subject, to_grid(seeds.x), Claims.of(seeds)).logits, seeds.y)[0]
     failed, predicted = _asked(subject, seeds, box, drawn.z, drawn.pattern, rows)
     held = dict[str, tuple[Tensor, Tensor]]()
     if costs and len(box.conditions.ranges) > 1:
@@ -248,14 +249,28 @@ def _asked(
     patterns = pattern.flatten()
     answers = list[tuple[Tensor, Tensor]]()
     for part in chunks(len(flat), rows):
-        origin = seeds.take(of[part])
-        origin = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": patterns[part]})
+        origin = with_pattern(seeds.take(of[part]), patterns[part])
         with torch.inference_mode():
-            logits = subject(to_grid(box.decode(flat[part], origin))).logits
-        answers.append(failing_rows(logits, origin.y))
+            logits = asked_under(subject, box, flat[part], origin)
+        failed, said = failing_rows(logits, origin.y)
+        answers.append((failed, stored_label(said, logits.shape[1], claim_context(origin.context))))
     failed = torch.cat([one[0] for one in answers]).reshape(len(seeds), count)
     predicted = torch.cat([one[1] for one in answers]).reshape(len(seeds), count)
     return failed, predicted
+
+
+def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
+    """Return seeds whose random patterns follow from a draw; what is claimed of them stays."""
+    context = {**claim_context(origin.context), "pattern": pattern}
+    return Seeds(origin.z, origin.x, origin.y, origin.id, context)
+
+
+def asked_under(
+    subject: Model, box: ConditionBox, z: Float[Tensor, "m d"], origin: Seeds
+) -> Float[Tensor, "m k"]:
+    """Return what a model answers about seeds under conditions, each under its own."""
+    x = to_grid(box.decode(z, origin))
+    return ask(subject, x, moved_claims(box, z, origin)).logits
 
 
 def failing_rows(
@@ -274,7 +289,8 @@ def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     """Return images as seeds in a box: unchanged."""
     x = from_bytes(shard.x).to(device)
     z = torch.zeros(len(x), box.size, device=device)
-    return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device))
+    claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
+    return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)
 
 
 def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> RiskTable:

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.campaign.claims import claim_context, stored_label
 from hardcase.campaign.loop import in_rounds
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.data.streams import ImageSet
@@ -165,7 +166,9 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None =
     columns = {
         "id": list(images.id),
         "label": images.y.tolist(),
-        "predicted": probabilities.argmax(1).tolist(),
+        "predicted": stored_label(
+            probabilities.argmax(1), logits.shape[1], claim_context(images.context)
+        ).tolist(),
         "confidence": probabilities.amax(1).tolist(),
         "status": _status(images, logits, target),
         **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
