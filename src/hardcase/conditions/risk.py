@@ -16,7 +16,14 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hardcase.campaign.claims import Claims, ask, claim_context, moved_claims, stored_label
+from hardcase.campaign.claims import (
+    Claims,
+    ask,
+    claim_context,
+    image_of,
+    moved_claims,
+    stored_label,
+)
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
 from hardcase.data.streams import ImageSet
@@ -67,6 +74,8 @@ class RiskTable:
         shown_predicted: What the model answered.
         least_z: The failing draw of each seed that lies in the smallest box; 0 where none failed.
         least_pattern: What its random patterns follow from.
+        image: The image of each seed, where seeds are claims; claims about one image stand and
+            fall together.
     """
 
     id: tuple[str, ...]
@@ -81,6 +90,7 @@ class RiskTable:
     shown_predicted: Int[Tensor, " t"]
     least_z: Float[Tensor, "n d"]
     least_pattern: Int[Tensor, " n"]
+    image: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.id)
@@ -104,7 +114,7 @@ class RiskTable:
     @property
     def images_like_these(self) -> Bounds:
         """An interval for the population that the seeds are a sample of."""
-        return mean_interval(self.shares)
+        return mean_interval(self.shares, clusters=self.image)
 
     @property
     def excess(self) -> NDArray[np.float64]:
@@ -121,7 +131,7 @@ class RiskTable:
         asked = min(self.draws, COST_DRAWS)
         for name, (drawn, neutral) in self.held.items():
             difference = (drawn - neutral).double().numpy() / asked
-            low, high = mean_interval(difference, -1.0, 1.0)
+            low, high = mean_interval(difference, -1.0, 1.0, clusters=self.image)
             rows.append(
                 {"condition": name, "cost": float(difference.mean()), "low": low, "high": high}
             )
@@ -143,7 +153,7 @@ class RiskTable:
             },
             "risk_excess": {
                 "value": float(excess.mean()),
-                "images_like_these": list(mean_interval(excess, -1.0, 1.0)),
+                "images_like_these": list(mean_interval(excess, -1.0, 1.0, clusters=self.image)),
             },
         }
 
@@ -322,6 +332,12 @@ def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> 
         shown_predicted=torch.cat([part[4][3] for part in parts])[order],
         least_z=torch.cat([part[5][0] for part in parts]),
         least_pattern=torch.cat([part[5][1] for part in parts]),
+        image=tuple(
+            image_of(name)
+            for shard, *_ in parts
+            if claim_context(shard.context)
+            for name in shard.id
+        ),
     )
 
 
@@ -352,7 +368,11 @@ class RiskComparison:
 
 
 def compare_risk(
-    shares: Mapping[str, float], reference: Mapping[str, float], *, margin: float
+    shares: Mapping[str, float],
+    reference: Mapping[str, float],
+    *,
+    margin: float,
+    claims: bool = False,
 ) -> RiskComparison:
     """Compare two models seed by seed.
 
@@ -360,6 +380,7 @@ def compare_risk(
         shares: Share of failing draws by seed of the model under test.
         reference: The same of the other model.
         margin: By how much the model under test may be worse.
+        claims: Whether seeds are claims, of which several may be about one image.
 
     Raises:
         Problem: If they have no seed in common.
@@ -374,7 +395,8 @@ def compare_risk(
     if not common:
         raise Problem("the two runs have no seed in common: their risks cannot be compared.")
     differences = np.array([shares[name] - reference[name] for name in common])
-    bounds = mean_interval(differences, -1.0, 1.0)
+    images = [image_of(name) for name in common] if claims else []
+    bounds = mean_interval(differences, -1.0, 1.0, clusters=images)
     return RiskComparison(float(differences.mean()), bounds, len(common), margin)
 
 
