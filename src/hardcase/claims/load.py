@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from torch import nn
@@ -71,7 +71,7 @@ def load_claim_model(
     wanted = options.get("task", task)
     if wanted not in TASKS:
         raise choice("task", wanted, TASKS)
-    own: Task = next(one for one in get_args(Task) if one == wanted)
+    own: Task = next(one for one in TASKS if one == wanted)
     if own == "classes":
         return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
     form, _, rest = name.partition(":")
@@ -156,15 +156,10 @@ def claim_model(
 
 
 def _subject(thing: Any, task: Task, name: str, how: Loading) -> Subject:
-    try:
-        from hardcase.claims.answers import answering
-    except ImportError:
-        answering = lambda net, task: net
-
     net = thing.net if isinstance(thing, Subject) else thing
     title = name or str(getattr(thing, "name", "") or type(thing).__name__)
     subject = Subject(
-        Flattened(answering(net, task)),
+        Flattened(net),
         mean=how.mean,
         std=how.std,
         name=title,

@@ -205,9 +205,7 @@ def detect(train: AnnotatedImages) -> Goal:
     return Goal(loss, answer, float("inf"))
 
 
-def same_place(
-    one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]
-) -> Float[Tensor, " n"]:
+def same_place(one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]) -> Float[Tensor, " n"]:
     """Intersection over union of boxes, row by row; a gradient wherever two share a point."""
     low = torch.maximum(one[:, :2], two[:, :2])
     high = torch.minimum(one[:, 2:], two[:, 2:])

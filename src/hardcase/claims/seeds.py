@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
-from hardcase.claims.outputs import Annotation, Task
+from hardcase.claims.outputs import TASKS, Annotation, Task
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import answers
 from hardcase.registry import parts
@@ -46,11 +46,11 @@ def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -
         >>> task_of("auto", "coco:labels.json", "net.py:make", {}), task_of("auto", "mnist", "", {})
         ('boxes', 'classes')
     """
-    for task in get_args(Task):
+    for task in TASKS:
         if task == wanted:
             return task
     if "claim_kind" in context:
-        kinds = {CLAIM_KINDS[kind] for kind in context["claim_kind"].unique().tolist()}
+        kinds = {CLAIM_KINDS[kind] for kind in context["claim_kind"].tolist()}
         if "covers" in kinds:
             return "masks"
         return "boxes" if "at" in kinds else "tags"
@@ -61,7 +61,7 @@ def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -
     if model.startswith("zoo:"):
         known.insert(0, parts("model").get(model[4:].partition("?")[0]))
     for row in known:
-        for task in get_args(Task):
+        for task in TASKS:
             if row is not None and row.facts.get("task") == task:
                 return task
     return "classes"
@@ -131,11 +131,16 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
 def _claims(known: Annotation, task: Task, classes: int) -> list[_Claim]:
     labels = known.labels.tolist()
     if task == "masks" and known.mask.numel():
-        present = [label for label in known.mask.unique().tolist() if 0 <= label < classes]
+        present = _shown(known, classes)
         return [_Claim("covers", label, mask=(known.mask == label).byte()) for label in present]
     if task == "boxes" and len(known.boxes) == len(labels):
         return [_Claim("at", *pair) for pair in zip(labels, known.boxes.tolist())]
     return [_Claim("has", label) for label in sorted(set(labels))]
+
+
+def _shown(known: Annotation, classes: int) -> list[int]:
+    """The classes of an image's pixels."""
+    return [label for label in range(classes) if bool((known.mask == label).any())]
 
 
 def _seeds(images: Images, claimed: Sequence[Sequence[_Claim]]) -> Images:
@@ -179,10 +184,7 @@ def with_absent(
     """
     said = answers(model, images)[:, : -len(WAYS)]
     for row, known in enumerate(annotations):
-        present = (
-            torch.cat([known.labels, known.mask.unique()]) if known.mask.numel() else known.labels
-        )
-        said[row, present[(present >= 0) & (present < said.shape[1])].long()] = -torch.inf
+        said[row, [*known.labels.tolist(), *_shown(known, said.shape[1])]] = -torch.inf
     nearest = said.max(1)
     claimed = [
         [_Claim("has-not", label)] if score > -torch.inf else []

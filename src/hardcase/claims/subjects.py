@@ -54,7 +54,8 @@ class Flattened(nn.Module):
         if isinstance(answer, Tensor) and answer.ndim == 4:
             if answer.shape[2:] != x.shape[2:]:
                 answer = nn.functional.interpolate(answer, x.shape[2:], mode="bilinear")
-            return answer.flatten(1)
+            flat: Tensor = answer.flatten(1)
+            return flat
         if not isinstance(answer, Tensor) or answer.ndim != 2:
             raise Problem(
                 f"the model answers {_form(answer)}.",

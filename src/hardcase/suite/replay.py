@@ -17,6 +17,7 @@ from torch import Tensor
 from hardcase import statistics, tensors
 from hardcase.analysis.regression import changed
 from hardcase.campaign.claims import Claims, ask, stored_label
+from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.runs.claims import finding_claims, seed_claims
@@ -109,6 +110,9 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
+    known = run.record.get("claims")
+    if known:
+        model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
     kept = rows.to_pylist()
     tests = run.findings.take(rows)
