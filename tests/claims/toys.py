@@ -31,7 +31,9 @@ class Windows(nn.Module):
 
     def forward(self, x):
         rows, columns = self.means(x).shape[2:]
-        top, left = torch.meshgrid(torch.arange(rows) * 2.0, torch.arange(columns) * 2.0, indexing="ij")
+        top, left = torch.meshgrid(
+            torch.arange(rows) * 2.0, torch.arange(columns) * 2.0, indexing="ij"
+        )
         corner = torch.stack([left, top], 2).reshape(1, -1, 2).expand(len(x), -1, -1)
         return Detections(torch.cat([corner, corner + WINDOW], 2), self.scores(x))
 

@@ -199,8 +199,8 @@ def moved_boxes(
     x0, y0, x1, y1 = (side[:, None, None] for side in box.unbind(1))
     edges = torch.stack([right - x0, x1 - right, down - y0, y1 - down])
     depth = edges.amin(0)  # above 0 inside
-    left_edge, right_edge = _bounds(depth)
-    top_edge, bottom_edge = _bounds(depth.mT)
+    left_edge, right_edge = _bounds(edges)
+    top_edge, bottom_edge = _bounds(edges.mT)
     found = torch.stack([left_edge, top_edge, right_edge, bottom_edge], 1)
     within = _covered(right, x0, x1) * _covered(down, y0, y1)
     area = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])).clamp_min(1e-6)
@@ -208,12 +208,12 @@ def moved_boxes(
     return torch.where((depth > 0).flatten(1).any(1)[:, None], found, 0.0), seen
 
 
-def _bounds(depth: Float[Tensor, "m h w"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    """The first and the last place along the last axis where anything is inside."""
-    width = depth.shape[2]
-    ahead = 2 * depth[:, :, :1] - depth[:, :, 1:2]  # half a pixel beyond the frame, on a line
-    behind = 2 * depth[:, :, -1:] - depth[:, :, -2:-1]
-    depth = torch.cat([ahead, depth, behind], 2)
+def _bounds(edges: Float[Tensor, "4 m h w"]) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+    """The first and the last place along the last axis where anything is within all edges."""
+    width = edges.shape[3]
+    ahead = 2 * edges[..., :1] - edges[..., 1:2]  # half a pixel beyond the frame, on a line
+    behind = 2 * edges[..., -1:] - edges[..., -2:-1]
+    depth = torch.cat([ahead, edges, behind], 3).amin(0)
     before, after = depth[:, :, :-1], depth[:, :, 1:]
     at = torch.arange(width + 1, device=depth.device) - 0.5
     cross = at + before / (before - after).where(before != after, torch.ones_like(before))
