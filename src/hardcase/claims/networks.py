@@ -205,9 +205,7 @@ def detect(train: AnnotatedImages) -> Goal:
     return Goal(loss, answer, float("inf"))
 
 
-def same_place(
-    one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]
-) -> Float[Tensor, " n"]:
+def same_place(one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]) -> Float[Tensor, " n"]:
     """Intersection over union of boxes, row by row; a gradient wherever two share a point."""
     low = torch.maximum(one[:, :2], two[:, :2])
     high = torch.minimum(one[:, 2:], two[:, 2:])
@@ -280,7 +278,7 @@ def _measure_tags(
 
 GOALS = {"boxes": (detect, _measure_boxes), "tags": (tag, _measure_tags)}
 """What networks of each task learn, and how they are measured."""
-_RECIPE = TrainingRecipe(epochs=8, batch=32, lr=4e-3, schedule="warm", decay=0.01, clip=5.0)
+_RECIPE = TrainingRecipe(epochs=6, batch=32, lr=4e-3, schedule="warm", decay=0.01, clip=5.0)
 _WIDE = 20
 _PAPER = "ours; in the manner of Tian, Shen, Chen and He, ICCV 2019 (FCOS)"
 
