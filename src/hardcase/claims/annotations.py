@@ -212,7 +212,7 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
     if task == "boxes":
         kept = [replace(one, mask=none[1]) for one in each]
     elif task == "tags":
-        kept = [Annotation(one.labels.unique(), *none) for one in each]
+        kept = [Annotation(torch.unique(one.labels), *none) for one in each]
     else:
         kept = [_of_mask(one.mask) for one in each]
     bare = sum(not len(one.labels) for one in kept)
@@ -223,7 +223,7 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
 
 
 def _of_mask(mask: Int[Tensor, "h w"]) -> Annotation:
-    return Annotation(mask[mask != NONE].unique().long(), torch.zeros(0, 4), mask)
+    return Annotation(torch.unique(mask[mask != NONE]).long(), torch.zeros(0, 4), mask)
 
 
 # From raw annotations to images of one size and boxes in their pixels.
@@ -331,7 +331,7 @@ def _corners(
         form: sum(_fitting(_as_corners(one, form, size), size) for one, size in zip(given, sizes))
         for form in (raw.form, other)
     }
-    best = raw.form
+    best: Form = raw.form
     if fits[other] > fits[raw.form]:
         best = other
         tally.said.append(
@@ -515,8 +515,9 @@ def _stated_names(feature: Any) -> tuple[str, ...]:
     for key in CLASS_KEYS:
         found = inner.get(key)
         found = getattr(found, "feature", found)
-        if getattr(found, "names", None):
-            return tuple(map(str, found.names))
+        stated = getattr(found, "names", None)
+        if stated:
+            return tuple(map(str, stated))
     return ()
 
 

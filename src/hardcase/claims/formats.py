@@ -373,7 +373,7 @@ def read_masks(path: Path, split: str) -> RawAnnotations:
             f"none of the {len(images)} images in {path} has a mask.",
             fix="masks/NAME.png for images/NAME.jpg",
         )
-    notes = ()
+    notes: tuple[str, ...] = ()
     if len(whole) < len(images):
         gone = next(file for file, mask in images if mask is None)
         notes = (
