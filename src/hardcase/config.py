@@ -72,6 +72,8 @@ class SubjectConfig(_Section):
     """Answers that are kept, so that equal images are asked once."""
     label_only: bool = False
     """Use nothing but the predicted label."""
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """Of taggers, detectors and segmenters: probability from which on something is said."""
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -155,6 +157,10 @@ class Config(_Section):
     model: str
     data: str
     method: MethodConfig
+    task: Literal["auto", "classes", "tags", "boxes", "masks"] = "auto"
+    """What the model answers; by default as the data says."""
+    claims: Literal["present", "absent"] = "present"
+    """What is claimed of images: what is in them; absent: also what is not."""
     subject: SubjectConfig = SubjectConfig()
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
@@ -211,8 +217,12 @@ class Config(_Section):
         given = self.model_dump()
         if self.limits == LimitsConfig():
             del given["limits"]
-        if not self.subject.classes:
-            del given["subject"]["classes"]
+        for name in ("task", "claims"):
+            if given[name] == Config.model_fields[name].default:
+                del given[name]
+        for name in ("classes", "threshold"):
+            if given["subject"][name] == SubjectConfig.model_fields[name].default:
+                del given["subject"][name]
         return tomli_w.dumps(_without_none(given))
 
 

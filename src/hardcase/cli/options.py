@@ -86,6 +86,23 @@ class CampaignFlags:
         ),
     ] = None
 
+    task: Annotated[
+        str | None,
+        _option(
+            "What the model answers: classes, tags, boxes or masks; by default as the data says.",
+            metavar="TASK",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
+    claims: Annotated[
+        str | None,
+        _option(
+            "absent: also claim of each image that the class nearest to a false alarm is not in"
+            " it.",
+            metavar="WHICH",
+            panel=_CAMPAIGN,
+        ),
+    ] = None
     seeds: Annotated[
         int | None,
         _option("Number of seed images to start from.", metavar="N", panel=_CAMPAIGN),

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from hardcase.campaign.claims import Claims, ask
 from hardcase.data.streams import ImageSet
 from hardcase.data.streams import check as check_labels
 from hardcase.errors import Problem
@@ -87,10 +88,15 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
     """
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
+    claims = Claims.of(images, subject.device)
     try:
         with torch.inference_mode():
             parts = [
-                subject(from_bytes(images.x[part].to(subject.device))).logits.cpu()
+                ask(
+                    subject,
+                    from_bytes(images.x[part].to(subject.device)),
+                    claims and claims.take(part),
+                ).logits.cpu()
                 for part in chunks(len(images), batch)
             ]
         return torch.cat(parts).clone()

@@ -59,6 +59,7 @@ __all__ = [
     "model_of",
     "names_outputs",
     "network",
+    "opened_network",
 ]
 
 _log = logging.getLogger(__name__)
@@ -199,9 +200,20 @@ def _local(spec: str, how: Loading) -> Subject:
             progress=how.progress,
         )
         return _subject(net, spec, how)
+    net = opened_network(spec, how)
+    if isinstance(net, Subject):
+        return net
+    if "@" in spec or named_path(spec).suffix not in WHOLE:
+        net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
+    return _subject(net, spec, _with_normalisation(net, how))
+
+
+def opened_network(spec: str, how: Loading) -> nn.Module:
+    """The network in a file, or that a function in a file makes, with the weights of another."""
+    weights, _, code = spec.rpartition("@")
+    form, _, name = code.partition(":")
     if "@" not in spec and named_path(spec).suffix in WHOLE:
-        net = from_model_file(named_path(spec))
-        return _subject(net, spec, _with_normalisation(net, how))
+        return from_model_file(named_path(spec))
     if form == "zoo":
         net = _untrained(name, how.test)
     else:
@@ -213,10 +225,7 @@ def _local(spec: str, how: Loading) -> Subject:
         fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if fitted.note:
             _log.info("%s: %s", weights, fitted.note)
-    if isinstance(net, Subject):
-        return net
-    net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
-    return _subject(net, spec, _with_normalisation(net, how))
+    return net
 
 
 def _untrained(name: str, images: Images) -> nn.Module:

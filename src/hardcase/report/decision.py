@@ -15,9 +15,8 @@ from hardcase.analysis.conditions import (
     shown_draws,
 )
 from hardcase.errors import Problem
-from hardcase.report.words import number, percent, plural, rate
+from hardcase.report.words import number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 from hardcase.types import ClassNames
 
@@ -92,9 +91,9 @@ def decision(
         "conditions": dearest(run),
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
-        "confirmed": rate(least, tally.attempted()),
+        "confirmed": rates_of(run)(least, tally.attempted()),
         "undecided": len(tally.undecided),
-        "with_undecided": rate(least + len(tally.undecided), tally.attempted()),
+        "with_undecided": rates_of(run)(least + len(tally.undecided), tally.attempted()),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
         "limits_from": source,
@@ -116,7 +115,7 @@ def figures(run: Run) -> dict[str, str]:
     known = record.get("accuracy") or {}
     images = known.get("images")
     if images and known.get("value") is not None:
-        seen = Rate(round(known["value"] * images), images)
+        seen = run.rate(round(known["value"] * images), images)
         lines["accuracy"] = f"{seen} of the unchanged images"
     if not record.get("risk"):
         return {**lines, "risk": "not measured: no conditions were declared"}

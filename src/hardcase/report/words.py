@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -165,6 +165,20 @@ def rate(hits: int | None, total: int | None) -> Rate | None:
     if hits is None or total is None:
         return None
     return statistics.Rate(hits, total).to_json()
+
+
+Told = Callable[[int | None, int | None], Rate | None]
+"""Tells a share of the seeds of one run."""
+
+
+def rates_of(run: Run) -> Told:
+    """As `rate`, with the interval of this run's seeds: claims may share their image."""
+
+    def told(hits: int | None, total: int | None) -> Rate | None:
+        found = run.rate(hits, total)
+        return None if found is None else found.to_json()
+
+    return told
 
 
 def share(value: Rate | None) -> str:

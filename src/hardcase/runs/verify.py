@@ -27,6 +27,7 @@ from hardcase.runs.ledger import files_of
 
 __all__ = [
     "BESIDE",
+    "CLAIMS",
     "CONDITIONS",
     "CURVES",
     "JUDGE",
@@ -56,7 +57,9 @@ REGRESSION = "regression.json"
 """What a search for regressions shows beyond its nulls."""
 CONDITIONS = "conditions.json"
 """What happened to every seed under the declared conditions."""
-BESIDE = (CURVES, REGRESSION, CONDITIONS)
+CLAIMS = "claims.json"
+"""What is claimed of every seed of a tagger, detector or segmenter."""
+BESIDE = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
 """Files that verbs add to a run later, each with its own checksum and the run it is about."""
 
 
