@@ -63,7 +63,7 @@ ROOMS = {
 }
 """The kinds of part that have names, and the room in which each kind lives."""
 ALSO = {
-    "data": ("hardcase.claims.canvas", "hardcase.claims.annotations"),
+    "data": ("hardcase.claims.canvas", "hardcase.claims.formats"),
     "model": ("hardcase.claims.networks",),
 }
 """Files of another room that hold parts of a kind."""
