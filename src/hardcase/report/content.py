@@ -19,6 +19,7 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
+from hardcase.report.claims import MEANINGS, claims_section
 from hardcase.report.curves import severities, smallest
 from hardcase.report.decision import decision, together
 from hardcase.report.pictures import ways
@@ -272,10 +273,11 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "accuracy": told(round(value * images), images) if images and value is not None else None,
         **{name: record.get(name) for name in FIGURES},
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
-        "funnel": _funnel(steps, told),
+        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
+        "claims": claims_section(run, sheet, told),
         "weakness": {
             **weak,
             "differences": differences(run, sheet, run.classes),
@@ -389,9 +391,11 @@ def _standing(
     )
 
 
-def _funnel(steps: Mapping[str, int | None], told: words.Told) -> list[dict[str, Any]]:
+def _funnel(
+    steps: Mapping[str, int | None], told: words.Told, meanings: Mapping[str, str]
+) -> list[dict[str, Any]]:
     rows = []
-    for step, meaning in _MEANINGS.items():
+    for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
         whole = (
