@@ -29,12 +29,14 @@ from hardcase.errors import Problem, choice
 from hardcase.models.adapters import logits_of
 from hardcase.models.http import Http, TensorSpec, decode, encode, name_of, output_specs
 from hardcase.models.onnx import KINDS, SURE, Array, Onnx, PixelLayout, filled
+from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import as_logits
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
 __all__ = [
-    *("HEADS", "Asked", "HttpAnswers", "Layout", "MaiteDetector", "OnnxAnswers", "Standard"),
+    *("HEADS", "AskedNetwork", "HttpAnswers", "Layout", "MaiteDetector", "OnnxAnswers", "Standard"),
     *("TfLite", "answering", "standard_outputs"),
 ]
 
@@ -81,6 +83,8 @@ def standard_outputs(returned: Any, layout: Layout, size: tuple[int, int]) -> Te
     """
     if layout.task == "boxes":
         return _detections(returned, layout, size)
+    if isinstance(returned, Mapping) and len(returned) == 1:  # whatever it is called
+        returned = next(iter(returned.values()))
     if layout.task == "masks":
         return _pixels(returned, size)
     table = logits_of(returned).float()
@@ -359,16 +363,21 @@ def answering(
     """
     if isinstance(net, Standard):
         return net
-    known: Head | None = next((one for one in HEADS if one == head), None)
-    if known is None:
-        raise choice("head", head, HEADS)
-    layout = Layout(task, len(classes) or stated_classes(net), known)
+    layout = Layout(task, len(classes) or stated_classes(net), checked_head(head))
     if task == "tags" and example is not None:
         with torch.no_grad():
             said = logits_of(net.eval()(example))
         if is_sigmoid(said):
             layout = layout._replace(outputs="sigmoid")
     return Standard(net, layout)
+
+
+def checked_head(name: str) -> Head:
+    """The layout of this name."""
+    for head in HEADS:
+        if head == name:
+            return head
+    raise choice("head", name, HEADS)
 
 
 def is_sigmoid(said: Tensor) -> bool:
@@ -394,11 +403,12 @@ def stated_classes(net: nn.Module) -> int:
 # Networks that can only be asked.
 
 
-class Asked:
+class AskedNetwork:
     """What networks share that can only be asked: they answer flat tables, without gradients."""
 
     offers: Offer = "scores"
     name: str
+    hash: str
     layout: Layout
     class_names: tuple[str, ...]
 
@@ -446,7 +456,7 @@ def resized(answer: Tensor | Detections, asked: Tensor, x: Tensor) -> Tensor | D
 
 
 @dataclass
-class OnnxAnswers(Asked, Onnx):
+class OnnxAnswers(AskedNetwork, Onnx):
     """A tagger, detector or segmenter in an ONNX file.
 
     Args:
@@ -507,7 +517,7 @@ NOTHING = ("???", "background", "unlabeled")
 
 
 @dataclass
-class TfLite(Asked):
+class TfLite(AskedNetwork):
     """A network in a TFLite file: a classifier, tagger or segmenter, or a detector that ends in
     TensorFlow's own post-processing. It is asked one image at a time.
 
@@ -551,7 +561,7 @@ class TfLite(Asked):
             ]
             parts.append({str(number): one for number, one in enumerate(said)})
         if self.layout.task == "masks":
-            parts = [{"0": part["0"].transpose(0, 3, 1, 2)} for part in parts]
+            parts = [{"logits": part["0"].transpose(0, 3, 1, 2)} for part in parts]
         if self.layout.task in ("tags", "classes"):
             parts = [{"logits": part["0"].reshape(1, -1)} for part in parts]
         answer = _joined(parts, self.layout, drawn, x)
@@ -618,7 +628,16 @@ def read_tflite(
     return TfLite(file_bytes(path), name, layout, tuple(classes), pixels)
 
 
-class MaiteDetector(Asked):
+def fetched_tflite(name: str, layout: Layout) -> TfLite:
+    """A TFLite file that was fetched, by its name in the catalogue."""
+    state = load_fetched(name)[0].state_dict()
+    row = PRETRAINED[name]
+    content, text = (state[part].numpy().tobytes() for part in ("file", "labels"))
+    pixels = PixelLayout(mean=row.mean, std=row.std)
+    return TfLite(content, f"zoo:{name}", layout, lines_of(text), pixels)
+
+
+class MaiteDetector(AskedNetwork):
     """A MAITE object-detection model as one that can only be asked.
 
     Args:
@@ -643,7 +662,7 @@ class MaiteDetector(Asked):
 
 
 @dataclass
-class HttpAnswers(Http):
+class HttpAnswers(AskedNetwork, Http):
     """A tagger, detector or segmenter behind an address: a detector gives tensors called boxes,
     scores and labels, others one tensor.
 
@@ -655,9 +674,10 @@ class HttpAnswers(Http):
     layout: Layout = field(default_factory=lambda: Layout("boxes"))
     class_names: tuple[str, ...] = ()
 
-    @property
-    def offers(self) -> Offer:
-        return "scores"
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        return Http.__call__(self, x, taps)
 
     def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
         path = self.client.place.path.removesuffix("/infer")

@@ -87,7 +87,7 @@ def draw_annotations(annotated: AnnotatedImages, count: int = 12) -> Image.Image
         count: How many are drawn, at most.
     """
     count = min(count, len(annotated))
-    rows = torch.linspace(0, len(annotated) - 1, count).round().long().unique(sorted=True)
+    rows = torch.linspace(0, len(annotated) - 1, count).round().long()
     chosen = annotated.take(rows)
     drawn = [
         draw_annotation(image, known, chosen.images.classes)
