@@ -10,19 +10,42 @@ from urllib.parse import parse_qsl
 
 from torch import nn
 
+from hardcase.cache import named_path
+from hardcase.claims.answers import (
+    AskedNetwork,
+    HttpAnswers,
+    Layout,
+    MaiteDetector,
+    OnnxAnswers,
+    answering,
+    checked_head,
+    fetched_tflite,
+    read_tflite,
+)
 from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
 from hardcase.errors import Problem, choice
+from hardcase.models.adapters import own_names
+from hardcase.models.http import checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub
 from hardcase.models.load import Loading, load_model, model_of, opened_network
+from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.subject import Subject
+from hardcase.models.wrappers import Cached, Retrying
 from hardcase.registry import parts
 from hardcase.types import Images, Model
+from hardcase.usercode import require_consent
 
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
 
-__all__ = ["claim_model", "load_claim_model", "spec_options", "usual_claim_witnesses"]
+__all__ = [
+    "asked_network",
+    "claim_model",
+    "load_claim_model",
+    "spec_options",
+    "usual_claim_witnesses",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -72,19 +95,19 @@ def load_claim_model(
     if wanted not in TASKS:
         raise choice("task", wanted, TASKS)
     own: Task = next(one for one in TASKS if one == wanted)
+    asked = asked_network(name, own, how, outputs=outputs, classes=classes)
+    if asked is not None:
+        stated = getattr(asked, "class_names", ())
+        return ClaimModel(asked, own, classes, outputs=outputs or stated, threshold=cut)
     if own == "classes":
         return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
     form, _, rest = name.partition(":")
     row = parts("model").get(rest.partition("?")[0]) if form == "zoo" else None
     if row is not None and "task" in row.facts:
-        if row.facts["task"] != own:
-            raise Problem(
-                f"{name} answers {row.facts['task']}, and {own} are asked for.",
-                fix=f"--task {row.facts['task']}",
-            )
+        _refuse_other_task(name, row.facts["task"], own)
         net: Any = _trained(rest, how, annotated)
     elif form in LOADERS:
-        hub = from_hub(name, offline=how.offline, trust=how.trust_pickle)
+        hub = from_hub(name, offline=how.offline, trust=how.trust_pickle, task=own)
         net = hub.net
         outputs = outputs or hub.classes
         if not how.normalised:
@@ -92,6 +115,66 @@ def load_claim_model(
     else:
         net = opened_network(name, how)
     return claim_model(net, own, classes, outputs=outputs, threshold=cut, name=spec, how=how)
+
+
+def _refuse_other_task(name: str, stated: str, wanted: Task) -> None:
+    if stated != wanted:
+        raise Problem(
+            f"{name} answers {stated}, and {wanted} are asked for.", fix=f"--task {stated}"
+        )
+
+
+def asked_network(
+    spec: str,
+    task: Task,
+    how: Loading,
+    *,
+    outputs: Sequence[str] = (),
+    classes: Sequence[str] = (),
+) -> Model | None:
+    """The network of a file or a server that can only be asked; None of other kinds of name.
+
+    Args:
+        spec: ``onnx:FILE?head=yolo``, ``tflite:FILE``, an address, or ``zoo:NAME`` of a fetched
+            TFLite file.
+        task: What it answers.
+        how: How it is loaded.
+        outputs: Names of its classes, where it does not say them.
+        classes: Names of the data's classes.
+    """
+    name, _, query = spec.partition("?")
+    form, _, rest = name.partition(":")
+    head = dict(parse_qsl(query)).get("head", "auto")
+    layout = Layout(task, len(outputs), checked_head(head))
+    if form == "tflite":
+        return read_tflite(named_path(rest), spec, layout, classes=outputs, pixels=how.pixels)
+    if form == "zoo" and rest in PRETRAINED and PRETRAINED[rest].is_tflite:
+        _refuse_other_task(name, PRETRAINED[rest].outputs, task)
+        return fetched_tflite(rest, layout)
+    if task == "classes" or form not in ("onnx", "http", "https"):
+        return None
+    if form == "onnx":
+        path = named_path(rest)
+        return OnnxAnswers(
+            path, len(classes), spec, how.pixels, layout=layout, class_names=tuple(outputs)
+        )
+    if how.offline and not is_here(checked_url(name)):
+        raise Problem(f"{name} is on another machine, and --offline forbids to ask it.")
+    require_consent(name)
+    channels, height, width = how.test.x.shape[1:]
+    server: Model = HttpAnswers(
+        name,
+        len(outputs or classes),
+        (channels, height, width),
+        spec,
+        how.pixels,
+        "logits",
+        how.asking,
+        layout=layout._replace(classes=len(outputs or classes)),
+        class_names=tuple(outputs or classes),
+    )
+    patient = Retrying(server, piece=how.asking.batch)
+    return Cached(patient, how.asking.cache) if how.asking.cache else patient
 
 
 def _number(text: str | None, usual: float) -> float:
@@ -145,21 +228,25 @@ def claim_model(
     if isinstance(thing, ClaimModel):
         return thing
     how = how or Loading()
-    known = tuple(outputs) or tuple(getattr(thing, "class_names", ()))
+    if hasattr(thing, "metadata") and not isinstance(thing, nn.Module | AskedNetwork):
+        thing = MaiteDetector(thing)
+    known = tuple(outputs) or tuple(getattr(thing, "class_names", ())) or own_names(thing)
     model: Model = thing
     if task == "classes":
         if example is not None:
             model = model_of(thing, example)
-    elif not isinstance(thing, Subject):
-        model = _subject(thing, task, name, how)
+    elif not isinstance(thing, Subject | AskedNetwork):
+        model = _subject(thing, task, name, how, known or tuple(classes))
     return ClaimModel(model, task, classes, outputs=known, threshold=threshold)
 
 
-def _subject(thing: Any, task: Task, name: str, how: Loading) -> Subject:
-    net = thing.net if isinstance(thing, Subject) else thing
-    title = name or str(getattr(thing, "name", "") or type(thing).__name__)
+def _subject(
+    net: nn.Module, task: Task, name: str, how: Loading, classes: Sequence[str]
+) -> Subject:
+    title = name or str(getattr(net, "name", "") or type(net).__name__)
+    head = dict(parse_qsl(name.partition("?")[2])).get("head", "auto")
     subject = Subject(
-        Flattened(net),
+        Flattened(answering(net, task, classes=classes, head=head)),
         mean=how.mean,
         std=how.std,
         name=title,

@@ -25,7 +25,7 @@ from hardcase.models.names import class_map
 from hardcase.tensors import digest
 from hardcase.types import WAYS, Answer, Model, Offer, Tap
 
-__all__ = ["BOXES", "THRESHOLD", "ClaimModel", "Flattened"]
+__all__ = ["BOXES", "THRESHOLD", "ClaimModel", "Flattened", "flat_table"]
 
 BOXES = 100
 """Boxes of an image that are looked at: those of the highest scores."""
@@ -47,23 +47,27 @@ class Flattened(nn.Module):
         self.net = net
 
     def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m n"]:
-        answer: Any = self.net(x)
-        if isinstance(answer, Detections):
-            found = _exactly(answer, BOXES)
-            return torch.cat([found.boxes.flatten(1), found.logits.flatten(1)], 1)
-        if isinstance(answer, Tensor) and answer.ndim == 4:
-            if answer.shape[2:] != x.shape[2:]:
-                answer = nn.functional.interpolate(answer, x.shape[2:], mode="bilinear")
-            flat: Tensor = answer.flatten(1)
-            return flat
-        if not isinstance(answer, Tensor) or answer.ndim != 2:
-            raise Problem(
-                f"the model answers {_form(answer)}.",
-                "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
-                " a detector boxes with scores.",
-                fix="--task, or a factory that returns one of these",
-            )
-        return answer
+        return flat_table(self.net(x), x)
+
+
+def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m n"]:
+    """What a network answers about images as one table."""
+    if isinstance(answer, Detections):
+        found = _exactly(answer, BOXES)
+        return torch.cat([found.boxes.flatten(1), found.logits.flatten(1)], 1)
+    if isinstance(answer, Tensor) and answer.ndim == 4:
+        if answer.shape[2:] != x.shape[2:]:
+            answer = nn.functional.interpolate(answer, x.shape[2:], mode="bilinear")
+        flat: Tensor = answer.flatten(1)
+        return flat
+    if not isinstance(answer, Tensor) or answer.ndim != 2:
+        raise Problem(
+            f"the model answers {_form(answer)}.",
+            "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
+            " a detector boxes with scores.",
+            fix="--task, or a factory that returns one of these",
+        )
+    return answer
 
 
 def _form(answer: object) -> str:

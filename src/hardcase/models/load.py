@@ -85,6 +85,9 @@ def _register(row: Pretrained) -> None:
         return load_fetched(row.name)[0]
 
     fetched_network.__doc__ = f"{row.summary}."
+    task: dict[str, Any] = {}
+    if row.outputs in ("boxes", "masks"):
+        task = {"task": row.outputs}
     registry.model(
         row.name,
         paper=row.paper,
@@ -93,6 +96,7 @@ def _register(row: Pretrained) -> None:
         lineage=row.lineage,
         licence=row.licence,
         accuracy=row.accuracy,
+        **task,
     )(fetched_network)
 
 

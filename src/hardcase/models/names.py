@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import chain
 
 import torch
 
@@ -18,6 +19,17 @@ from hardcase.models.synonyms import folded
 
 __all__ = ["ClassMap", "aligned", "class_map", "map_between", "outputs_of"]
 
+_WORDS = (
+    ("airplane", "aeroplane"),
+    ("motorcycle", "motorbike"),
+    ("couch", "sofa"),
+    ("tv", "tvmonitor", "tv monitor"),
+    ("dining table", "diningtable"),
+    ("potted plant", "pottedplant"),
+    ("bicycle", "biyclce"),  # as one widespread list of names spells it
+)
+SAME_OBJECT = {word: tuple(w for w in words if w != word) for words in _WORDS for word in words}
+"""COCO's and Pascal VOC's words for the same objects."""
 SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 
@@ -113,7 +125,7 @@ def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tup
     synset = SYNSET.search(name.lower())
     if synset and synset[0] in tables["synset"]:
         return tables["synset"][synset[0]], "synset"
-    for form in _forms(name):
+    for form in chain(_forms(name), *(SAME_OBJECT.get(form, ()) for form in _forms(name))):
         if form in tables["name"]:
             return tables["name"][form], "name"
     if re.fullmatch(r"\d{1,6}", name) and int(name) < count:
