@@ -265,7 +265,8 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     model = str(values["model"]) if offers is None else "the model"
     subject = values.get("subject")
     told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
-    closed = model.startswith(("onnx:", "tflite:", "http:", "https:")) or offers not in (None, "gradients")
+    asked = ("onnx:", "tflite:", "http:", "https:")
+    closed = model.startswith(asked) or offers not in (None, "gradients")
     if closed or told:
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"

@@ -116,7 +116,8 @@ def figures(run: Run) -> dict[str, str]:
     images = known.get("images")
     if images and known.get("value") is not None:
         seen = run.rate(round(known["value"] * images), images)
-        lines["accuracy"] = f"{seen} of the unchanged images"
+        what = "claims about unchanged images" if record.get("claims") else "the unchanged images"
+        lines["accuracy"] = f"{seen} of {what}"
     if not record.get("risk"):
         return {**lines, "risk": "not measured: no conditions were declared"}
     return lines | in_words(record)
