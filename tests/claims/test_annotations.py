@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from claims.files import CLASSES, SCENES, picture, write_coco, write_yolo
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from claims.files import CLASSES, SCENES, picture, write_coco, write_yolo
 from hardcase.claims.annotations import (
     AnnotatedImages,
     Tally,

@@ -288,7 +288,8 @@ def test_a_wrong_head_is_told(tmp_path):
 class Maite:
     """An object-detection model in MAITE's form."""
 
-    metadata = {"id": "maite-toy", "index2label": {0: "a", 1: "b", 2: "c"}}
+    def __init__(self):
+        self.metadata = {"id": "maite-toy", "index2label": {0: "a", 1: "b", 2: "c"}}
 
     def __call__(self, batch, /):
         return [

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from claims.files import (
     CLASSES,
     SCENES,
@@ -12,7 +13,6 @@ from claims.files import (
     write_voc,
     write_yolo,
 )
-
 from hardcase.claims.annotations import load_annotations
 from hardcase.claims.formats import names_in_yaml
 from hardcase.data.sources import load
