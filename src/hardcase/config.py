@@ -265,7 +265,8 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     model = str(values["model"]) if offers is None else "the model"
     subject = values.get("subject")
     told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
-    closed = model.startswith(("onnx:", "http:", "https:")) or offers not in (None, "gradients")
+    asked = ("onnx:", "tflite:", "http:", "https:")
+    closed = model.startswith(asked) or offers not in (None, "gradients")
     if closed or told:
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"
@@ -329,10 +330,10 @@ def _known_model(spec: str) -> None:
     if kind == "zoo":
         known = [row["name"] for row in rows("models")]
         others = [point.name for point in entry_points(group="hardcase.model")]
-        if name.partition("?seed=")[0] not in (*known, *others):
+        if name.partition("?")[0] not in (*known, *others):
             raise choice("model", name, [*known, *others])
     elif kind == "onnx":
-        _present(name)
+        _present(name.partition("?")[0])
     elif code.endswith(".py"):
         _present(code)
         raise Problem(

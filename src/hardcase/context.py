@@ -21,7 +21,14 @@ from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_tim
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.claims.load import load_claim_model, usual_claim_witnesses
 from hardcase.claims.outputs import Task
-from hardcase.claims.seeds import claim_record, claim_seeds, task_of, with_absent
+from hardcase.claims.seeds import (
+    annotated_as,
+    claim_record,
+    claim_seeds,
+    labelled_annotations,
+    task_of,
+    with_absent,
+)
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import Conditions, usual_profile
 from hardcase.config import NO_SEARCH, Config, MethodConfig, parse, typed_options
@@ -246,9 +253,13 @@ class Context:
     def annotated(self, split: str) -> AnnotatedImages:
         """One split of the data with what is known to be in each image, loaded once."""
         if split not in self._annotated:
-            from hardcase.claims.annotations import load_annotations
+            from hardcase.claims.annotations import AnnotatedImages, load_annotations
 
-            self._annotated[split] = load_annotations(self.config.data, split, self.task)
+            if annotated_as(self.config.data) is None:  # a folder of photographs says what is there
+                images = load(self.data, split=split, offline=self.config.offline)
+                self._annotated[split] = AnnotatedImages(images, labelled_annotations(images))
+            else:
+                self._annotated[split] = load_annotations(self.config.data, split, self.task)
             for note in self._annotated[split].notes:
                 _log.warning("%s", note)
         return self._annotated[split]

@@ -388,9 +388,13 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     risk = record["risk"]
     declared = record.get("conditions") or {}
     excess = risk["value"] - risk["clean_error"]
+    claims = record.get("claims")
+    what = f"{risk['seeds']:,} images"
+    if claims:
+        what = f"{risk['seeds']:,} claims about {claims['images']:,} images"
     lines = {
         "risk": f"{_percent(risk['value'])} of random {declared.get('name', '')} conditions"
-        f" fail ({risk['draws']} for each of all {risk['seeds']:,} images), {_points(excess)} above"
+        f" fail ({risk['draws']} for each of all {what}), {_points(excess)} above"
         f" the clean error",
         "": f"95 %: {_span(risk['these_images'])} for these images, "
         f"{_span(risk['images_like_these'])} for images like these",
@@ -406,7 +410,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             f"the {rare['seeds']:,} images without a failing draw fail in {rare['volume']:.1e} of"
             f" the declared box: a volume, no probability in the field"
         )
-    lines["labels"] = lost_in_words(risk.get("lost_labels"))
+    if not claims or risk.get("lost_labels"):
+        lines["labels"] = lost_in_words(risk.get("lost_labels"))
     return lines
 
 

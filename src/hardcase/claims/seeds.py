@@ -18,16 +18,10 @@ from hardcase.models.health import answers
 from hardcase.registry import parts
 from hardcase.types import WAYS, Images, Model
 
-__all__ = ["claim_record", "claim_seeds", "task_of", "usual_task", "with_absent"]
-
-ANNOTATED: Mapping[str, Task] = {
-    "coco": "boxes",
-    "yolo": "boxes",
-    "voc": "boxes",
-    "tags": "tags",
-    "masks": "masks",
-}
-"""Forms of annotated data, and what networks of such data answer."""
+__all__ = [
+    *("annotated_as", "claim_record", "claim_seeds", "labelled_annotations", "task_of"),
+    *("usual_task", "with_absent"),
+]
 
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 """The box of a claim that names no place."""
@@ -54,17 +48,27 @@ def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -
         if "covers" in kinds:
             return "masks"
         return "boxes" if "at" in kinds else "tags"
-    stated = ANNOTATED.get(data.partition(":")[0])
-    if stated is not None:
-        return stated
-    known = [parts("data").get(data.partition("?")[0])]
-    if model.startswith("zoo:"):
-        known.insert(0, parts("model").get(model[4:].partition("?")[0]))
-    for row in known:
-        for task in TASKS:
-            if row is not None and row.facts.get("task") == task:
-                return task
-    return "classes"
+    stated = annotated_as(data)
+    row = parts("model").get(model.removeprefix("zoo:").partition("?")[0])
+    if row is not None and model.startswith("zoo:"):
+        stated = row.facts.get("task", stated)
+    return next((task for task in TASKS if task == stated), "classes")
+
+
+def annotated_as(data: str) -> str | None:
+    """The usual task of networks for annotated data of this name; None for any other data."""
+    named = data.partition("?")[0].partition(":")
+    for name, row in parts("data").items():
+        known = name.partition(":")
+        if known[:2] == named[:2] and "task" in row.facts:
+            return str(row.facts["task"])
+    return None
+
+
+def labelled_annotations(images: Images) -> tuple[Annotation, ...]:
+    """What is known of images with one class each: that it is there."""
+    nothing = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
+    return tuple(Annotation(images.y[row : row + 1], *nothing) for row in range(len(images)))
 
 
 def usual_task(annotations: Sequence[Annotation]) -> Task:

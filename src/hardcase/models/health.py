@@ -157,9 +157,11 @@ def check(
     if not allow_low_accuracy:
         _better_than_chance(subject, logits, some, accuracy)
     confidence = logits.softmax(1).amax(1).mean().item()
-    notes = _notes(subject, logits, some)
-    if not allow_low_accuracy:
-        notes += _suspicion(subject, some, accuracy)
+    notes = list[str]()
+    if Claims.of(some) is None:
+        notes = _notes(subject, logits, some)
+        if not allow_low_accuracy:
+            notes += _suspicion(subject, some, accuracy)
     if len(set(some.y.tolist())) == 1:
         notes.append("all images show one class")
     return Health(

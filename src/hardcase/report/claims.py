@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,9 +98,18 @@ class ClaimPictures:
     """
 
     def __init__(self, run: Run) -> None:
+        self.run = run
         self.claims = {"seed": seed_claims(run), "test": None}
         if self.claims["seed"] is not None:
             self.claims["test"] = finding_claims(run)
+
+    def seeds(self, rows: Sequence[int]) -> list[bytes]:
+        """Seeds of the run with what is claimed of them."""
+        return [self.drawn("seed", *one) for one in zip(rows, self.run.stored_seed_images(rows))]
+
+    def findings(self, rows: Sequence[int]) -> list[bytes]:
+        """Findings of the run with what is claimed of them."""
+        return [self.drawn("test", *one) for one in zip(rows, self.run.stored_images(rows))]
 
     def drawn(self, kind: str, row: int, data: bytes) -> bytes:
         """An image with what is claimed of it; as it was where nothing has a place.

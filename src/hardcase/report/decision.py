@@ -18,7 +18,7 @@ from hardcase.errors import Problem
 from hardcase.report.words import number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
-from hardcase.types import ClassNames
+from hardcase.types import WAYS, ClassNames
 
 PICTURES = 3
 """Findings on the first screen of a run without risk."""
@@ -116,7 +116,8 @@ def figures(run: Run) -> dict[str, str]:
     images = known.get("images")
     if images and known.get("value") is not None:
         seen = run.rate(round(known["value"] * images), images)
-        lines["accuracy"] = f"{seen} of the unchanged images"
+        what = "claims about unchanged images" if record.get("claims") else "the unchanged images"
+        lines["accuracy"] = f"{seen} of {what}"
     if not record.get("risk"):
         return {**lines, "risk": "not measured: no conditions were declared"}
     return lines | in_words(record)
@@ -170,7 +171,7 @@ def where_in_one_sentence(
     counts = [number(one["tests"]) for one in pairs[:PICTURES]]
     counts[0] += f" of {plural(findings, 'finding')}"
     told = [
-        f"{classes[one['expected']]} is taken for {classes[one['predicted']]} ({count})"
+        f"{classes[one['expected']]} {_fate(one['predicted'], classes)} ({count})"
         for one, count in zip(pairs, counts)
     ]
     most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {_listed(told)}"
@@ -182,6 +183,14 @@ def where_in_one_sentence(
     inside, outside = (percent(first[side]["share"]) for side in ("inside", "outside"))
     more = f"more often on seeds that are {first['name']} ({inside}, elsewhere {outside})"
     return f"Where it fails: {more}; {most}."
+
+
+def _fate(predicted: int, classes: ClassNames) -> str:
+    """What becomes of a class, or of a claim."""
+    told = classes[predicted]
+    if predicted >= 0:
+        return f"is taken for {told}"
+    return f"is {'a ' * (told == WAYS[-1])}{told}"
 
 
 def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -284,7 +293,7 @@ def _next(
     steps: list[tuple[str, str | None]] = []
     if not run.record.get("complete"):
         steps.append(("Finish the run; it is incomplete.", f"hardcase resume {name}"))
-    if not judged and tally.rows:
+    if not judged and tally.rows and not run.record.get("claims"):
         steps.append(("Have the findings judged.", f"hardcase judge {name}"))
     again = f"hardcase replay {name} --model NEXT"
     if said == "no limits":

@@ -295,12 +295,15 @@ class Run:
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
+        judged = self.verdicts is not None or not known
         for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
             hits = counts[step]
-            if step == "witnessed" and hits is None:
+            if hits is None and (step == "witnessed" or not judged):
                 continue
             told = self.rate(hits, attempted) or "not judged"
             lines.append(f"{step.replace('_', ' '):>11}: {told}")
+        if not judged:
+            return "\n".join(lines)
         lines.append(f"  undecided: {self.rate(self.undecided(), attempted) or 'not judged'}")
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
