@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardcase.claims.boxes import Objects, average_precision, corners, overlap, strongest
+from hardcase.claims.boxes import FoundObjects, average_precision, corners, overlap, strongest
 from hardcase.claims.outputs import ABSENT, Annotation, Detections
 
 side = st.integers(0, 12)
@@ -53,7 +53,7 @@ def test_one_box_is_left_for_one_object_of_a_class():
 
 def named(boxes, labels, scores):
     kept = torch.ones(1, len(labels), dtype=torch.bool)
-    return Objects(
+    return FoundObjects(
         torch.tensor([boxes]).float(), torch.tensor([labels]), torch.tensor([scores]).float(), kept
     )
 
