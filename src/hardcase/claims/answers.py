@@ -204,7 +204,9 @@ def _detr(named: Mapping[str, Tensor], layout: Layout, size: tuple[int, int]) ->
     boxes, scores = named.get("pred_boxes"), named.get("logits", named.get("pred_logits"))
     if boxes is None or scores is None:
         rows = [part for part in named.values() if part.ndim == 3]
-        boxes = next((part for part in rows if part.shape[2] == 4), None)
+        fours = [part for part in rows if part.shape[2] == 4]
+        shares = [part for part in fours if bool(((part >= 0) & (part <= 1)).all())]
+        boxes = next(iter(shares or fours), None)
         scores = next((part for part in rows if part is not boxes), None)
     if boxes is None or scores is None:
         raise Problem(f"the detector returns {', '.join(named)}; logits and pred_boxes are needed.")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hardcase.claims.outputs import Annotation, Detections
 
-__all__ = ["Objects", "average_precision", "corners", "overlap", "strongest"]
+__all__ = ["FoundObjects", "average_precision", "corners", "overlap", "strongest"]
 
 
 def overlap(
@@ -38,7 +38,7 @@ def corners(boxes: Float[Tensor, "*rows 4"]) -> Float[Tensor, "*rows 4"]:
     return torch.cat([centre - half, centre + half], -1)
 
 
-class Objects(NamedTuple):
+class FoundObjects(NamedTuple):
     """The objects that a detector names, strongest first; padding has a score of `ABSENT`."""
 
     boxes: Float[Tensor, "m d 4"]
@@ -48,7 +48,7 @@ class Objects(NamedTuple):
 
 
 @torch.no_grad()
-def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> Objects:
+def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> FoundObjects:
     """One box for each object: non-maximum suppression within each class.
 
     Args:
@@ -67,11 +67,11 @@ def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> Object
     kept = torch.ones_like(labels, dtype=torch.bool)
     for number in range(kept.shape[1]):
         kept &= ~(kept[:, number, None] & clash[:, number])
-    return Objects(chosen, labels, scores, kept)
+    return FoundObjects(chosen, labels, scores, kept)
 
 
 def average_precision(
-    found: Objects, known: Sequence[Annotation], classes: int, *, iou: float = 0.5
+    found: FoundObjects, known: Sequence[Annotation], classes: int, *, iou: float = 0.5
 ) -> Float[Tensor, " k"]:
     """Average precision of every class: the area below the falling envelope of precision over
     recall; NaN of classes without an object.
@@ -99,7 +99,7 @@ def average_precision(
 
 
 def _matched(
-    found: Objects, known: Sequence[Annotation], label: int, iou: float
+    found: FoundObjects, known: Sequence[Annotation], label: int, iou: float
 ) -> tuple[Float[Tensor, " d"], Int[Tensor, " d"]]:
     """Score of every box of a class in all images, and whether it finds an object."""
     scores: list[Tensor] = [torch.zeros(0)]

@@ -77,7 +77,7 @@ def read_coco(path: Path, split: str, *, images: str = "") -> RawAnnotations:
 
 def _beside(path: Path, listed: Sequence[tuple[Any, str]]) -> Path:
     inner = path.parent / "images"
-    if listed and (inner / listed[0][1]).is_file():
+    if any((inner / name).is_file() for _, name in listed):
         return inner
     return path.parent
 

@@ -246,6 +246,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
             paper="Sandler, Howard, Zhu, Zhmoginov and Chen, CVPR 2018",
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
+            accuracy=0.824,
         ),
         _mobile(
             "mobilenetv1-tflite",
