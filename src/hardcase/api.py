@@ -53,7 +53,7 @@ class Witnesses:
         margin: By how many logits each of them must keep it.
     """
 
-    models: str | Sequence[str | Model] | None = None
+    models: str | Sequence[Any] | None = None
     margin: float = 2.0
 
 
@@ -89,7 +89,7 @@ def search(
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
-    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
+    witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     execution: Execution | None = None,
     **settings: Any,
@@ -175,7 +175,7 @@ def run(
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
-    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
+    witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     execution: Execution | None = None,
     **settings: Any,
