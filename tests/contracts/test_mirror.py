@@ -39,6 +39,7 @@ ELSEWHERE = {
     "criteria/batch criteria/conventions criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
     "claims/test_answers.py": "claims/outputs claims/load",
+    "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
     "cli/test_main.py": "errors",
     "conditions/test_box.py": "conditions/draws",
     "data/test_images.py": "data/streams",

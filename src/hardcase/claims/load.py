@@ -26,6 +26,7 @@ from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import own_names
+from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.models.http import checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub
 from hardcase.models.load import Loading, load_model, model_of, opened_network
@@ -101,13 +102,20 @@ def load_claim_model(
         return ClaimModel(asked, own, classes, outputs=outputs or stated, threshold=cut)
     if own == "classes":
         return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
-    form, _, rest = name.partition(":")
+    weights, _, code = name.rpartition("@")
+    form, _, rest = code.partition(":")
     row = parts("model").get(rest.partition("?")[0]) if form == "zoo" else None
     if row is not None and "task" in row.facts:
-        _refuse_other_task(name, row.facts["task"], own)
-        net: Any = _trained(rest, how, annotated)
+        _refuse_other_task(code, row.facts["task"], own)
+        net: Any = None
+        if weights:  # of a repair
+            images = annotated("test").images
+            net = row(images.shape[0], len(images.classes))
+            fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
+        else:
+            net = _trained(rest, how, annotated)
     elif form in LOADERS:
-        hub = from_hub(name, offline=how.offline, trust=how.trust_pickle, task=own)
+        hub = from_hub(code, weights=weights, offline=how.offline, trust=how.trust_pickle, task=own)
         net = hub.net
         outputs = outputs or hub.classes
         if not how.normalised:

@@ -49,8 +49,9 @@ def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -
             return "masks"
         return "boxes" if "at" in kinds else "tags"
     stated = annotated_as(data)
-    row = parts("model").get(model.removeprefix("zoo:").partition("?")[0])
-    if row is not None and model.startswith("zoo:"):
+    code = model.rpartition("@")[2]
+    row = parts("model").get(code.removeprefix("zoo:").partition("?")[0])
+    if row is not None and code.startswith("zoo:"):
         stated = row.facts.get("task", stated)
     return next((task for task in TASKS if task == stated), "classes")
 

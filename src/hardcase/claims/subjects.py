@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -127,6 +128,14 @@ class ClaimModel:
         self.name = model.name
         self.weights: str = getattr(model, "weights", "")
         self.hash = digest([model.hash, task, repr(threshold), repr(self.columns)])
+
+    def around(self, model: Model) -> ClaimModel:
+        """Another network that is asked in the same way, such as this one with other weights."""
+        made = copy.copy(self)
+        made.model, made.name = model, model.name
+        made.weights = getattr(model, "weights", "")
+        made.hash = digest([model.hash, self.task, repr(self.threshold), repr(self.columns)])
+        return made
 
     def __repr__(self) -> str:
         return f"ClaimModel({self.name!r}: {self.task} from {self.threshold:g} on, {self.model!r})"
