@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from hardcase.claims import answers
+from hardcase.claims.annotations import load_annotations
 from hardcase.claims.answers import (
     Layout,
     MaiteDetector,
@@ -29,11 +30,12 @@ from hardcase.claims.answers import (
     standard_outputs,
 )
 from hardcase.claims.boxes import strongest
-from hardcase.claims.load import asked_network, claim_model
+from hardcase.claims.load import asked_network, claim_model, load_claim_model
 from hardcase.claims.outputs import ABSENT, Detections
 from hardcase.claims.subjects import ClaimModel
 from hardcase.errors import Problem
 from hardcase.models.load import Loading
+from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
 SIZE = (40, 80)
@@ -196,11 +198,61 @@ def test_a_hugging_face_detector_answers_claims():
     assert model(torch.rand(3, 3, *SIZE)).logits.shape[0] == 3
 
 
+class Listing(nn.Module):
+    """A detector in torchvision's form, which names classes of its own number."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_classes = 7
+        self.score = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        one = {
+            "boxes": BOXES[0],
+            "labels": torch.tensor([1, 6]),
+            "scores": self.score * x.mean((1, 2, 3)),
+        }
+        return [{**one, "scores": score.expand(2)} for score in one["scores"]]
+
+
+def test_a_network_knows_best_how_many_classes_it_has():
+    x = torch.rand(2, 3, *SIZE, requires_grad=True)
+    found = answering(Listing(), "boxes")(x)
+    assert found.logits.shape == (2, 2, 7)
+    assert torch.autograd.grad(found.logits.sum(), x)[0].abs().sum() > 0
+    x = x.detach()
+    model = claim_model(Listing(), "boxes", ("a", "b", "c"))
+    said = model.read(model.model(x).logits, x)
+    assert said.logits.shape[2] == 4  # the data's, and one for the rest
+    assert float(said.logits[0, 0, 1]) == pytest.approx(
+        float((0.3 * x[0].mean()).logit()), abs=1e-4
+    )
+
+
 def test_taggers_that_end_in_sigmoids_are_recognised():
     plain = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     x = torch.rand(6, 1, 4, 4)
     for net in (plain, nn.Sequential(plain, nn.Sigmoid())):
         assert torch.allclose(answering(net, "tags", example=x)(x), plain(x), atol=1e-4)
+
+
+def test_a_tagger_of_a_file_is_read_as_the_images_show(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6400, 10), torch.nn.Sigmoid())\n"
+    )
+    known = load_annotations("canvas5k", task="tags", count=4)
+    model = load_claim_model(
+        f"{tmp_path / 'net.py'}:make",
+        Loading(),
+        task="tags",
+        classes=known.images.classes,
+        annotated=lambda split: known,
+    )
+    logits = model(from_bytes(known.images.x)).logits[:, :10]
+    assert float(logits.min()) < 0 < float(logits.max())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hardcase.claims import networks
+from hardcase.claims.annotations import load_annotations
 from hardcase.claims.canvas import canvases
 from hardcase.claims.networks import CellDetector, CellTagger, cell_targets, cells, detect, tag
 from hardcase.claims.outputs import ABSENT, Detections
@@ -109,14 +110,18 @@ def test_names_of_other_networks_are_refused(some):
         networks.trained_network("digit-detectr", some, some)
 
 
+def split_of(task):
+    return [load_annotations("canvas5k", part, task) for part in ("train", "test")]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["digit-detector", "digit-detector-wide"])
 def test_detectors_reach_their_precision(name):
-    _, card = networks.trained_network(name, canvases("train"), canvases("test"))
+    _, card = networks.trained_network(name, *split_of("boxes"))
     assert card["map50"] >= 0.95
 
 
 @pytest.mark.long
 def test_the_tagger_reaches_its_accuracy():
-    _, card = networks.trained_network("digit-tagger", canvases("train"), canvases("test"))
+    _, card = networks.trained_network("digit-tagger", *split_of("tags"))
     assert card["accuracy"] >= 0.97

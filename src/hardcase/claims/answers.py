@@ -31,7 +31,7 @@ from hardcase.models.http import Http, TensorSpec, decode, encode, name_of, outp
 from hardcase.models.onnx import KINDS, SURE, Array, Onnx, PixelLayout, filled
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.pretrained.fetching import load as load_fetched
-from hardcase.models.subject import as_logits
+from hardcase.models.subject import as_logits, in_evaluation_mode
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
@@ -367,8 +367,9 @@ def answering(
         return net
     layout = Layout(task, len(classes) or stated_classes(net), checked_head(head))
     if task == "tags" and example is not None:
-        with torch.no_grad():
-            said = logits_of(net.eval()(example))
+        place = next((weight.device for weight in net.parameters()), example.device)
+        with torch.no_grad(), in_evaluation_mode(net):
+            said = logits_of(net(example.to(place)))
         if is_sigmoid(said):
             layout = layout._replace(outputs="sigmoid")
     return Standard(net, layout)
@@ -394,7 +395,7 @@ def stated_classes(net: nn.Module) -> int:
     if table:
         return len(table)
     for module in (net, *net.modules()):
-        for name in ("num_classes", "cls_score"):
+        for name in ("num_classes", "cls_score", "num_columns"):
             value = getattr(module, name, None)
             count = getattr(value, "out_features", value)
             if isinstance(count, int):

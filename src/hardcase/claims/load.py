@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+import torch
 from torch import nn
 
 from hardcase.cache import named_path
@@ -21,6 +22,7 @@ from hardcase.claims.answers import (
     checked_head,
     fetched_tflite,
     read_tflite,
+    stated_classes,
 )
 from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
@@ -29,11 +31,12 @@ from hardcase.models.adapters import own_names
 from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.models.http import checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub
-from hardcase.models.load import Loading, load_model, model_of, opened_network
+from hardcase.models.load import SOME, Loading, load_model, model_of, opened_network
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.subject import Subject
+from hardcase.models.subject import Subject, prepared
 from hardcase.models.wrappers import Cached, Retrying
 from hardcase.registry import parts
+from hardcase.tensors import from_bytes
 from hardcase.types import Images, Model
 from hardcase.usercode import require_consent
 
@@ -96,6 +99,8 @@ def load_claim_model(
     if wanted not in TASKS:
         raise choice("task", wanted, TASKS)
     own: Task = next(one for one in TASKS if one == wanted)
+    if not len(how.test) and (own == "tags" or name.startswith(("http:", "https:"))):
+        how = replace(how, test=annotated("test").images.first(SOME))
     asked = asked_network(name, own, how, outputs=outputs, classes=classes)
     if asked is not None:
         stated = getattr(asked, "class_names", ())
@@ -244,7 +249,8 @@ def claim_model(
         if example is not None:
             model = model_of(thing, example)
     elif not isinstance(thing, Subject | AskedNetwork):
-        model = _subject(thing, task, name, how, known or tuple(classes))
+        stated = known or (() if stated_classes(thing) else tuple(classes))
+        model = _subject(thing, task, name, how, stated)
     return ClaimModel(model, task, classes, outputs=known, threshold=threshold)
 
 
@@ -253,8 +259,12 @@ def _subject(
 ) -> Subject:
     title = name or str(getattr(net, "name", "") or type(net).__name__)
     head = dict(parse_qsl(name.partition("?")[2])).get("head", "auto")
+    example = None
+    if len(how.test):
+        mean, std = (torch.tensor(each).reshape(1, -1, 1, 1) for each in (how.mean, how.std))
+        example = prepared(from_bytes(how.test.x[:8]), mean, std, how.channels)
     subject = Subject(
-        Flattened(answering(net, task, classes=classes, head=head)),
+        Flattened(answering(net, task, classes=classes, head=head, example=example)),
         mean=how.mean,
         std=how.std,
         name=title,
