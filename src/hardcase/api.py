@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import torch
 from hardcase.analysis.conditions import Reference, measure_run
 from hardcase.cache import free
 from hardcase.campaign.in_memory import search_campaign
+from hardcase.claims.load import claim_model
+from hardcase.claims.seeds import claim_seeds, task_of, usual_task
+from hardcase.claims.subjects import THRESHOLD
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse
 from hardcase.context import SEEDS, Context, Objects, few, several
 from hardcase.data.images import images_of, is_lazy, stream_of
@@ -26,7 +30,7 @@ from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers
 from hardcase.models.health import check as _check
-from hardcase.models.load import model_of
+from hardcase.models.load import Loading, model_of
 from hardcase.runs import start
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
@@ -49,7 +53,7 @@ class Witnesses:
         margin: By how many logits each of them must keep it.
     """
 
-    models: str | Sequence[str | Model] | None = None
+    models: str | Sequence[Any] | None = None
     margin: float = 2.0
 
 
@@ -85,7 +89,7 @@ def search(
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
-    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
+    witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     execution: Execution | None = None,
     **settings: Any,
@@ -159,7 +163,7 @@ def run(
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
-    witnesses: Witnesses | str | Sequence[str | Model] | None = None,
+    witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     execution: Execution | None = None,
     **settings: Any,
@@ -253,7 +257,7 @@ def conduct(
         except Problem as problem:
             say(f"coverage was not measured: {problem.what}")
     done = measured(context, done, say)
-    if not context.config.judge:
+    if not context.config.judge or context.task != "classes":  # judges know classes alone
         return done
     return finish(done, say=say, device=context.device, images=context.labelled)
 
@@ -396,24 +400,65 @@ def _context_of(
         values["method"] = {**(options or {}), "name": method or _chosen(values)}
         live = Objects(peers=tuple(peers) or None, witnesses=several(witnesses.models))
         return Context(parse(values), live)
+    data = _with_claims(data, str(settings.get("task", "auto")))
     images, rest = _data_of(data, seeds, seed)
     some = few(images)
+    loaded = partial(_network, some=some, settings=settings)
     beside = settings.get("references")
     references: list[Model] = []
     if isinstance(beside, list | tuple) and not all(isinstance(one, str) for one in beside):
-        references = [model_of(one, some) for one in beside]
+        references = [loaded(one) for one in beside]
         del values["references"]
-    network = subject if isinstance(subject, str) else model_of(subject, some)
+    network = subject if isinstance(subject, str) else loaded(subject)
+    others = witnesses.models
+    if not isinstance(others, str | None):
+        others = [one if isinstance(one, str) else loaded(one) for one in others]
     return Context.of(
         network,
         images,
         method or _chosen({"model": subject}, network),
         options=options,
-        peers=[model_of(each, some) for each in peers],
+        peers=[loaded(each) for each in peers],
         reference_models=references,
-        witnesses=witnesses.models,
+        witnesses=others,
         train=rest if train is None else images_of(train),
         **values,
+    )
+
+
+def _with_claims(data: Any, wanted: str) -> Any:
+    """Seeds with claims, where the data says what is in its images; else the data as it is."""
+    from hardcase.claims.annotations import AnnotatedImages
+
+    if isinstance(data, str):
+        task = task_of(wanted, data, "", {})
+        if task == "classes":
+            return data
+        from hardcase.claims.annotations import load_annotations
+
+        data = load_annotations(data, "test", task)
+    if not isinstance(data, AnnotatedImages):
+        return data
+    task = task_of(wanted, data.images.name, "", {})
+    if task == "classes":
+        task = usual_task(data.annotations)
+    return claim_seeds(data.images, data.annotations, task)
+
+
+def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:
+    """The model in whatever a user has; about claims where the images come with some."""
+    task = task_of(str(settings.get("task", "auto")), some.name, "", some.context)
+    if task == "classes":
+        return model_of(thing, some)
+    subject = settings.get("subject") or {}
+    how = Loading(mean=subject.get("mean", (0.0,)), std=subject.get("std", (1.0,)))
+    return claim_model(
+        thing,
+        task,
+        some.classes,
+        outputs=subject.get("classes", ()),
+        threshold=subject.get("threshold", THRESHOLD),
+        how=how,
     )
 
 

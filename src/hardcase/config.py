@@ -72,6 +72,8 @@ class SubjectConfig(_Section):
     """Answers that are kept, so that equal images are asked once."""
     label_only: bool = False
     """Use nothing but the predicted label."""
+    threshold: float = Field(0.5, gt=0, lt=1)
+    """Of taggers, detectors and segmenters: probability from which on something is said."""
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -155,6 +157,10 @@ class Config(_Section):
     model: str
     data: str
     method: MethodConfig
+    task: Literal["auto", "classes", "tags", "boxes", "masks"] = "auto"
+    """What the model answers; by default as the data says."""
+    claims: Literal["present", "absent"] = "present"
+    """What is claimed of images: what is in them; absent: also what is not."""
     subject: SubjectConfig = SubjectConfig()
     budget: BudgetConfig = BudgetConfig()
     campaign: CampaignConfig = CampaignConfig()
@@ -214,8 +220,12 @@ class Config(_Section):
         given = self.model_dump()
         if self.limits == LimitsConfig():
             del given["limits"]
-        if not self.subject.classes:
-            del given["subject"]["classes"]
+        for name in ("task", "claims"):
+            if given[name] == Config.model_fields[name].default:
+                del given[name]
+        for name in ("classes", "threshold"):
+            if given["subject"][name] == SubjectConfig.model_fields[name].default:
+                del given["subject"][name]
         return tomli_w.dumps(_without_none(given))
 
 
@@ -258,7 +268,8 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     model = str(values["model"]) if offers is None else "the model"
     subject = values.get("subject")
     told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
-    closed = model.startswith(("onnx:", "http:", "https:")) or offers not in (None, "gradients")
+    asked = ("onnx:", "tflite:", "http:", "https:")
+    closed = model.startswith(asked) or offers not in (None, "gradients")
     if closed or told:
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"
@@ -328,10 +339,10 @@ def _known_model(spec: str) -> None:
     if kind == "zoo":
         known = [row["name"] for row in rows("models")]
         others = [point.name for point in entry_points(group="hardcase.model")]
-        if name.partition("?seed=")[0] not in (*known, *others):
+        if name.partition("?")[0] not in (*known, *others):
             raise choice("model", name, [*known, *others])
     elif kind == "onnx":
-        _present(name)
+        _present(name.partition("?")[0])
     elif code.endswith(".py"):
         _present(code)
         raise Problem(

@@ -17,8 +17,19 @@ from torch import Tensor
 from hardcase.analysis.conditions import Reference, ReferenceModel, ReferenceRun
 from hardcase.analysis.references import named_references, usual_references
 from hardcase.analysis.regression import regressing
+from hardcase.campaign.claims import claim_context
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
+from hardcase.claims.load import load_claim_model, usual_claim_witnesses
+from hardcase.claims.outputs import Task
+from hardcase.claims.seeds import (
+    annotated_as,
+    claim_record,
+    claim_seeds,
+    labelled_annotations,
+    task_of,
+    with_absent,
+)
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import Conditions, usual_profile
 from hardcase.config import NO_SEARCH, Config, MethodConfig, parse, typed_options
@@ -53,6 +64,7 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
 
 if TYPE_CHECKING:
+    from hardcase.claims.annotations import AnnotatedImages
     from hardcase.generators.selection import Generator, GeneratorSelection
     from hardcase.guides.archive import CellGrid
     from hardcase.methods.neurons import Profiles
@@ -139,14 +151,15 @@ class Context:
         self.progress = progress
         self._stored: dict[str, Images | Stream] = {}
         self._splits: dict[str, Images] = {}
+        self._annotated: dict[str, AnnotatedImages] = {}
         seeds = objects.seeds
         if objects.train is not None:
             self._stored["train"] = objects.train
             if seeds is not None and ":" not in seeds.name:
                 self._stored["test"] = seeds  # nothing else is known of the data
-        if seeds is not None and objects.subject is not None:
-            seeds = self.under_model_classes(seeds)
         self._given_seeds = seeds
+        if seeds is not None and objects.subject is not None:
+            self._given_seeds = self.under_model_classes(seeds)
 
     @classmethod
     def of(
@@ -239,8 +252,32 @@ class Context:
             return self._splits[split]
         return self.under_model_classes(self._read(split))
 
+    @cached_property
+    def task(self) -> Task:
+        """What the networks answer: as configured, else as the data or the model says."""
+        given = self._given_seeds
+        context = {} if isinstance(given, Stream | None) else given.context
+        return task_of(self.config.task, self.config.data, self.config.model, context)
+
+    def annotated(self, split: str) -> AnnotatedImages:
+        """One split of the data with what is known to be in each image, loaded once."""
+        if split not in self._annotated:
+            from hardcase.claims.annotations import AnnotatedImages, load_annotations
+
+            if annotated_as(self.config.data) is None:  # a folder of photographs says what is there
+                images = load(self.data, split=split, offline=self.config.offline)
+                self._annotated[split] = AnnotatedImages(images, labelled_annotations(images))
+            else:
+                self._annotated[split] = load_annotations(self.config.data, split, self.task)
+            for note in self._annotated[split].notes:
+                _log.warning("%s", note)
+        return self._annotated[split]
+
     def _read(self, split: str) -> Images | Stream:
         """One split of the data as it is stored, under its own classes."""
+        if split not in self._stored and self.task != "classes":
+            known = self.annotated(split)
+            self._stored[split] = claim_seeds(known.images, known.annotations, self.task)
         if split not in self._stored:
             many = None
             if self.data.startswith(FILES):
@@ -278,6 +315,8 @@ class Context:
     @cached_property
     def _output_names(self) -> tuple[str, ...]:
         """What the model calls its outputs; empty where it takes the data's names."""
+        if self.task != "classes":  # claims are in the data's classes
+            return ()
         if self.config.subject.classes:
             return self.config.subject.classes
         if self.objects.subject is None and not names_outputs(self.config.model):
@@ -310,6 +349,9 @@ class Context:
         if self._perturbs:  # given images say only the shape, the classes and how many
             return self._generated_seeds()
         images = self.labelled(self.config.split)
+        if self.config.claims == "absent" and self.task != "classes":
+            known = self.annotated(self.config.split)
+            images = with_absent(images.images(), known.images, known.annotations, self.subject)
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held(), {}
 
@@ -427,6 +469,8 @@ class Context:
         Those that were named or given; without any, the default ones if the method has witnesses.
         """
         wanted = self._wanted_witnesses
+        if self.task != "classes" and (wanted is None or tuple(wanted) == ("default",)):
+            return usual_claim_witnesses(self.config.model, self.task, self.model)
         if wanted is not None:
             return self._witnessing.named(wanted) if wanted else ()
         return self._witnessing.usual() if self._fact("witnesses") == "default" else ()
@@ -436,7 +480,7 @@ class Context:
         """Networks whose gradients stand for those of a black box; none for photographs, nor where
         the search follows no gradient.
         """
-        if self._settings.get("search") == "evolution":
+        if self._settings.get("search") == "evolution" or self.task != "classes":
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
@@ -461,6 +505,16 @@ class Context:
         )
         if spec == config.model or not is_stated(spec):
             how = replace(how, mean=config.subject.mean, std=config.subject.std)
+        if self.task != "classes":
+            return load_claim_model(
+                spec,
+                how,
+                task=self.task,
+                classes=self._some.classes,
+                outputs=config.subject.classes,
+                threshold=config.subject.threshold,
+                annotated=self.annotated,
+            )
         if not is_stated(spec):  # who states everything needs no images
             read = self.labelled if config.subject.classes else self._read
             found = [read("train"), read("test")]
@@ -562,6 +616,8 @@ class Context:
         if config.baseline is not None or config.references is not None:
             names = [name for name in config.references or () if name != "none"]
             return named_references(config.baseline, names, self.model)
+        if self.task != "classes":
+            return []
         classes = len(self._some.classes)
         return usual_references(self.subject, self.shape, classes, self.images, self.model)
 
@@ -658,6 +714,8 @@ class Context:
             regressions=searches_regressions,
         )
         method = replace(method, oracle=oracle, details=details)
+        if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
+            method = replace(method, target_margin=0.0)
         return regressing(method) if searches_regressions else method
 
     @property
@@ -820,6 +878,8 @@ class Context:
         if any(one.name.startswith("witness:") for one in self.witnesses):
             margin = config.campaign.margin
             about["witnesses"] = witness_record(self.subject, self.witnesses, margin, self.train)
+        if claim_context(self._some.context):
+            about["claims"] = claim_record(self.seeds.images(), self.task, self.subject)
         if config.judge_features:
             about["judge_features"] = list(config.judge_features)
         if config.baseline is not None:

@@ -62,6 +62,11 @@ ROOMS = {
     "model": "models",
 }
 """The kinds of part that have names, and the room in which each kind lives."""
+ALSO = {
+    "data": ("hardcase.claims.canvas", "hardcase.claims.formats"),
+    "model": ("hardcase.claims.networks",),
+}
+"""Files of another room that hold parts of a kind."""
 SUPPLIED = (
     *("space", "partners", "subject", "peers", "witnesses", "surrogates"),
     *("profile", "target", "shape"),
@@ -428,6 +433,8 @@ def _load(kind: str) -> None:
     room = import_module(f"hardcase.{ROOMS[kind]}")
     for module in pkgutil.iter_modules(getattr(room, "__path__", ())):
         import_module(f"{room.__name__}.{module.name}")
+    for name in ALSO.get(kind, ()):
+        import_module(name)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
             with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):

@@ -108,7 +108,7 @@ METRICS = (
 """What runs count and measure."""
 
 
-def interval(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+def interval(hits: float, total: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's score interval of a proportion, at 95 % unless `z` says otherwise."""
     if total == 0:
         return 0.0, 1.0
@@ -127,6 +127,8 @@ class Rate:
     Args:
         hits: How many are so.
         of: Of how many.
+        units: Independent units among them, where there are fewer: the interval is of these, as if
+            those of one unit were all alike.
 
     Example:
         >>> print(Rate(29, 57))
@@ -135,6 +137,7 @@ class Rate:
 
     hits: int
     of: int
+    units: int | None = None
 
     @property
     def share(self) -> float | None:
@@ -143,15 +146,21 @@ class Rate:
 
     @property
     def low(self) -> float:
-        return interval(self.hits, self.of)[0]
+        return self._ends[0]
 
     @property
     def high(self) -> float:
-        return interval(self.hits, self.of)[1]
+        return self._ends[1]
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        if self.units is None or not self.of:
+            return interval(self.hits, self.of)
+        return interval(self.hits * self.units / self.of, self.units)
 
     def to_json(self) -> dict[str, Any]:
         """The form it has in every JSON file: `hits`, `total`, `share`, `low`, `high`."""
-        low, high = interval(self.hits, self.of)
+        low, high = self._ends
         return {
             "hits": self.hits,
             "total": self.of,
@@ -173,7 +182,7 @@ class Rate:
     @property
     def bounds(self) -> str:
         """The interval alone, in per cent: ``(38.3 to 63.4)``."""
-        low, high = interval(self.hits, self.of)
+        low, high = self._ends
         return f"({100 * low:.1f} to {100 * high:.1f})"
 
 

@@ -21,7 +21,7 @@ __all__ = [
     *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Evaluator", "Feedback"),
     *("Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model", "Objective"),
     *("Offer", "Oracle", "Probe", "Search", "Seeds", "Space", "State", "Tap", "Targets"),
-    *("Verdicts", "is_photographic"),
+    *("WAYS", "Verdicts", "is_photographic"),
 ]
 
 State = dict[str, Tensor]
@@ -48,9 +48,15 @@ funnel.
 """
 
 
+WAYS = ("lost", "mislocated", "false alarm")
+"""What a network that no longer makes a claim says instead, where it says no other class; stored as
+-1, -2 and -3.
+"""
+
+
 class ClassNames(tuple[str, ...]):
     """The names of the data's classes, by number; any other output of a network is named by its
-    number.
+    number, and a way to lose a claim by its word.
 
     A network may have more outputs than the data has classes (an ImageNet network on a folder of
     three), so every predicted label is named through this type. A negative number never names the
@@ -59,7 +65,7 @@ class ClassNames(tuple[str, ...]):
     Example:
         >>> names = ClassNames(["cat", "dog"])
         >>> names[1], names[17], names[-1], len(names)
-        ('dog', 'class 17', 'class -1', 2)
+        ('dog', 'class 17', 'lost', 2)
     """
 
     __slots__ = ()
@@ -72,7 +78,9 @@ class ClassNames(tuple[str, ...]):
         if isinstance(key, slice):
             return super().__getitem__(key)
         number = key.__index__()
-        return super().__getitem__(number) if 0 <= number < len(self) else f"class {number}"
+        if 0 <= number < len(self):
+            return super().__getitem__(number)
+        return WAYS[-1 - number] if -len(WAYS) <= number < 0 else f"class {number}"
 
     def pair(self, expected: int, predicted: int) -> str:
         """``cat → dog``."""
@@ -179,7 +187,8 @@ class Images:
         if "hash" not in self._known:
             from hardcase.tensors import digest_tensors
 
-            self._known["hash"] = digest_tensors({"x": self.x, "y": self.y})
+            claims = {name: one for name, one in self.context.items() if name.startswith("claim_")}
+            self._known["hash"] = digest_tensors({"x": self.x, "y": self.y, **claims})
         return self._known["hash"]
 
 

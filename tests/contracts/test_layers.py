@@ -10,7 +10,7 @@ ROOT = Path(hardcase.__file__).parent
 LAYERS = {
     "core": "environment errors lazy types tensors randomness cache usercode companions registry catalogue objectives "
     "oracles statistics inference graphs campaign",
-    "parts": "imaging spaces conditions searches guides criteria methods models data training generators "
+    "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
     "run": "config analysis context runs judges",
     "faces": "__init__ __main__ api report suite repair testing cli plugins lightning huggingface pytest_plugin",

@@ -39,6 +39,8 @@ ELSEWHERE = {
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/batch criteria/conventions criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
+    "claims/test_answers.py": "claims/outputs claims/load",
+    "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
     "cli/test_main.py": "errors",
     "conditions/test_box.py": "conditions/draws",
     "data/test_images.py": "data/streams",
@@ -51,6 +53,8 @@ ELSEWHERE = {
     "spaces/activations",
     "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
     "models/pretrained/lpips "
+    "models/pretrained/mobilenetv2 "
+    "models/pretrained/tflite "
     "models/pretrained/synsets",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/paths report/trust report/weakness",

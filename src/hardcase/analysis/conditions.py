@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hardcase.campaign.claims import claim_context
 from hardcase.conditions import (
     Conditions,
     RiskTable,
@@ -30,16 +31,18 @@ from hardcase.conditions.risk import (
     COST_DRAWS,
     DRAWS,
     RiskComparison,
+    asked_under,
     failing_rows,
     needed_seeds,
+    with_pattern,
 )
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
-from hardcase.tensors import chunks, decode_all, encode_all, from_bytes, remade, to_bytes, to_grid
-from hardcase.types import Findings, Judge, Model, Seeds
+from hardcase.tensors import chunks, decode_all, encode_all, from_bytes, remade, to_bytes
+from hardcase.types import WAYS, Findings, Judge, Model, Seeds
 from hardcase.usercode import guarded
 
 __all__ = [
@@ -246,7 +249,8 @@ def _telling(say: Say) -> Callable[[int, int], None]:
 def _paired(table: RiskTable, other: _Beside) -> dict[str, Any]:
     """The risk of a reference, and by how much the subject's is larger, image by image."""
     theirs = other.shares(table.draws)
-    found = compare_risk(dict(zip(table.id, table.shares.tolist())), theirs, margin=0.0)
+    own = dict(zip(table.id, table.shares.tolist()))
+    found = compare_risk(own, theirs, margin=0.0, claims=bool(table.image))
     return {
         "name": other.name,
         "training": other.training,
@@ -281,9 +285,11 @@ def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox)
     """
     if not len(table.shown_seed):
         return {"shown": [], "examples": {}}
-    x = from_bytes(seeds.take(table.shown_seed).images().x).to(subject.device)
+    own = seeds.take(table.shown_seed).images()
+    x = from_bytes(own.x).to(subject.device)
     y = table.y[table.shown_seed].to(subject.device)
-    origin = Seeds(table.shown_z.to(x), x, y, table.shown_seed.to(y))
+    claims = {name: one.to(x.device) for name, one in claim_context(own.context).items()}
+    origin = Seeds(table.shown_z.to(x), x, y, table.shown_seed.to(y), claims)
     pattern = table.shown_pattern.to(y)
     images = to_bytes(_drawn(box, origin.z, origin, pattern)).cpu()
     facts = zip(
@@ -304,9 +310,14 @@ def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox)
     ]
     examples = dict[str, int]()
     for row in dear(table.costs()):
-        held = to_grid(_drawn(box, box.held(origin.z, row["condition"]), origin, pattern))
-        with torch.inference_mode():
-            right = [~failing_rows(subject(held[p]).logits, y[p])[0] for p in chunks(len(y), ROWS)]
+        held = box.held(origin.z, row["condition"])
+        rows = torch.arange(len(y), device=y.device)
+        right = list[Tensor]()
+        for part in chunks(len(y), ROWS):
+            drawn = with_pattern(origin.take(rows[part]), pattern[part])
+            with torch.inference_mode():
+                logits = asked_under(subject, box, held[part], drawn)
+            right.append(~failing_rows(logits, y[part])[0])
         found = torch.cat(right).nonzero().squeeze(1).tolist()
         fresh = [i for i in found if i not in examples.values()]
         if fresh:
@@ -321,10 +332,8 @@ def _drawn(
     parts = list[Tensor]()
     for part in chunks(len(z), ROWS):
         rows = torch.arange(len(z), device=z.device)[part]
-        own = origin.take(rows)
-        own = Seeds(own.z, own.x, own.y, own.id, {"pattern": pattern[part]})
         with torch.inference_mode():
-            parts.append(box.decode(z[part], own))
+            parts.append(box.decode(z[part], with_pattern(origin.take(rows), pattern[part])))
     return torch.cat(parts)
 
 
@@ -362,7 +371,10 @@ def shown_draws(run: Run) -> dict[str, Any]:
 
 def _checked_draw(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """A kept draw whose seed and classes are the run's and whose image can be shown."""
-    label, predicted = (range(len(run.classes))[int(row[name])] for name in ("label", "predicted"))
+    label = range(len(run.classes))[int(row["label"])]
+    predicted = int(row["predicted"])
+    if not (run.record.get("claims") and -len(WAYS) <= predicted < 0):
+        predicted = range(len(run.classes))[predicted]
     if row["seed"] not in run.seed_rows:
         raise LookupError(row["seed"])
     return {
@@ -447,9 +459,13 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     risk = record["risk"]
     declared = record.get("conditions") or {}
     excess = risk["value"] - risk["clean_error"]
+    claims = record.get("claims")
+    what = f"{risk['seeds']:,} images"
+    if claims:
+        what = f"{risk['seeds']:,} claims about {claims['images']:,} images"
     lines = {
         "risk": f"{_percent(risk['value'])} of random {declared.get('name', '')} conditions"
-        f" fail ({risk['draws']} for each of all {risk['seeds']:,} images), {_points(excess)} above"
+        f" fail ({risk['draws']} for each of all {what}), {_points(excess)} above"
         f" the clean error",
         "": f"95 %: {_span(risk['these_images'])} for these images, "
         f"{_span(risk['images_like_these'])} for images like these",
@@ -467,7 +483,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             f" ({' to '.join(f'{end:.1e}' for end in rare['these_images'])}) of the declared box: a"
             f" volume, no probability in the field"
         )
-    lines["labels"] = lost_in_words(risk.get("lost_labels"))
+    if not claims or risk.get("lost_labels"):
+        lines["labels"] = lost_in_words(risk.get("lost_labels"))
     return lines
 
 
@@ -582,7 +599,8 @@ def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
                 one.seed_images([one.seed_rows[name] for name in names]) for one in (run, baseline)
             )
             _same_images(own, theirs, names, baseline)
-    return compare_risk(first, second, margin=margin)
+    claims = bool(run.record.get("claims"))
+    return compare_risk(first, second, margin=margin, claims=claims)
 
 
 def _same_figures(run: Run, wanted: Mapping[str, Any]) -> None:

@@ -77,6 +77,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "sharpness": ("blurred", "sharp"),
     "colourfulness": ("colourless", "colourful"),
     "edges": ("few edges", "many edges"),
+    "claimed size": ("small claimed object", "large claimed object"),
+    "claimed x": ("claimed object left", "claimed object right"),
+    "claimed y": ("claimed object high", "claimed object low"),
 }
 """Words for the lowest and the highest third of a measure; another measure gets "low NAME" and
 "high NAME"."""

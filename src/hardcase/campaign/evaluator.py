@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.campaign.claims import ask, claim_context, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
 from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import witness_margin
@@ -110,9 +111,13 @@ class Query:
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         seen = x if self.opened else x.detach()
-                        answers = [model(seen, taps) for model, taps in zip(self.models, self.taps)]
+                        claims = moved_claims(space, code, origin)
+                        answers = [
+                            ask(model, seen, claims, taps)
+                            for model, taps in zip(self.models, self.taps)
+                        ]
                         witnesses = [
-                            one(x if one.offers == "gradients" else x.detach()).logits
+                            ask(one, x if one.offers == "gradients" else x.detach(), claims).logits
                             for one in self.campaign.witnesses
                         ]
                         probe = Probe(
@@ -391,7 +396,8 @@ class Recorder:
             return
         shown = shown.take(kept)
         origin = self.seeds.take(shown.row)
-        label = shown.logits.argmax(1)
+        claims = claim_context(origin.context)
+        label = stored_label(shown.logits.argmax(1), shown.logits.shape[1], claims)
         with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
             distance = self.space.distance(shown.z, origin)
         witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
@@ -443,7 +449,8 @@ class _Candidates:
 
 
 def _labels(probe: Probe) -> Int[Tensor, "m p"]:
-    columns = [peer.argmax(1) for peer in probe.peers]
+    claims = claim_context(probe.origin.context)
+    columns = [stored_label(peer.argmax(1), peer.shape[1], claims) for peer in probe.peers]
     if not columns:
         return torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
     return torch.stack(columns, 1)

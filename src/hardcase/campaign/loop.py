@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from hardcase.campaign.claims import ask, moved_claims, stored_label
 from hardcase.campaign.evaluator import ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.errors import Problem
@@ -50,7 +51,7 @@ def run_shard(
             state = campaign.method.search.step(state, evaluate, rng)
     found = kept = evaluate.recorder.findings()
     if campaign.precision != "strict":
-        kept = surviving(campaign, found)
+        kept = surviving(campaign, found, seeds)
     return Shard(
         kept,
         evaluate.counts,
@@ -93,7 +94,7 @@ def in_rounds(
 
 
 @torch.no_grad()
-def surviving(campaign: Campaign, findings: Findings) -> Findings:
+def surviving(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
     """The findings that the subject's own arithmetic confirms, with its answers.
 
     A search in fast arithmetic proposes; a finding of kind "label" counts only if the network
@@ -101,17 +102,20 @@ def surviving(campaign: Campaign, findings: Findings) -> Findings:
     """
     if not len(findings):
         return findings
+    origin = seeds.take(findings.seed - seeds.id[0])
+    claims = moved_claims(campaign.method.space, findings.code, origin)
     with replace(campaign, precision="strict").arithmetic():
         parts = [
-            campaign.subject(from_bytes(findings.x[rows])).logits
+            ask(campaign.subject, from_bytes(findings.x[rows]), claims and claims.take(rows)).logits
             for rows in chunks(len(findings), campaign.batch)
         ]
     logits = torch.cat(parts)
+    label = stored_label(logits.argmax(1), logits.shape[1], claims)
     left = margin(logits.softmax(1), findings.expected) >= MIN_MARGIN
     other = findings.kind != KINDS.index("label")
     checked = replace(
         findings,
-        predicted=torch.where(other, findings.predicted, logits.argmax(1)),
+        predicted=torch.where(other, findings.predicted, label),
         confidence=torch.where(other, findings.confidence, logits.softmax(1).amax(1)),
     )
     return checked.take((left | other).nonzero().squeeze(1))

@@ -73,7 +73,7 @@ class Keep:
             return torch.arange(len(seed), device=seed.device)
         group = seed * len(KINDS) + kind
         if self.per_label and len(label):
-            group = group * (int(label.max()) + 1) + label
+            group = group * (int(label.max() - label.min()) + 1) + label - label.min()
         if self.place is not None and x is not None and len(x):
             cell = self.place(x)
             group = group * (int(cell.max()) + 1) + cell

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, note, shown, tell
 from hardcase.cli.repair import demonstrate, tell_repair
-from hardcase.cli.run import KEPT_NETWORKS, broken, closing, interrupted, stored, watched
+from hardcase.cli.run import KEPT_NETWORKS, broken, closing, conducted, interrupted, stored, watched
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
@@ -41,12 +42,29 @@ SHARES = {"networks": 0.66, "natural": 0.11, "pgd": 0.02, "cw": 0.12, "judge": 0
 """About how much of the time each part takes where nothing is trained yet."""
 
 
+class DemoTask(StrEnum):
+    classes = "classes"
+    detection = "detection"
+    tags = "tags"
+
+
+CANVASES = {
+    DemoTask.detection: {"task": "boxes", "model": "zoo:digit-detector"},
+    DemoTask.tags: {"task": "tags", "model": "zoo:digit-tagger"},
+}
+"""Networks of digits on canvases; wider ones of the same kind are their witnesses."""
+
+
 @o.takes("seed", "out", "device", "show", *o.WATCHED)
 def demo(
     flags: o.Flags,
     seeds: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
     ] = 60,
+    task: Annotated[
+        DemoTask,
+        typer.Option(help="detection and tags: of digits on canvases, by networks trained here."),
+    ] = DemoTask.classes,
 ) -> None:
     """Measure how often LeNet-5 fails on handwritten digits, search it with three methods, judge
     the findings, write one report, repair the network; trains what is missing.
@@ -56,6 +74,9 @@ def demo(
 
     home = flags.out or free(Path("runs/demo"))
     refuse_used(home)
+    if task != DemoTask.classes:
+        _claims_demo(CANVASES[task], home, seeds, flags)
+        return
     began = monotonic()
     base = {
         **WORLD,
@@ -86,6 +107,31 @@ def demo(
         told = [closing(judged[0]).rpartition("\n")[0], *map(broken, judged[1:])]
         tell("\n".join([*told, ""]))
         tell_repair(repaired, quiet=True)
+        tell(f"report   {shown(page)}")
+    if flags.show:
+        typer.launch(page.absolute().as_uri())
+
+
+def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) -> None:
+    """One search of a detector or tagger under declared conditions, with a witness, and its
+    report.
+    """
+    from hardcase.config import parse
+    from hardcase.report.page import write
+
+    base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "seeds": seeds}
+    place = {"seed": flags.seed or 0, "device": flags.device or "auto"}
+    run = conducted(parse({**base, **place, **world}), home / "natural", flags)
+    if run is None or interrupted(run):
+        note(KEPT_NETWORKS)
+        raise typer.Exit(INTERRUPTED)
+    page = write([run], home / "report")
+    if flags.json:
+        as_json({"page": str(page), "folder": str(run.folder), **run.record})
+    elif flags.quiet:
+        tell(str(page))
+    else:
+        tell(closing(run).rpartition("\n")[0])
         tell(f"report   {shown(page)}")
     if flags.show:
         typer.launch(page.absolute().as_uri())

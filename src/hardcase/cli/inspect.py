@@ -18,6 +18,7 @@ from hardcase.cli.output import as_json, console, facts, grid, note, opened, tel
 from hardcase.errors import USAGE, Problem
 
 if TYPE_CHECKING:
+    from hardcase.claims.annotations import AnnotatedImages
     from hardcase.config import Config
     from hardcase.models.subject import Subject
     from hardcase.training.loop import TrainingProgress
@@ -161,6 +162,7 @@ TRYING = 3.0
 """Seconds of processor time for which the doctor tries what may be wrong with a model."""
 OPTIONAL = {
     "onnxruntime": ("onnx", "ONNX models"),
+    "ai_edge_litert": ("tflite", "TFLite files"),
     "torchvision": ("torchvision", "torchvision models"),
     "ray": ("ray", "clusters"),
     "pandas": ("frame", "run.to_frame()"),
@@ -258,14 +260,19 @@ def _job(
     images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
+    counted = "images"
+    if context.task != "classes":
+        counted = "claims about images"
     yield DoctorLine(
         "data",
         "ok",
-        f"{config.data}: {about['images']:,} {images.split} images of {shape},"
+        f"{config.data}: {about['images']:,} {images.split} {counted} of {shape},"
         f" {len(images.classes)} classes",
     )
     for text in about["notes"]:
         yield DoctorLine("data", "warning", text)
+    if context.task != "classes":
+        yield from _annotations(context.annotated(config.split))
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
     if is_photographic(images.shape):
@@ -307,6 +314,20 @@ def _job(
     yield _smoke(config, progress, small=not is_photographic(context.shape))
 
 
+def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
+    """What is odd about annotated images, and a picture of some, by which a person sees whether
+    boxes and names are where they should be.
+    """
+    from hardcase.cache import cache_folder, write_atomically
+    from hardcase.claims.drawing import draw_annotations
+
+    for text in annotated.notes:
+        yield DoctorLine("annotations", "warning", text)
+    path = cache_folder() / "doctor" / "annotations.png"
+    write_atomically(path, draw_annotations(annotated).save)
+    yield DoctorLine("annotations", "ok", f"{min(12, len(annotated))} images drawn: {path}")
+
+
 def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
     """The usual mistakes that a few images give away, each with the flag that mends it."""
     from hardcase.models.mistakes import diagnosis_of
@@ -320,6 +341,9 @@ def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
 def _kind(model: Model) -> str:
     from hardcase.models.subject import Subject
 
+    task = getattr(model, "task", "")
+    if task:
+        return f"answers {task}, offers {model.offers}"
     if not isinstance(model, Subject):
         return f"a black box that offers {model.offers}"
     weights = sum(parameter.numel() for parameter in model.net.parameters())
@@ -418,7 +442,8 @@ def _optional(name: str, extra: str, purpose: str) -> DoctorLine:
             f"{name} is not installed; it is only needed for {purpose} (pip install"
             f" 'hardcase[{extra}]')",
         )
-    return DoctorLine("optional", "ok", f"{name} {metadata.version(name)} for {purpose}")
+    version = metadata.version(name.replace("_", "-"))
+    return DoctorLine("optional", "ok", f"{name} {version} for {purpose}")
 
 
 @o.takes(

@@ -92,6 +92,21 @@ class CampaignFlags:
         ),
     ] = None
 
+    task: Annotated[
+        str | None,
+        _campaign(
+            "What the model answers: classes, tags, boxes or masks; by default as the data says.",
+            "TASK",
+        ),
+    ] = None
+    claims: Annotated[
+        str | None,
+        _campaign(
+            "absent: also claim of each image that the class nearest to a false alarm is not in"
+            " it.",
+            "WHICH",
+        ),
+    ] = None
     seeds: Annotated[int | None, _campaign("Number of seed images to start from.", "N")] = None
     split: Annotated[Split | None, _campaign("Which split the seeds come from.")] = None
     seed: Annotated[int | None, _campaign("Random seed.", "N")] = None

@@ -75,6 +75,8 @@ def repair(
     context, run = _ingredients(folder, flags)
     train = context.train
     stored = None if run is None or not len(run.findings) else stored_failures(run, train)
+    if findings and context.task != "classes":
+        raise Problem("--findings are images of classifiers.", fix="leave out --findings")
     if findings and stored is None:
         raise Problem("there are no findings to train with.", fix="hardcase repair RUN --findings")
     done = repair_network(
@@ -145,10 +147,16 @@ def _unseen(context: Context, run: Run | None) -> Images:
     """Test images that no search started from."""
     import torch
 
+    from hardcase.campaign.claims import image_of
+
     if run is None or context.config.split == "train":
         return context.test
     seeds = set(run.seeds.column("id").to_pylist())
-    rows = [i for i, name in enumerate(context.test.id) if name not in seeds]
+    names = list(context.test.id)
+    if run.record.get("claims"):  # claims about one image belong together
+        seeds = set(map(image_of, seeds))
+        names = list(map(image_of, names))
+    rows = [i for i, name in enumerate(names) if name not in seeds]
     return context.test.take(torch.tensor(rows, dtype=torch.int64))
 
 

@@ -89,6 +89,8 @@ def broken(run: Run) -> str:
     """What a search could break, and how far that can be trusted."""
     record = run.record
     by = "nothing is confirmed: no judge has seen these findings yet"
+    if record.get("claims"):
+        by = "claims are not judged: declared conditions and witnesses speak for them"
     if run.verdicts is not None:
         by = f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}"
     head = f"\nhow many seeds {record['method']} could break"

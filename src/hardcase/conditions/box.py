@@ -111,6 +111,10 @@ class ConditionBox:
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return self.space.decode(self.whole(z), origin)
 
+    def places(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m 2 h w"] | None:
+        """Return where each pixel of a changed image is read; None where nothing moves."""
+        return self.space.places(self.whole(z))
+
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         """Return the codes brought back into the box."""
         counts = constant(self.counts, torch.bool, z.device)

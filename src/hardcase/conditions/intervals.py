@@ -6,6 +6,7 @@ seeds usually show none of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,7 +33,12 @@ class Bounds(NamedTuple):
 
 
 def mean_interval(
-    values: NDArray[np.float64], low: float = 0.0, high: float = 1.0, *, level: float = 0.95
+    values: NDArray[np.float64],
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    level: float = 0.95,
+    clusters: Sequence[str] = (),
 ) -> Bounds:
     """Return an interval for the mean of the population of which `values` are a sample.
 
@@ -48,6 +54,8 @@ def mean_interval(
         low: The least value that is possible.
         high: The greatest value that is possible.
         level: Confidence.
+        clusters: What each value belongs to, where several stand and fall together: these are the
+            sample then.
 
     Example:
         >>> import numpy as np
@@ -55,6 +63,11 @@ def mean_interval(
         >>> mean_interval(np.zeros(100)).high < 0.04
         True
     """
+    if len(clusters) and len(values):
+        ends = (low, high)
+        values, low, high = _by_cluster(values, clusters, low, high)
+        found = mean_interval(values, low, high, level=level)
+        return Bounds(max(ends[0], found.low), min(ends[1], found.high))
     count = len(values)
     if count == 0:
         return Bounds(low, high)
@@ -68,6 +81,22 @@ def mean_interval(
     lower = np.quantile(means + low * weights[:, count], tail)
     upper = np.quantile(means + high * weights[:, count], 1 - tail)
     return Bounds(float(lower), float(upper))
+
+
+def _by_cluster(
+    values: NDArray[np.float64], clusters: Sequence[str], low: float, high: float
+) -> tuple[NDArray[np.float64], float, float]:
+    """One value per cluster, whose mean is the mean of all values, and the range of such values.
+
+    The mean is a ratio of two sums over clusters; each cluster gets its linear share of it.
+    """
+    place = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    sizes = np.bincount(place).astype(float)
+    weights = sizes / sizes.mean()
+    mean = float(values.mean())
+    own = np.bincount(place, values) / sizes
+    most = float(weights.max())
+    return mean + weights * (own - mean), mean + most * (low - mean), mean + most * (high - mean)
 
 
 def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:

@@ -19,11 +19,18 @@ from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import Bounds
-from hardcase.conditions.risk import RiskTable, Tell, failing_rows, seeds_of
+from hardcase.conditions.risk import (
+    RiskTable,
+    Tell,
+    asked_under,
+    failing_rows,
+    seeds_of,
+    with_pattern,
+)
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
-from hardcase.tensors import chunks, margin, per_row, to_grid
+from hardcase.tensors import chunks, margin, per_row
 from hardcase.types import Images, Model, Seeds
 
 __all__ = ["RareTable", "find_levels", "log_interval", "measure_rare", "split"]
@@ -325,7 +332,7 @@ def _score(
     pattern: Int[Tensor, " m"],
 ) -> Float[Tensor, " m"]:
     """Logit margins, infinite where a draw fails."""
-    origin = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": pattern})
+    origin = with_pattern(origin, pattern)
     with torch.inference_mode():
-        logits = subject(to_grid(box.decode(box.from_normals(g), origin))).logits
+        logits = asked_under(subject, box, box.from_normals(g), origin)
     return margin(logits, origin.y).masked_fill(failing_rows(logits, origin.y)[0], torch.inf)

@@ -16,6 +16,14 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hardcase.campaign.claims import (
+    Claims,
+    ask,
+    claim_context,
+    image_of,
+    moved_claims,
+    stored_label,
+)
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
 from hardcase.data.streams import ImageSet
@@ -71,6 +79,8 @@ class RiskTable:
         shown_predicted: What the model answered.
         least_z: The failing draw of each seed that lies in the smallest box; 0 where none failed.
         least_pattern: What its random patterns follow from.
+        image: The image of each seed, where seeds are claims; claims about one image stand and
+            fall together.
     """
 
     id: tuple[str, ...]
@@ -85,6 +95,7 @@ class RiskTable:
     shown_predicted: Int[Tensor, " t"]
     least_z: Float[Tensor, "n d"]
     least_pattern: Int[Tensor, " n"]
+    image: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.id)
@@ -108,7 +119,7 @@ class RiskTable:
     @property
     def images_like_these(self) -> Bounds:
         """An interval for the population that the seeds are a sample of."""
-        return mean_interval(self.shares)
+        return mean_interval(self.shares, clusters=self.image)
 
     @property
     def excess(self) -> NDArray[np.float64]:
@@ -125,7 +136,7 @@ class RiskTable:
         asked = min(self.draws, COST_DRAWS)
         for name, (drawn, neutral) in self.held.items():
             difference = (drawn - neutral).double().numpy() / asked
-            low, high = mean_interval(difference, -1.0, 1.0)
+            low, high = mean_interval(difference, -1.0, 1.0, clusters=self.image)
             rows.append(
                 {"condition": name, "cost": float(difference.mean()), "low": low, "high": high}
             )
@@ -147,7 +158,7 @@ class RiskTable:
             },
             "risk_excess": {
                 "value": float(excess.mean()),
-                "images_like_these": list(mean_interval(excess, -1.0, 1.0)),
+                "images_like_these": list(mean_interval(excess, -1.0, 1.0, clusters=self.image)),
             },
         }
 
@@ -206,7 +217,7 @@ def _measured(
     seeds = seeds_of(shard, box, device)
     rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
     drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
-    clean = failing_rows(subject(to_grid(seeds.x)).logits, seeds.y)[0]
+    clean = failing_rows(ask(subject, to_grid(seeds.x), Claims.of(seeds)).logits, seeds.y)[0]
     failed, predicted = _asked(subject, seeds, box, drawn.z, drawn.pattern, rows)
     held = dict[str, tuple[Tensor, Tensor]]()
     if costs and len(box.conditions.ranges) > 1:
@@ -253,14 +264,28 @@ def _asked(
     patterns = pattern.flatten()
     answers = list[tuple[Tensor, Tensor]]()
     for part in chunks(len(flat), rows):
-        origin = seeds.take(of[part])
-        origin = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": patterns[part]})
+        origin = with_pattern(seeds.take(of[part]), patterns[part])
         with torch.inference_mode():
-            logits = subject(to_grid(box.decode(flat[part], origin))).logits
-        answers.append(failing_rows(logits, origin.y))
+            logits = asked_under(subject, box, flat[part], origin)
+        failed, said = failing_rows(logits, origin.y)
+        answers.append((failed, stored_label(said, logits.shape[1], claim_context(origin.context))))
     failed = torch.cat([one[0] for one in answers]).reshape(len(seeds), count)
     predicted = torch.cat([one[1] for one in answers]).reshape(len(seeds), count)
     return failed, predicted
+
+
+def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
+    """Return seeds whose random patterns follow from a draw; what is claimed of them stays."""
+    context = {**claim_context(origin.context), "pattern": pattern}
+    return Seeds(origin.z, origin.x, origin.y, origin.id, context)
+
+
+def asked_under(
+    subject: Model, box: ConditionBox, z: Float[Tensor, "m d"], origin: Seeds
+) -> Float[Tensor, "m k"]:
+    """Return what a model answers about seeds under conditions, each under its own."""
+    x = to_grid(box.decode(z, origin))
+    return ask(subject, x, moved_claims(box, z, origin)).logits
 
 
 def failing_rows(
@@ -279,7 +304,8 @@ def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     """Return images as seeds in a box: unchanged."""
     x = from_bytes(shard.x).to(device)
     z = torch.zeros(len(x), box.size, device=device)
-    return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device))
+    claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
+    return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)
 
 
 def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> RiskTable:
@@ -311,6 +337,12 @@ def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> 
         shown_predicted=torch.cat([part[4][3] for part in parts])[order],
         least_z=torch.cat([part[5][0] for part in parts]),
         least_pattern=torch.cat([part[5][1] for part in parts]),
+        image=tuple(
+            image_of(name)
+            for shard, *_ in parts
+            if claim_context(shard.context)
+            for name in shard.id
+        ),
     )
 
 
@@ -341,7 +373,11 @@ class RiskComparison:
 
 
 def compare_risk(
-    shares: Mapping[str, float], reference: Mapping[str, float], *, margin: float
+    shares: Mapping[str, float],
+    reference: Mapping[str, float],
+    *,
+    margin: float,
+    claims: bool = False,
 ) -> RiskComparison:
     """Compare two models seed by seed.
 
@@ -349,6 +385,7 @@ def compare_risk(
         shares: Share of failing draws by seed of the model under test.
         reference: The same of the other model.
         margin: By how much the model under test may be worse.
+        claims: Whether seeds are claims, of which several may be about one image.
 
     Raises:
         Problem: If they have no seed in common.
@@ -363,7 +400,8 @@ def compare_risk(
     if not common:
         raise Problem("the two runs have no seed in common: their risks cannot be compared.")
     differences = np.array([shares[name] - reference[name] for name in common])
-    bounds = mean_interval(differences, -1.0, 1.0)
+    images = [image_of(name) for name in common] if claims else []
+    bounds = mean_interval(differences, -1.0, 1.0, clusters=images)
     return RiskComparison(float(differences.mean()), bounds, len(common), margin)
 
 

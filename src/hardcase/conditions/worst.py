@@ -18,7 +18,14 @@ from torch import Tensor
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import Conditions
-from hardcase.conditions.risk import RiskTable, Tell, failing_rows, seeds_of
+from hardcase.conditions.risk import (
+    RiskTable,
+    Tell,
+    asked_under,
+    failing_rows,
+    seeds_of,
+    with_pattern,
+)
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
@@ -26,7 +33,7 @@ from hardcase.oracles import LeavesLabel
 from hardcase.searches.evolution import Evolution
 from hardcase.searches.gradient import AdamAscent, GradientAscent
 from hardcase.statistics import interval
-from hardcase.tensors import chunks, per_row, to_grid
+from hardcase.tensors import chunks, per_row
 from hardcase.types import Budget, Images, Method, Model, Search, Seeds
 
 __all__ = ["WorstCase", "bisected", "measure_worst"]
@@ -429,10 +436,9 @@ class _ShardSearch:
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]
         for part in chunks(len(rows), SHARD):
-            own = origin.take(rows[part])
-            own = replace(own, context={"pattern": pattern[rows[part]]})
+            own = with_pattern(origin.take(rows[part]), pattern[rows[part]])
             with torch.inference_mode():
-                logits = self.subject(to_grid(self.box.decode(z[rows[part]], own))).logits
+                logits = asked_under(self.subject, self.box, z[rows[part]], own)
             fails[rows[part]] = failing_rows(logits, own.y)[0]
         return fails
 

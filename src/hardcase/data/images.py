@@ -35,7 +35,7 @@ from hardcase.data.streams import Stream, peeked, to_tensor
 from hardcase.errors import Problem
 from hardcase.types import Images
 
-__all__ = ["images_of", "is_lazy", "stream_of"]
+__all__ = ["image_pixels", "images_of", "is_lazy", "stream_of"]
 
 IMAGE_KEYS = (*IMAGES, *PATHS)
 
@@ -141,7 +141,7 @@ def stream_of(
         return f"{name}/{files.get(row, f'{row:05d}')}"
 
     def read(row: int) -> Bytes:
-        return _pixels(items(row), sizing, called(row), undo)
+        return image_pixels(items(row), sizing, called(row), undo)
 
     rows = torch.arange(len(y))
     return peeked(Stream(read, rows, torch.from_numpy(y), names, 0, called, name, split))
@@ -266,13 +266,19 @@ def _undo(source: Any) -> Callable[[Array], Array]:
     steps = getattr(getattr(source, "transform", None), "transforms", ()) or ()
     last = next((step for step in steps if hasattr(step, "mean") and hasattr(step, "std")), None)
     if last is None:
-        return lambda array: array
+        return _as_it_is
     mean = np.asarray(last.mean, dtype=np.float32).reshape(-1, 1, 1)
     std = np.asarray(last.std, dtype=np.float32).reshape(-1, 1, 1)
     return lambda array: np.clip(array * std + mean, 0, 1)
 
 
-def _pixels(item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array]) -> Bytes:
+def _as_it_is(array: Array) -> Array:
+    return array
+
+
+def image_pixels(
+    item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array] = _as_it_is
+) -> Bytes:
     """Any single image as H x W or H x W x 3."""
     if isinstance(item, Image.Image):
         return pixels_of(item, sizing, where)

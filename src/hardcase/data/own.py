@@ -254,12 +254,12 @@ def file_stream(
     def read(row: int) -> Bytes:
         return decoded(file_bytes(files[row]), sizing, str(files[row]))
 
-    names = [_unicode(name) for name in ids]
-    shown = tuple(map(_unicode, classes))
+    names = [shown_name(name) for name in ids]
+    shown = tuple(map(shown_name, classes))
     return Stream(read, torch.arange(len(files)), to_tensor(y), shown, 0, names.__getitem__)
 
 
-def _unicode(name: str) -> str:
+def shown_name(name: str) -> str:
     """A name of the file system, whose bytes may be no UTF-8, as text that can be stored."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -405,13 +405,7 @@ def read_csv(path: Path, split: str, *, resize: str = "0", crop: str = "0") -> O
 
 def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -> OwnData:
     """`read_csv`, with names for the classes where the labels are numbers."""
-    with (
-        reading(f"{path} cannot be read as CSV"),
-        path.open(newline="", encoding="utf-8-sig") as file,
-    ):
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
+    rows = csv_rows(path)
     where = known_key(rows[0], (*PATHS, *IMAGES), str(path))
     what = known_key(rows[0], LABELS, str(path))
     words: list[Any] = [row[what] for row in rows]
@@ -419,13 +413,30 @@ def table(path: Path, split: str, sizing: Sizing, classes: Sequence[str] = ()) -
         words = [int(word) for word in words]
     y, names = labelled(words, classes, len(rows), str(path))
     divided = "split" in rows[0]
-    chosen = list(range(len(rows)))
-    if divided:
-        parts = ("train", "test") if split == "all" else (split,)
-        chosen = [i for part in parts for i in chosen if rows[i]["split"] in (part, "")]
+    chosen = rows_of_split(rows, split)
     files = [path.parent / rows[i][where] for i in chosen]
     ids = [f"{path.stem}/{file.name}" for file in files]
     return OwnData(file_stream(files, y[chosen], ids, names, sizing), divided)
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table with a line of names at its top."""
+    with (
+        reading(f"{path} cannot be read as CSV"),
+        regular(path).open(newline="", encoding="utf-8-sig") as file,
+    ):
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise Problem(f"{path} holds no rows.", fix="a first line with the words path,label")
+    return rows
+
+
+def rows_of_split(rows: Sequence[dict[str, str]], split: str) -> list[int]:
+    """The rows that a column ``split`` names for a split; all of them where there is none."""
+    if "split" not in rows[0]:
+        return list(range(len(rows)))
+    parts = ("train", "test") if split == "all" else (split,)
+    return [i for part in parts for i, row in enumerate(rows) if row["split"] in (part, "")]
 
 
 def known_key(table: Sequence[str] | dict[str, Any], known: Sequence[str], name: str) -> str:

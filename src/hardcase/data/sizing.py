@@ -105,25 +105,35 @@ class Sizing:
         sizes = {"resize": self.resize, "crop": self.crop}
         return "&".join(f"{name}={value}" for name, value in sizes.items() if value)
 
-    def apply(self, image: Image.Image) -> Image.Image:
+    def apply(
+        self, image: Image.Image, resample: Image.Resampling = Image.Resampling.BICUBIC
+    ) -> Image.Image:
         """The image in its size; bicubic, antialiased."""
-        if self.resize and not self.crop:
-            return image.resize((self.resize, self.resize), Image.Resampling.BICUBIC)
-        if self.resize:
-            share = self.resize / min(image.size)
-            width, height = (max(self.crop, round(share * side)) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        (width, height), (left, top) = self.frame(image.size)
+        if (width, height) != image.size:
+            image = image.resize((width, height), resample)
         if self.crop:
-            width, height = image.size
-            if min(width, height) < self.crop:
-                raise Problem(
-                    f"an image of {width}×{height} has no square of {self.crop} pixels.",
-                    fix=f"?resize={self.crop}&crop={self.crop}",
-                )
-            left = (width - self.crop) // 2
-            top = (height - self.crop) // 2
             image = image.crop((left, top, left + self.crop, top + self.crop))
         return image
+
+    def frame(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Width and height that an image of this size is drawn to, and where the part that is kept
+        begins in it.
+        """
+        width, height = size
+        if self.resize and not self.crop:
+            return (self.resize, self.resize), (0, 0)
+        if self.resize:
+            share = self.resize / min(size)
+            width, height = (max(self.crop, round(share * side)) for side in size)
+        if not self.crop:
+            return (width, height), (0, 0)
+        if min(width, height) < self.crop:
+            raise Problem(
+                f"an image of {width}×{height} has no square of {self.crop} pixels.",
+                fix=f"?resize={self.crop}&crop={self.crop}",
+            )
+        return (width, height), ((width - self.crop) // 2, (height - self.crop) // 2)
 
 
 def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> npt.NDArray[np.uint8]:

@@ -20,7 +20,7 @@ from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
-__all__ = ["describe", "large", "load", "opened", "parse", "readers"]
+__all__ = ["describe", "large", "load", "opened", "parse", "part_of", "readers", "spec_options"]
 
 
 def describe(images: Images) -> dict[str, Any]:
@@ -96,9 +96,10 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
+    _refuse_annotated(spec)
     if spec.partition(":")[0] in readers() and ":" in spec:
         found, wanted = opened(spec, split)
-        return _part(found.images.images(), found.divided, wanted, spec.partition("?")[0])
+        return part_of(found.images.images(), found.divided, wanted, spec.partition("?")[0])
     text, _, query = spec.partition("?")
     if text not in parts("data") and ".py:" not in text:
         raise _unknown(spec)
@@ -108,8 +109,20 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
         x, y = public_part(supplied, split, offline=offline)
         ids = numbered(f"{spec}/{split}", len(y))
         return Images(to_tensor(x), to_tensor(y), ids, supplied.classes, spec, split)
-    wanted = _options(text, {"split": ("all",)}, query).get("split", split)
+    wanted = spec_options(text, {"split": ("all",)}, query).get("split", split)
     return _divided(spec, supplied, wanted)
+
+
+def _refuse_annotated(spec: str) -> None:
+    """Refuse data that says of images what is in them and where, not which class they are of."""
+    kind = spec.partition(":")[0].partition("?")[0]
+    rows = [part for name, part in parts("data").items() if name.partition(":")[0] == kind]
+    if rows and "task" in rows[0].facts:
+        raise Problem(
+            f"{spec} has no one class for each image.",
+            "It is for detectors, taggers and segmenters.",
+            fix=f"--task {rows[0].facts['task']}",
+        )
 
 
 MANY = 2_000
@@ -126,13 +139,14 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
     found, part = opened(spec, split)
     if not isinstance(found.images, Stream) or len(found.images) <= most:
         return None
-    return _part(replace(peeked(found.images), name=spec), found.divided, part, spec)
+    return part_of(replace(peeked(found.images), name=spec), found.divided, part, spec)
 
 
 def readers() -> dict[str, Part]:
     """The forms of data of one's own by the word before their path: ``folder:PATH`` and others."""
     every = parts("data").items()
-    return {name.partition(":")[0]: part for name, part in every if ":" in name}
+    own = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
+    return {name.partition(":")[0]: part for name, part in own}
 
 
 def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
@@ -147,7 +161,7 @@ def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
     choices = {name: option.choices for name, option in options_of(known[kind]).items()}
     if not known[kind].facts.get("undivided"):
         choices |= {"split": ("all",), "first": ("0", "1")}
-    return kind, named_path(text), _options(f"{kind}:", choices, query)
+    return kind, named_path(text), spec_options(f"{kind}:", choices, query)
 
 
 def opened(spec: str, split: str) -> tuple[OwnData, str]:
@@ -174,7 +188,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
     return replace(found, images=replace(found.images, name=spec, split=part)), part
 
 
-def _options(what: str, known: Choices, query: str) -> dict[str, str]:
+def spec_options(what: str, known: Choices, query: str) -> dict[str, str]:
     """The options after the question mark."""
     options = {}
     for word in filter(None, query.split("&")):
@@ -210,7 +224,7 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
     for each in own:
         check(each, spec)
     if len(own) == 1:
-        return _part(own[0], False, split, spec)
+        return part_of(own[0], False, split, spec)
     if split != "all":
         return own[SPLITS.index(split)]
     return replace(
@@ -221,7 +235,7 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
     )
 
 
-def _part(images: LabelledSet, divided: bool, part: str, where: str) -> LabelledSet:
+def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> LabelledSet:
     """One part of images: of those without a split of their own by their content."""
     if divided or part == "all":
         return images

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from hardcase.campaign.claims import Claims, ask
 from hardcase.data.streams import ImageSet
 from hardcase.data.streams import check as check_labels
 from hardcase.errors import Problem
@@ -78,10 +79,15 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
     """
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
+    claims = Claims.of(images, subject.device)
     try:
         with torch.inference_mode():
             parts = [
-                subject(from_bytes(images.x[part].to(subject.device))).logits.cpu()
+                ask(
+                    subject,
+                    from_bytes(images.x[part].to(subject.device)),
+                    claims and claims.take(part),
+                ).logits.cpu()
                 for part in chunks(len(images), batch)
             ]
         return torch.cat(parts).clone()
@@ -141,11 +147,14 @@ def check(
     if not allow_low_accuracy:
         _better_than_chance(subject, logits, some, accuracy)
     confidence = logits.softmax(1).amax(1).mean().item()
-    notes = _notes(subject, logits, some)
-    doubts = [] if allow_low_accuracy else _suspicion(subject, some, accuracy)
-    order = reordered(logits, some)
-    if order and not doubts:
-        doubts = [str(order)]
+    notes = list[str]()
+    doubts = list[str]()
+    if Claims.of(some) is None:
+        notes = _notes(subject, logits, some)
+        doubts = [] if allow_low_accuracy else _suspicion(subject, some, accuracy)
+        order = reordered(logits, some)
+        if order and not doubts:
+            doubts = [str(order)]
     return Health(
         accuracy=accuracy,
         images=len(some),

@@ -391,12 +391,13 @@ class TensorSpec:
 
 
 def encode(
-    array: Array, input_spec: TensorSpec, output_spec: TensorSpec, *, binary: bool
+    array: Array, input_spec: TensorSpec, *output_specs: TensorSpec, binary: bool
 ) -> tuple[dict[str, str], bytes]:
     """Headers and body of the request for `array`, which a digest of it names."""
     tensor: dict[str, Any] = {"name": input_spec.name, "datatype": input_spec.kind}
     tensor["shape"] = list(array.shape)
-    request = {"id": name_of(array), "inputs": [tensor], "outputs": [{"name": output_spec.name}]}
+    wanted: list[dict[str, Any]] = [{"name": one.name} for one in output_specs]
+    request = {"id": name_of(array), "inputs": [tensor], "outputs": wanted}
     if not binary:
         tensor["data"] = []
         head, tail = json.dumps(request).encode().split(b'"data": []', 1)
@@ -404,7 +405,7 @@ def encode(
         return {"Content-Type": "application/json"}, body
     data = array.astype(KINDS[input_spec.kind], copy=False).tobytes()
     tensor["parameters"] = {"binary_data_size": len(data)}
-    request["outputs"] = [{"name": output_spec.name, "parameters": {"binary_data": True}}]
+    request["outputs"] = [{**one, "parameters": {"binary_data": True}} for one in wanted]
     header = json.dumps(request).encode()
     return {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}, header + data
 
@@ -445,6 +446,12 @@ def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
         if not input_spec["shape"]:
             raise MalformedAnswer("an input without axes")
         return _spec(input_spec), _spec(metadata["outputs"][0]), json.dumps(identity)
+
+
+def output_specs(body: bytes) -> tuple[TensorSpec, ...]:
+    """All outputs from a model's metadata."""
+    with _parsing("metadata that cannot be used"):
+        return tuple(_spec(one) for one in json.loads(body)["outputs"])
 
 
 def _spec(tensor: Mapping[str, Any]) -> TensorSpec:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,14 @@ class Hub:
         return "; ".join(filter(None, words))
 
 
-def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool = False) -> Hub:
+def from_hub(
+    spec: str,
+    *,
+    weights: str = "",
+    offline: bool = False,
+    trust: bool = False,
+    task: str = "classes",
+) -> Hub:
     """The network that `spec` names.
 
     Args:
@@ -77,17 +85,19 @@ def from_hub(spec: str, *, weights: str = "", offline: bool = False, trust: bool
             ones.
         offline: Take nothing that is not on this machine.
         trust: Whether `weights` may be unpickled.
+        task: What the network answers, where the library has a form for each.
     """
     kind, _, name = spec.partition(":")
     if kind not in LOADERS or not name:
         raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
     require_consent(spec)
+    load = partial(_hf, task=task) if kind == "hf" else LOADERS[kind]
     if not weights:
-        hub = LOADERS[kind](name, None, True, offline)
+        hub = load(name, None, True, offline)
         return replace(hub, net=hub.net.eval(), name=spec)
     own = read_state(named_path(weights), trust=trust)
     classes = _outputs_of(own)
-    hub = LOADERS[kind](name, classes, False, offline)
+    hub = load(name, classes, False, offline)
     fitted = fit_state(hub.net, own, weights)
     note = "; ".join(filter(None, [hub.note, fitted.note]))
     if len(hub.classes) != classes:
@@ -142,7 +152,16 @@ def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
     )
 
 
-def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
+FORMS = {
+    "boxes": "AutoModelForObjectDetection",
+    "masks": "AutoModelForSemanticSegmentation",
+}
+"""The forms of Hugging Face's networks that are no classifiers."""
+
+
+def _hf(
+    name: str, classes: int | None, pretrained: bool, offline: bool, *, task: str = "classes"
+) -> Hub:
     transformers = _imported("transformers", "transformers")
     hide = getattr(getattr(transformers, "logging", None), "disable_progress_bar", None)
     if hide is not None:  # the screen has a bar of its own
@@ -162,14 +181,13 @@ def _hf(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
             hub = hf_hub(net, _preprocessor(where, offline=offline), name)
             return replace(hub, classes=labels)
     with _loading("hf", name):
+        form = getattr(transformers, FORMS.get(task, "AutoModelForImageClassification"))
         if pretrained:
-            net = transformers.AutoModelForImageClassification.from_pretrained(
-                where, local_files_only=offline
-            )
+            net = form.from_pretrained(where, local_files_only=offline)
         else:
             config = transformers.AutoConfig.from_pretrained(where, local_files_only=offline)
             config.num_labels = classes or config.num_labels
-            net = transformers.AutoModelForImageClassification.from_config(config)
+            net = form.from_config(config)
         return hf_hub(net, _preprocessor(where, offline=offline), name)
 
 
@@ -337,8 +355,8 @@ def torchvision_hub(net: nn.Module, weights: Any, name: str = "") -> Hub:
     return Hub(
         net=net,
         name=name,
-        mean=tuple(getattr(steps, "mean", IMAGENET[0])),
-        std=tuple(getattr(steps, "std", IMAGENET[1])),
+        mean=tuple(getattr(steps, "mean", (0.0,) * 3)),  # detectors normalise themselves
+        std=tuple(getattr(steps, "std", (1.0,) * 3)),
         size=size,
         resize=_side(getattr(steps, "resize_size", None), size),
         classes=tuple(map(str, weights.meta.get("categories", ()))),

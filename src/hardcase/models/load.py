@@ -60,6 +60,7 @@ __all__ = [
     "names_outputs",
     "network",
     "network_of_code",
+    "opened_network",
 ]
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ def _register(row: Pretrained) -> None:
         return load_fetched(row.name)[0]
 
     fetched_network.__doc__ = f"{row.summary}."
+    task: dict[str, Any] = {}
+    if row.outputs in ("boxes", "masks"):
+        task = {"task": row.outputs}
     registry.model(
         row.name,
         paper=row.paper,
@@ -93,6 +97,7 @@ def _register(row: Pretrained) -> None:
         lineage=row.lineage,
         licence=row.licence,
         accuracy=row.accuracy,
+        **task,
     )(fetched_network)
 
 
@@ -200,18 +205,26 @@ def _local(spec: str, how: Loading) -> Subject:
             progress=how.progress,
         )
         return _subject(net, spec, how)
+    net = opened_network(spec, how)
+    if isinstance(net, Subject):
+        return net
+    if "@" in spec or named_path(spec).suffix not in WHOLE:
+        net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
+    return _subject(net, spec, _with_normalisation(net, how))
+
+
+def opened_network(spec: str, how: Loading) -> nn.Module:
+    """The network in a file, or that a function in a file makes, with the weights of another."""
+    weights, _, code = spec.rpartition("@")
+    form, _, name = code.partition(":")
     if "@" not in spec and named_path(spec).suffix in WHOLE:
-        net = from_model_file(named_path(spec))
-        return _subject(net, spec, _with_normalisation(net, how))
+        return from_model_file(named_path(spec))
     net = _untrained(name, how.test) if form == "zoo" else network_of_code(code)
     if weights:
         fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if fitted.note:
             _log.info("%s: %s", weights, fitted.note)
-    if isinstance(net, Subject):
-        return net
-    net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
-    return _subject(net, spec, _with_normalisation(net, how))
+    return net
 
 
 def network_of_code(code: str) -> nn.Module:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import chain
 
 import torch
 
@@ -16,8 +17,19 @@ from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem
 from hardcase.models.synonyms import folded
 
-__all__ = ["ClassMap", "aligned", "class_map", "map_between"]
+__all__ = ["ClassMap", "aligned", "class_map", "map_between", "outputs_of"]
 
+_WORDS = (
+    ("airplane", "aeroplane"),
+    ("motorcycle", "motorbike"),
+    ("couch", "sofa"),
+    ("tv", "tvmonitor", "tv monitor"),
+    ("dining table", "diningtable"),
+    ("potted plant", "pottedplant"),
+    ("bicycle", "biyclce"),  # as one widespread list of names spells it
+)
+SAME_OBJECT = {word: tuple(w for w in words if w != word) for words in _WORDS for word in words}
+"""COCO's and Pascal VOC's words for the same objects."""
 SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 
@@ -70,11 +82,7 @@ def class_map(
         cat     ->    0 cat (name)
     """
     known = tuple(model)
-    tables = {
-        "synset": {synset: at for at, synset in enumerate(synsets)},
-        "name": _by_name(known, lemmas or {}),
-    }
-    found = [_find(name, tables, len(known)) for name in data]
+    found = _found(data, known, synsets, lemmas or {})
     missing = [name for name, at in zip(data, found) if at is None]
     if len(missing) == len(data) and len(data) == len(known):
         return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
@@ -90,11 +98,34 @@ def class_map(
     return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
 
 
+def _found(
+    data: Sequence[str],
+    model: Sequence[str],
+    synsets: Sequence[str],
+    lemmas: Mapping[int, Sequence[str]],
+) -> list[tuple[int, str] | None]:
+    tables = {
+        "synset": {synset: at for at, synset in enumerate(synsets)},
+        "name": _by_name(model, lemmas),
+    }
+    return [_find(name, tables, len(model)) for name in data]
+
+
+def outputs_of(data: Sequence[str], model: Sequence[str]) -> list[int | None]:
+    """The output that means each class of the data, by name; None where the model has none.
+
+    Example:
+        >>> outputs_of(["dog", "unicorn"], ["cat", "dog"])
+        [1, None]
+    """
+    return [None if pair is None else pair[0] for pair in _found(data, model, (), {})]
+
+
 def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:
     synset = SYNSET.search(name.lower())
     if synset and synset[0] in tables["synset"]:
         return tables["synset"][synset[0]], "synset"
-    for form in _forms(name):
+    for form in chain(_forms(name), *(SAME_OBJECT.get(form, ()) for form in _forms(name))):
         if form in tables["name"]:
             return tables["name"][form], "name"
     if re.fullmatch(r"\d{1,6}", name) and int(name) < count:

@@ -12,6 +12,10 @@ from typing import Any
 import torch
 
 from hardcase.cache import make_folder, write_atomically
+from hardcase.campaign.claims import Claims, image_of
+from hardcase.claims.load import claim_model
+from hardcase.claims.seeds import task_of
+from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.images import images_of
@@ -21,10 +25,12 @@ from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
+from hardcase.repair.claims import train_on_claims
 from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
 from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
 from hardcase.repair.weights import repairable, write_weights
+from hardcase.runs.claims import finding_claims
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
 from hardcase.runs.results import Run
@@ -135,7 +141,10 @@ def repair(
     """
     recipe = recipe or RepairRecipe()
     train, unseen = _images(data, test)
-    if isinstance(subject, str):
+    if Claims.of(unseen) is not None:
+        task = task_of("auto", "", "", unseen.context)
+        model: Model = claim_model(subject, task, unseen.classes)
+    elif isinstance(subject, str):
         how = Loading(train=train, test=unseen, device=usable_device(device), seed=recipe.seed)
         model = load_model(subject, how)
     else:
@@ -214,9 +223,9 @@ def repair_network(
     size = proof_size(proof)
     if not 0 <= margin < 1:
         raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
-    subject = repairable(model)
+    subject = repairable(model.model if isinstance(model, ClaimModel) else model)
     unseen = held_apart(train, test)
-    _check_classes(subject, train, unseen)
+    _check_classes(model, train, unseen)
     learn, valid = split_validation(train, recipe)
     if conditions is None:
         conditions = usual_profile(train.shape)
@@ -225,15 +234,18 @@ def repair_network(
     box = condition_box(declared, train.shape)
     _open(folder)
     with locked(folder):
-        trained = train_on(
-            subject,
-            learn if added is None else joined_images(learn, added),
-            valid,
-            box,
-            recipe,
-            kept=folder,
-            say=say,
-        )
+        if isinstance(model, ClaimModel):
+            trained = train_on_claims(model, learn, valid, box, recipe, say=say)
+        else:
+            trained = train_on(
+                subject,
+                learn if added is None else joined_images(learn, added),
+                valid,
+                box,
+                recipe,
+                kept=folder,
+                say=say,
+            )
         facts = {
             "data": {"train": train.name, "hash": train.hash, "images": len(learn)},
             "conditions": declared.to_record(),
@@ -243,8 +255,8 @@ def repair_network(
         written = write_weights(folder, subject, trained.net, facts)
         after = with_network(subject, trained, written.model)
         shown = prove(
-            subject,
-            after,
+            model,
+            _answering_as(model, after),
             unseen,
             box,
             size,
@@ -254,7 +266,8 @@ def repair_network(
             say=say,
         )
         if carried is not None and len(carried):
-            shown = replace(shown, rows=(*shown.rows, _carried_row(subject, after, carried)))
+            row = _carried_row(model, _answering_as(model, after), carried)
+            shown = replace(shown, rows=(*shown.rows, row))
         record = {
             "schema": 1,
             "verdict": shown.verdict,
@@ -271,6 +284,11 @@ def repair_network(
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
     return RepairResult(folder, after, written.model, shown, record)
+
+
+def _answering_as(model: Model, after: Subject) -> Model:
+    """The network after, asked as the one before is."""
+    return model.around(after) if isinstance(model, ClaimModel) else after
 
 
 def _open(folder: Path) -> None:
@@ -310,7 +328,7 @@ def held_apart(train: Images, test: Images) -> Images:
     return test.take(torch.tensor(rows))
 
 
-def _check_classes(subject: Subject, train: Images, test: Images) -> None:
+def _check_classes(subject: Model, train: Images, test: Images) -> None:
     outputs = answers(subject, test.first(1)).shape[1]
     highest = max(int(train.y.max()), int(test.y.max()))
     if highest >= outputs:
@@ -325,8 +343,14 @@ def split_validation(train: Images, recipe: RepairRecipe) -> tuple[Images, Image
     """Images to learn from, and the validation part."""
     count = min(max(round(recipe.validation * len(train)), 10), MOST_VALIDATION)
     valid = train.sample(count=count, seed=recipe.seed)
-    names = set(valid.id)
-    rows = [i for i, name in enumerate(train.id) if name not in names]
+    units = list(train.id)
+    chosen = set(valid.id)
+    if Claims.of(train) is not None:  # claims about one image belong together
+        units = list(map(image_of, units))
+        chosen = set(map(image_of, chosen))
+        own = [i for i, name in enumerate(units) if name in chosen]
+        valid = train.take(torch.tensor(own))
+    rows = [i for i, name in enumerate(units) if name not in chosen]
     return train.take(torch.tensor(rows)), valid
 
 
@@ -376,10 +400,12 @@ def stored_failures(run: Run, like: Images) -> Images:
         )
     y = torch.tensor([row["expected"] for _, row in rows])
     names = tuple(str(row["id"]) for _, row in rows)
-    return replace(like, x=x, y=y, id=names, name=run.folder.name, context={})
+    claims = finding_claims(run)
+    context = {} if claims is None else claims.take(torch.tensor([i for i, _ in rows])).context()
+    return replace(like, x=x, y=y, id=names, name=run.folder.name, context=context)
 
 
-def _carried_row(before: Subject, after: Subject, found: Images) -> ProofRow:
+def _carried_row(before: Model, after: Model, found: Images) -> ProofRow:
     """How many stored failures each network misreads; both read the very same images."""
     wrong, left = (
         float((answers(one, found).argmax(1) != found.y).double().mean()) for one in (before, after)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hardcase.campaign.claims import Claims, ask
 from hardcase.conditions import PROFILES, ConditionBox, Conditions, condition_box, measure_risk
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.intervals import mean_interval
@@ -312,6 +313,7 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
     if images.shape[0] not in (1, 3) or min(images.shape[1:]) < 8:
         return {}
     wrong = dict[str, list[Shares]]()
+    claims = Claims.of(images, model.device)
     for name, kind in ((name, one.kind) for name, one in CORRUPTIONS.items()):
         parts = list[torch.Tensor]()
         for part in chunks(len(images), 256):
@@ -319,7 +321,8 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
             keys = keys_of(images.id[part]).to(model.device)
             severity = torch.full((len(x),), SEVERITY, device=model.device)
             with torch.no_grad():
-                logits = model(to_grid(corrupt(x, name, severity, keys))).logits
+                changed = to_grid(corrupt(x, name, severity, keys))
+                logits = ask(model, changed, claims and claims.take(part)).logits
             parts.append(logits.argmax(1).cpu() != images.y[part])
         wrong.setdefault(kind, []).append(torch.cat(parts).double().numpy())
     return {kind: np.mean(shares, axis=0) for kind, shares in wrong.items()}

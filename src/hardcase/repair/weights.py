@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from hardcase.cache import write_atomically
+from hardcase.claims.answers import Standard
+from hardcase.claims.subjects import Flattened
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
@@ -70,7 +72,9 @@ def _is_plain(value: object) -> bool:
 
 def own_network(net: nn.Module) -> nn.Module:
     """Return the user's network inside what adapts it."""
-    return net.net if isinstance(net, Adapted) else net
+    while isinstance(net, Adapted | Flattened | Standard):
+        net = net.net
+    return net
 
 
 def repaired_name(spec: str, weights: Path) -> str:

@@ -19,13 +19,14 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
+from hardcase.report.claims import MEANINGS, claims_section
 from hardcase.report.curves import severities, smallest
 from hardcase.report.decision import decision, together
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
 from hardcase.report.where import failure_map, where
-from hardcase.report.words import Sheet, number, plural, rate
+from hardcase.report.words import Sheet, number, plural
 from hardcase.runs.files import read_plain
 from hardcase.runs.results import Run, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
@@ -249,13 +250,14 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     sheet = Sheet.of(run)
     counts = run.counts()
     record = run.record
+    told = words.rates_of(run)
     steps = counts["funnel"]
     accuracy = record.get("accuracy") or {}
     images = accuracy.get("images")
     value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
     triples = _triples(run, sheet)
-    weak = weakness(sheet, run.classes)
+    weak = weakness(sheet, run.classes, told)
     place = where(run, counts)
     return {
         "name": run.folder.resolve().name,
@@ -268,13 +270,14 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "notes": [*(record.get("notes") or []), *_regressions(run)],
         "regression": regressions.stored(run) if record.get("baseline") else None,
         "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
-        "accuracy": rate(round(value * images), images) if images and value is not None else None,
+        "accuracy": told(round(value * images), images) if images and value is not None else None,
         **{name: record.get(name) for name in FIGURES},
-        "summary": _summary(record, steps, Counter(sheet.kind), sheet.small),
-        "funnel": _funnel(steps),
+        "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
+        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
+        "claims": claims_section(run, sheet, told),
         "weakness": {
             **weak,
             "differences": differences(run, sheet, run.classes),
@@ -325,10 +328,11 @@ def _summary(
     steps: Mapping[str, int | None],
     kinds: Mapping[str, int],
     small: int,
+    told: words.Told,
 ) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
     failing, confirmed = (
-        rate(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
+        told(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
     )
     limits = words.budget(record.get("budget") or {})
     people = record.get("people") or {}
@@ -387,15 +391,17 @@ def _standing(
     )
 
 
-def _funnel(steps: Mapping[str, int | None]) -> list[dict[str, Any]]:
+def _funnel(
+    steps: Mapping[str, int | None], told: words.Told, meanings: Mapping[str, str]
+) -> list[dict[str, Any]]:
     rows = []
-    for step, meaning in _MEANINGS.items():
+    for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
         whole = (
             None if step in ("generated", "seeds", "distinct") else _WHOLE.get(step, "attempted")
         )
-        share = rate(steps[step], steps[whole]) if whole else None
+        share = told(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
         )

@@ -16,11 +16,10 @@ from hardcase.analysis.conditions import (
     shown_draws,
 )
 from hardcase.errors import Problem
-from hardcase.report.words import number, percent, plural, rate
+from hardcase.report.words import number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
-from hardcase.types import ClassNames
+from hardcase.types import WAYS, ClassNames
 
 PICTURES = 3
 """Findings on the first screen of a run without risk."""
@@ -100,9 +99,9 @@ def decision(
         "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
-        "confirmed": rate(least, tally.attempted()),
+        "confirmed": rates_of(run)(least, tally.attempted()),
         "undecided": len(tally.undecided),
-        "with_undecided": rate(least + len(tally.undecided), tally.attempted()),
+        "with_undecided": rates_of(run)(least + len(tally.undecided), tally.attempted()),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
         "limits_from": source,
@@ -124,8 +123,9 @@ def figures(run: Run) -> dict[str, str]:
     known = record.get("accuracy") or {}
     images = known.get("images")
     if images and known.get("value") is not None:
-        seen = Rate(round(known["value"] * images), images)
-        lines["accuracy"] = f"{seen} of the unchanged images"
+        seen = run.rate(round(known["value"] * images), images)
+        what = "claims about unchanged images" if record.get("claims") else "the unchanged images"
+        lines["accuracy"] = f"{seen} of {what}"
     if not record.get("risk"):
         return {**lines, "risk": "not measured: no conditions were declared"}
     return lines | in_words(record)
@@ -179,7 +179,7 @@ def where_in_one_sentence(
     counts = [number(one["tests"]) for one in pairs[:PICTURES]]
     counts[0] += f" of {plural(findings, 'finding')}"
     told = [
-        f"{classes[one['expected']]} is taken for {classes[one['predicted']]} ({count})"
+        f"{classes[one['expected']]} {_fate(one['predicted'], classes)} ({count})"
         for one, count in zip(pairs, counts)
     ]
     most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {_listed(told)}"
@@ -191,6 +191,14 @@ def where_in_one_sentence(
     inside, outside = (percent(first[side]["share"]) for side in ("inside", "outside"))
     more = f"more often on seeds that are {first['name']} ({inside}, elsewhere {outside})"
     return f"Where it fails: {more}; {most}."
+
+
+def _fate(predicted: int, classes: ClassNames) -> str:
+    """What becomes of a class, or of a claim."""
+    told = classes[predicted]
+    if predicted >= 0:
+        return f"is taken for {told}"
+    return f"is {'a ' * (told == WAYS[-1])}{told}"
 
 
 def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -293,7 +301,7 @@ def _next(
     steps: list[tuple[str, str | None]] = []
     if not run.record.get("complete"):
         steps.append(("Finish the run; it is incomplete.", f"hardcase resume {name}"))
-    if not judged and tally.rows:
+    if not judged and tally.rows and not run.record.get("claims"):
         steps.append(("Have the findings judged.", f"hardcase judge {name}"))
     again = f"hardcase replay {name} --model NEXT"
     if said == "no limits":

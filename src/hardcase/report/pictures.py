@@ -15,6 +15,7 @@ from PIL import Image
 
 from hardcase.analysis.conditions import shown_draws
 from hardcase.errors import Problem
+from hardcase.report.claims import ClaimPictures
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, read
 from hardcase.tensors import remade
@@ -90,6 +91,7 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
         row = {fact["id"]: fact["row"] for own, fact in shown if own == number}
         for name, way in ways(run, row).items():
             between |= {(f"at {share}", number, row[name]): data for share, data in way.items()}
+    files = _with_claims(runs, files)
     return _fitted(files | changes | between, [*_used(shown), *changes, *between], LARGE)
 
 
@@ -98,7 +100,7 @@ def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     shown = [
         (run, fact) for run, section in enumerate(sections) for fact in section["gallery"]["tests"]
     ]
-    return _fitted(_files(runs, shown), _used(shown), SMALL)
+    return _fitted(_with_claims(runs, _files(runs, shown)), _used(shown), SMALL)
 
 
 def map_cells(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
@@ -141,6 +143,18 @@ def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
         if sum(len(reduced(files[key], width)) for key in few) <= each * len(few):
             break
     return Pictures({key: uri(reduced(data, width)) for key, data in files.items()}, width)
+
+
+def _with_claims(runs: Sequence[Run], files: Files) -> Files:
+    """The images with the boxes and masks that are claimed of them."""
+    for number, run in enumerate(runs):
+        if run.record.get("claims"):
+            draw = ClaimPictures(run)
+            files = {
+                key: draw.drawn(key[0], key[2], data) if key[1] == number else data
+                for key, data in files.items()
+            }
+    return files
 
 
 def _used(shown: Sequence[Shown]) -> list[Key]:

@@ -16,7 +16,7 @@ from hardcase import statistics
 from hardcase.analysis.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
 from hardcase.inference import max_statistic
 from hardcase.randomness import stream
-from hardcase.report.words import Sheet, percent, rate
+from hardcase.report.words import Sheet, Told, percent, rate
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import ClassNames
@@ -216,7 +216,7 @@ CLASSES_SHOWN = 20
 """A matrix of more classes than this cannot be read: the ones with the most findings are shown."""
 
 
-def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
+def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, Any]:
     """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
     class.
 
@@ -234,7 +234,7 @@ def weakness(sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
         "shown": shown,
         "matrix": [[at.get((expected, predicted)) for predicted in shown] for expected in shown],
         "left_out": len(labels) - len(shown),
-        "classes": _per_class(sheet, classes, pairs),
+        "classes": _per_class(sheet, classes, pairs, told),
     }
 
 
@@ -271,7 +271,7 @@ def _shown(pairs: list[dict[str, Any]], labels: list[int]) -> list[int]:
 
 
 def _per_class(
-    sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]]
+    sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]], told: Told
 ) -> list[dict[str, Any]]:
     seeds = defaultdict(list)
     findings = defaultdict(list)
@@ -284,7 +284,7 @@ def _per_class(
     for label in range(len(classes)):
         counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
         steps = {name: counts[name] for name in ("seeds", "usable", "attempted")}
-        rates = {name: rate(counts[name], counts["attempted"]) for name in ("failing", "confirmed")}
+        rates = {name: told(counts[name], counts["attempted"]) for name in ("failing", "confirmed")}
         taken = commonest.get(label)
         said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
         rows.append({"label": label, **steps, **rates, "taken_for": said})

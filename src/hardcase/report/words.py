@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +39,7 @@ class Sheet:
     seed_rows: dict[str, int]
     verdicts: Mapping[str, Mapping[str, Any]] | None
     change: list[str | None] = field(default_factory=list)
+    claims: bool = False
 
     @staticmethod
     def of(run: Run) -> Sheet:
@@ -55,6 +56,7 @@ class Sheet:
             seed_rows={row["id"]: i for i, row in enumerate(seeds)},
             verdicts=run.verdicts,
             change=run.changes(),
+            claims=bool(run.record.get("claims")),
         )
 
     def __len__(self) -> int:
@@ -101,9 +103,21 @@ class Sheet:
             **whole,
             **real,
             "seed_confidence": seed.get("confidence"),
+            "support": self._support(row) if self.claims else None,
             "verdict": self.verdict(row),
             "change": self.change[row] if self.change else None,
         }
+
+    def _support(self, row: int) -> dict[str, float]:
+        """How far the model supports a claim, in logits: of the seed and of the finding."""
+        before = float(self.seeds[self.seed[row]]["confidence"])
+        after = 1 - float(self.confidence[row])
+        return {"seed": _log_odds(before), "finding": _log_odds(after)}
+
+
+def _log_odds(share: float) -> float:
+    inside = min(max(share, 1e-6), 1 - 1e-6)
+    return math.log(inside / (1 - inside))
 
 
 def triples(sheet: Sheet, count: int) -> list[int]:
@@ -165,6 +179,20 @@ def rate(hits: int | None, total: int | None) -> Rate | None:
     if hits is None or total is None:
         return None
     return statistics.Rate(hits, total).to_json()
+
+
+Told = Callable[[int | None, int | None], Rate | None]
+"""Tells a share of the seeds of one run."""
+
+
+def rates_of(run: Run) -> Told:
+    """As `rate`, with the interval of this run's seeds: claims may share their image."""
+
+    def told(hits: int | None, total: int | None) -> Rate | None:
+        found = run.rate(hits, total)
+        return None if found is None else found.to_json()
+
+    return told
 
 
 def share(value: Rate | None) -> str:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase import statistics, tensors
+from hardcase.campaign.claims import image_of
 from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.files import file_size_and_crc
@@ -223,6 +224,22 @@ class Run:
             raise self._damaged("run.json names no classes")
         return ClassNames(map(one_line, map(str, self.record["classes"])))
 
+    def rate(self, hits: int | None, total: int | None) -> Rate | None:
+        """A share of seeds; its interval counts the images behind them, of which claims may have
+        several each. None if it was not counted.
+        """
+        if hits is None or total is None:
+            return None
+        if not self.record.get("claims"):
+            return Rate(hits, total)
+        return Rate(hits, total, max(1, round(total * self._images_per_seed)))
+
+    @cached_property
+    def _images_per_seed(self) -> float:
+        """Claims about one image stand and fall together."""
+        names = self.seeds["id"].to_pylist()
+        return len({image_of(name) for name in names}) / max(len(names), 1)
+
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""
         seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
@@ -238,10 +255,24 @@ class Run:
 
         Only spaces of appearance have: ``bent 3 % of the side, 0.7 stops darker``.
         """
+        codes = self.findings["code"].to_pylist()
+        whole = self.codes()
+        if whole is None:
+            return [None] * len(codes)
+        from hardcase.spaces.appearance import Appearance
+
+        space = Appearance.from_record(self.record["space"])
+        return [
+            words if code else None
+            for code, words in zip(codes, space.words(whole) if len(codes) else [])
+        ]
+
+    def codes(self) -> Float[Tensor, "t d"] | None:
+        """The codes of all findings in the run's space of appearance; None in any other space."""
         record = self.record.get("space") or {}
         codes = self.findings["code"].to_pylist()
         if not {"text", "shape"} <= record.keys() or not any(codes):
-            return [None] * len(codes)
+            return None
         from hardcase.spaces.appearance import Appearance
 
         space = Appearance.from_record(record)
@@ -252,10 +283,7 @@ class Run:
         whole = torch.zeros(len(codes), space.size)
         for row, code in enumerate(codes):
             whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
-        return [
-            words if code else None
-            for code, words in zip(codes, space.words(whole) if len(codes) else [])
-        ]
+        return whole
 
     def undecided(self) -> int | None:
         """Failing seeds of which the judge can neither confirm nor refuse a failure;
@@ -269,7 +297,11 @@ class Run:
         counts = self.counts()["funnel"]
         attempted = counts["attempted"] or 0
         seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
+        known = self.record.get("claims")
         usable = f"{counts['usable']} usable (correctly classified)"
+        if known:
+            seeds = f"{counts['seeds']} claims about {known['images']} images"
+            usable = f"{counts['usable']} usable (the model makes them)"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
@@ -277,12 +309,16 @@ class Run:
             f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
+        judged = self.verdicts is not None or not known
         for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
             hits = counts[step]
-            if step == "witnessed" and hits is None:
+            if hits is None and (step == "witnessed" or not judged):
                 continue
-            lines.append(f"{step.replace('_', ' '):>11}: {_rate(hits, attempted)}")
-        lines.append(f"  undecided: {_rate(self.undecided(), attempted)}")
+            told = self.rate(hits, attempted) or "not judged"
+            lines.append(f"{step.replace('_', ' '):>11}: {told}")
+        if not judged:
+            return "\n".join(lines)
+        lines.append(f"  undecided: {self.rate(self.undecided(), attempted) or 'not judged'}")
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
             lines.append(
@@ -344,7 +380,3 @@ class Run:
 
 def _rows(rows: Sequence[int] | None, count: int) -> Sequence[int]:
     return range(count) if rows is None else rows
-
-
-def _rate(hits: int | None, total: int) -> str:
-    return "not judged" if hits is None else str(Rate(hits, total))

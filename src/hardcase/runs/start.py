@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hardcase.campaign.claims import claim_context, stored_label
 from hardcase.campaign.loop import in_rounds
 from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
 from hardcase.data.streams import ImageSet
@@ -39,9 +40,17 @@ from hardcase.runs.behaviour import (
     require_behaviour,
     strict_arithmetic,
 )
+from hardcase.runs.claims import keep_claims
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
-from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same, settings_of
+from hardcase.runs.identity import (
+    ANOTHER,
+    Identity,
+    identity_of,
+    require_same,
+    run_digest,
+    settings_of,
+)
 from hardcase.runs.progress import Progress, ProgressLog, logged, run_log
 from hardcase.runs.ray import Cluster, check_place
 from hardcase.runs.results import Run
@@ -165,7 +174,9 @@ def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None =
     columns = {
         "id": list(images.id),
         "label": images.y.tolist(),
-        "predicted": probabilities.argmax(1).tolist(),
+        "predicted": stored_label(
+            probabilities.argmax(1), logits.shape[1], claim_context(images.context)
+        ).tolist(),
         "confidence": probabilities.amax(1).tolist(),
         "status": _status(images, logits, target),
         **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
@@ -434,6 +445,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     record |= {"behaviour": {role: one.to_json() for role, one in known.items()}}
     with locked(out):
         store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
+        keep_claims(store, plan.images)
         yield campaign, store, rows, record
 
 
@@ -451,6 +463,8 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         with campaign.arithmetic():
             rows, more = stored_rows(store, campaign, plan.images)
             require_behaviour(record, networks_of(campaign), plan.images, campaign)
+        store.run = run_digest(record)
+        keep_claims(store, plan.images)
         damaged = repair_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
         for note in (*notes, *more, *again):

@@ -30,6 +30,7 @@ from hardcase.runs.tables import VERDICTS, read
 
 __all__ = [
     "BESIDE",
+    "CLAIMS",
     "CONDITIONS",
     "CURVES",
     "REGRESSION",
@@ -55,7 +56,9 @@ REGRESSION = "regression.json"
 """What a search for regressions shows beyond its nulls."""
 CONDITIONS = "conditions.json"
 """What happened to every seed under the declared conditions."""
-BESIDE = (CURVES, REGRESSION, CONDITIONS)
+CLAIMS = "claims.json"
+"""What is claimed of every seed of a tagger, detector or segmenter."""
+BESIDE = (CURVES, REGRESSION, CONDITIONS, CLAIMS)
 """Files that verbs add to a run later, each with its own checksum and the run it is about."""
 
 

@@ -209,23 +209,38 @@ class Appearance:
     def _rendered(self, z: Tensor, seed: Tensor, pattern: Int[Tensor, " m"]) -> Tensor:
         """Images of whole tiles of rows: a vectorised function's last bits depend on its place."""
         layout = self._layout
-        physical = self.values(z)
-        values = {
-            part: {name: physical[:, place] for name, place in places.items()}
-            for part, places in layout.columns.items()
-        }
+        values = self._by_part(z)
         x = seed
         if layout.moving:
-            places = centred_places(*self.shape[1:], seed).expand(len(seed), -1, -1, -1)
-            for part in layout.moving:
-                places = part.move(places, values[part.name], self.shape)
-            x = resample(seed, places)
+            x = resample(seed, self._moved(values, seed))
         key = pattern
         if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
             key = (content_key(seed) + pattern) & WORD
         for optics in layout.rendering:
             x = optics.render(x, values[optics.name], key)
         return x
+
+    def places(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m 2 h w"] | None:
+        """Where each pixel of a changed image is read (down, right), in pixels from the centre;
+        None where nothing moves.
+        """
+        if not self._layout.moving:
+            return None
+        return self._moved(self._by_part(z), z)
+
+    def _by_part(self, z: Float[Tensor, "m d"]) -> dict[str, dict[str, Tensor]]:
+        physical = self.values(z)
+        return {
+            part: {name: physical[:, place] for name, place in places.items()}
+            for part, places in self._layout.columns.items()
+        }
+
+    def _moved(self, values: dict[str, dict[str, Tensor]], like: Tensor) -> Tensor:
+        """Places that pass through the parts from the sensor back to the scene."""
+        places = centred_places(*self.shape[1:], like).expand(len(like), -1, -1, -1)
+        for part in self._layout.moving:
+            places = part.move(places, values[part.name], self.shape)
+        return places
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         low = constant(self._layout.lowest, z.dtype, z.device)

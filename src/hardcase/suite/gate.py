@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -330,7 +331,8 @@ def read_accepted(path: Path) -> frozenset[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read: {error}") from error
-    return frozenset(filter(None, (line.partition("#")[0].strip() for line in lines)))
+    plain = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
+    return frozenset(filter(None, plain))
 
 
 def weakness_of(run: Run) -> str:
@@ -458,8 +460,7 @@ class _Bounds:
 
     def _rate(self, name: str, least: int, undecided: int, of: int, limit: float) -> Check:
         most = least + undecided
-        low = Rate(least, of)
-        high = Rate(most, of)
+        low, high = (self.tally.run.rate(hits, of) or Rate(hits, of) for hits in (least, most))
         held, rule = high.share or 0.0, "the rate"
         if self.upper:
             held, rule = high.high, "the upper end of the interval"

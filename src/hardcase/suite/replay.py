@@ -16,8 +16,11 @@ from torch import Tensor
 
 from hardcase import statistics, tensors
 from hardcase.analysis.regression import changed
+from hardcase.campaign.claims import Claims, ask, stored_label
+from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
+from hardcase.runs.claims import finding_claims, seed_claims
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
@@ -107,6 +110,9 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
+    known = run.record.get("claims")
+    if known:
+        model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
     kept = rows.to_pylist()
     tests = run.findings.take(rows)
@@ -116,11 +122,14 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         )
     expected = _column(tests, "expected")
     own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
-    predicted, after = _asked(model, own, expected, len(run.classes))
+    found = finding_claims(run)
+    claims = found and found.take(torch.tensor(kept))
+    predicted, after = _asked(model, own, expected, len(run.classes), claims)
     seeds = run.seeds
     label = _column(seeds, "label")
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
-    _, seeds_after = _asked(model, map(run.seed_images, some), label, len(run.classes))
+    images = map(run.seed_images, some)
+    _, seeds_after = _asked(model, images, label, len(run.classes), seed_claims(run))
     return Replay(
         model.name,
         tests,
@@ -138,15 +147,24 @@ def _asked(
     batches: Iterable[UInt8[Tensor, "b c h w"]],
     label: Int[Tensor, " m"],
     classes: int,
+    claims: Claims | None,
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
     """What the model answers, and where it leaves the label by at least the margin that counts as
     failing.
     """
+    parts = list[Tensor]()
+    done = 0
     with torch.inference_mode():
-        logits = torch.cat([model(from_bytes(x).to(model.device)).logits.cpu() for x in batches])
+        for x in batches:
+            part = slice(done, done + len(x))
+            own = claims and claims.take(part).to(model.device)
+            parts.append(ask(model, from_bytes(x).to(model.device), own).logits.cpu())
+            done += len(x)
+    logits = torch.cat(parts)
     if logits.shape[1] < classes:
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
-    return logits.argmax(1).clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
+    said = stored_label(logits.argmax(1), logits.shape[1], claims)
+    return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
 
 def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:

@@ -87,6 +87,11 @@ def shrink(
         True
     """
     refuse_used(out)
+    if run.record.get("claims"):
+        raise Problem(
+            "shrink moves findings of classifiers back; this run tests claims.",
+            "Its search has halved the way back already.",
+        )
     tests = _tests(run)
     ask = _asker(subject, tests.expected, batch)
     x = from_bytes(tests.x)

@@ -61,11 +61,17 @@ class Source:
         own = ((record.get("judge") or {}).get("own_rules") or {}).get("label_kept")
         if own:
             about["presumed"] = own["share"]
+        seeds, findings = run.stored_seed_images, run.stored_images
+        if record.get("claims"):  # people are asked about what is in the box
+            from hardcase.report.claims import ClaimPictures
+
+            pictures = ClaimPictures(run)
+            seeds, findings = pictures.seeds, pictures.findings
         return cls(
             str(record.get("method", run.folder.name)),
             run.classes,
-            _rows(run.seeds, run.stored_seed_images),
-            _rows(run.findings, run.stored_images),
+            _rows(run.seeds, seeds),
+            _rows(run.findings, findings),
             run.verdicts or {},
             rated_before(record),
             about,

@@ -33,7 +33,11 @@ def test_the_judge_is_of_another_lineage_than_subject_and_witnesses():
     every = [name for name, row in PRETRAINED.items() if row.accuracy is not None]
     found = roles("zoo:efficientnet-lite0", every)
     assert found.judge == "resnet50-imagenet"
-    assert found.witnesses == ("efficientnet-lite1", "efficientnet-lite2")
+    assert found.witnesses == (
+        "mobilenetv2-imagenet",
+        "efficientnet-lite1",
+        "efficientnet-lite2",
+    )
     assert "own lineage" in found.note
 
 

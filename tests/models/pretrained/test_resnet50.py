@@ -1,6 +1,7 @@
 """Our own ResNet-50, EfficientNet-Lite and LPIPS, and the weights that packages carry under other names."""
 
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.models.pretrained import efficientnet_lite as lite
-from hardcase.models.pretrained import lpips
+from hardcase.models.pretrained import lpips, tflite
 from hardcase.models.pretrained.lpips import read_arrays
+from hardcase.models.pretrained.mobilenetv2 import MobileNetV2
 from hardcase.models.pretrained.resnet50 import resnet50
 
 
@@ -27,6 +29,32 @@ def test_resnet50_has_kerass_parameters():
 def test_lite_has_the_published_parameters(number, count):
     with torch.device("meta"):
         assert parameters(lite.efficientnet_lite(number)) == count
+
+
+def test_mobilenetv2_has_torchvisions_parameters_and_names():
+    with torch.device("meta"):
+        net = MobileNetV2()
+    assert parameters(net) == 3_504_872
+    names = net.state_dict().keys()
+    assert {"features.0.0.weight", "features.1.conv.0.0.weight", "features.17.conv.3.running_var",
+            "features.18.1.bias", "classifier.1.weight"} <= names  # fmt: skip
+
+
+def test_a_tflite_file_is_kept_as_it_is(tmp_path):
+    path = tmp_path / "net.tflite"
+    path.write_bytes(b"....TFL3 network")
+    with zipfile.ZipFile(path, "a") as packed:
+        packed.writestr("labelmap.txt", "cat\ndog\n")
+    state = tflite.from_package({path.name: path}, {})
+    assert state["file"].numpy().tobytes() == path.read_bytes()
+    assert state["labels"].numpy().tobytes() == b"cat\ndog\n"
+    (tmp_path / "net.txt").write_bytes(b"beside\n")
+    both = {name: tmp_path / name for name in ("net.tflite", "net.txt")}
+    assert tflite.from_package(both, {})["labels"].numpy().tobytes() == b"beside\n"
+    kept = tflite.TfLiteFile(file=len(state["file"]), labels=len(state["labels"]))
+    kept.load_state_dict(state)
+    with pytest.raises(Problem):
+        kept(torch.zeros(1))
 
 
 def test_every_layer_of_the_networks_fires_once():

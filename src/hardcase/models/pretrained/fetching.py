@@ -164,6 +164,11 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
     row = _row(name)
     if row.outputs == "distance":
         raise Problem(f"{name} compares two images; it classifies none.", fix="resnet50-imagenet")
+    if row.is_tflite:
+        raise Problem(
+            f"{name} is a TFLite file that answers {row.outputs}.",
+            fix=f"--task {row.outputs}; as a witness: --witness 'zoo:{name}?task={row.outputs}'",
+        )
     net, card = load(name)
     return Subject(
         net,

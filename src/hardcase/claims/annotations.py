@@ -1,0 +1,626 @@
+"""Annotated images: what is in each of them and where, from the formats that people have.
+
+``load_annotations("coco:instances.json?images=photos")`` reads files, data sets of Hugging Face and
+of torchvision are given as objects. Boxes and masks follow the size that images are given; boxes
+that cannot be meant are left out, counted and said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Int
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from hardcase import registry
+from hardcase.cache import named_path
+from hardcase.claims.outputs import Annotation, Task
+from hardcase.data.images import IMAGE_KEYS, image_pixels
+from hardcase.data.own import file_bytes, known_key, numbered
+from hardcase.data.sizing import FORMATS, Sizing
+from hardcase.data.sources import SPLITS, part_of, spec_options
+from hardcase.data.streams import Stream, peeked
+from hardcase.errors import Problem, choice, reading
+from hardcase.models.names import outputs_of
+from hardcase.tensors import digest, digest_tensors
+from hardcase.types import Images
+
+__all__ = ["AnnotatedImages", "RawAnnotations", "aligned_annotations", "load_annotations"]
+
+NONE = 255
+"""Class of pixels of which nothing is known."""
+HELD = 2**32
+"""Bytes of images that are held at once, at most."""
+SLACK = 1.0
+"""Pixels by which a box may reach beyond its image without a word."""
+SEEN = 0.5
+"""Share of a box that a crop must leave, or the box is left out."""
+Boxes = npt.NDArray[np.float64]
+Form = Literal["xyxy", "xywh", "share"]
+"""Corners, corner and size, or centre and size as shares of the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedImages:
+    """Images with what is known of each.
+
+    Args:
+        images: The images; their labels are all 0 and say nothing.
+        annotations: One for each image.
+        notes: What a user should know of them: boxes that were cut, images without an object.
+    """
+
+    images: Images
+    annotations: tuple[Annotation, ...]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.annotations)
+
+    @property
+    def hash(self) -> str:
+        """Of the images and of all that is known of them."""
+        parts = [self.images.hash]
+        for each in self.annotations:
+            parts.append(
+                digest_tensors({"labels": each.labels, "boxes": each.boxes, "mask": each.mask})
+            )
+        return digest(parts)
+
+    def take(self, rows: Int[Tensor, " r"]) -> AnnotatedImages:
+        """Some of them."""
+        chosen = tuple(self.annotations[row] for row in rows.tolist())
+        return AnnotatedImages(self.images.take(rows), chosen, self.notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawAnnotations:
+    """What a reader found, before any image is decoded.
+
+    Args:
+        read: The image of a row: a path, encoded bytes, an opened image or an array.
+        names: A name for every image.
+        classes: Names of the classes.
+        labels: Class of each object of each image.
+        boxes: Box of each object of each image; nothing where there are none.
+        form: What the numbers of a box mean.
+        masks: The mask of a row, in the same forms as `read`; None where there are none.
+        divided: Whether the source has a split of its own, and this is one part.
+        notes: What a user should know of it.
+    """
+
+    read: Callable[[int], Any]
+    names: Sequence[str]
+    classes: tuple[str, ...]
+    labels: Sequence[Sequence[int]]
+    boxes: Sequence[Sequence[Sequence[float]]] = ()
+    form: Form = "xyxy"
+    masks: Callable[[int], Any] | None = None
+    divided: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def load_annotations(
+    data: Any,
+    split: str = "test",
+    task: Task = "boxes",
+    *,
+    count: int = 0,
+    seed: int = 0,
+    resize: int = 0,
+    crop: int = 0,
+) -> AnnotatedImages:
+    """The annotated images that `data` names or is.
+
+    Args:
+        data: ``canvas5k``, ``coco:FILE.json?images=DIR``, ``yolo:DIR``, ``voc:DIR``,
+            ``tags:FILE.csv``, ``masks:DIR``, each with ``?resize=320&crop=center`` if need be; or a
+            data set of Hugging Face or torchvision; or `AnnotatedImages`.
+        split: ``train`` or ``test``; data without a split is divided 80 : 20 by content, and with
+            ``?split=all`` either is everything.
+        task: What is to be known of the images.
+        count: Images that are chosen at random; 0: all.
+        seed: The choice follows from it.
+        resize: See `hardcase.data.sizing.Sizing`; for data that is given as an object.
+        crop: Likewise.
+
+    Raises:
+        Problem: If there are no such data, or nothing of this task is known of them.
+    """
+    if task == "classes":
+        raise Problem("images with one class each are no annotated images.", fix="hc.data.load")
+    if split not in SPLITS:
+        raise choice("split", split, SPLITS)
+    if isinstance(data, AnnotatedImages):
+        return _for_task(_chosen(data, count, seed), task)
+    sizing = Sizing(resize=resize, crop=crop)
+    title, wanted = "annotated images", split
+    if isinstance(data, str):
+        title = data
+        kind, _, rest = data.partition(":")
+        rows = {name.partition(":")[0]: row for name, row in _rows().items()}
+        if kind not in rows:
+            raise choice("annotated data set", data, tuple(_rows()))
+        if ":" not in rows[kind].name:
+            made: AnnotatedImages = rows[kind](split)
+            return _for_task(_chosen(made, count, seed), task)
+        raw, sizing, wanted = _opened(rows[kind], rest, split)
+    elif hasattr(data, "features") and hasattr(data, "column_names"):
+        raw = _hugging_face(data)
+    else:
+        raw = _torchvision(data)
+    return _for_task(_assembled(raw, title, (split, wanted), sizing, task, (count, seed)), task)
+
+
+def _rows() -> dict[str, registry.Part]:
+    """The forms of annotated data."""
+    return {name: row for name, row in registry.parts("data").items() if "task" in row.facts}
+
+
+def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, Sizing, str]:
+    """What a reader finds at ``PATH?option=value``, the size of its images, and the part."""
+    text, _, query = rest.partition("?")
+    if not text:
+        raise Problem(f"{row.name} names no path.", fix=row.name)
+    path = named_path(text)
+    if not path.exists():
+        raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=row.name)
+    choices = {name: each.choices for name, each in registry.options_of(row).items()}
+    sizes: dict[str, tuple[str, ...]] = {"resize": (), "crop": ()}
+    given = spec_options(row.name, {**choices, **sizes, "split": ("all",)}, query)
+    sizing = Sizing.of({key: given.pop(key) for key in sizes if key in given})
+    wanted = given.pop("split", split)
+    return row(path, wanted, **given), sizing, wanted
+
+
+def _chosen(annotated: AnnotatedImages, count: int, seed: int) -> AnnotatedImages:
+    if not 0 < count < len(annotated):
+        return annotated
+    images = annotated.images
+    numbered_rows = replace(images, context={"row": torch.arange(len(images))})
+    rows = numbered_rows.sample(count=count, seed=seed).context["row"]
+    return annotated.take(rows)
+
+
+def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
+    """Only what a task needs, after looking whether it is there."""
+    each = annotated.annotations
+    there = {
+        "boxes": any(len(one.boxes) for one in each),
+        "tags": any(len(one.labels) for one in each),
+        "masks": any(bool((one.mask != NONE).any()) for one in each),
+    }
+    if not there[task]:
+        others = [name for name, known in there.items() if known]
+        raise Problem(
+            f"{annotated.images.name} has no {task}.",
+            f"It has {' and '.join(others) or 'nothing that is annotated'}.",
+            fix=f"--task {others[0]}" if others else "",
+        )
+    none = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
+    if task == "boxes":
+        kept = [replace(one, mask=none[1]) for one in each]
+    elif task == "tags":
+        kept = [Annotation(torch.unique(one.labels), *none) for one in each]
+    else:
+        kept = [_of_mask(one.mask) for one in each]
+    bare = sum(not len(one.labels) for one in kept)
+    notes = annotated.notes
+    if bare:
+        notes += (f"{bare} of {len(kept)} images show nothing that is annotated.",)
+    return AnnotatedImages(annotated.images, tuple(kept), notes)
+
+
+def _of_mask(mask: Int[Tensor, "h w"]) -> Annotation:
+    return Annotation(torch.unique(mask[mask != NONE]).long(), torch.zeros(0, 4), mask)
+
+
+# From raw annotations to images of one size and boxes in their pixels.
+
+
+def _assembled(
+    raw: RawAnnotations,
+    title: str,
+    parts: tuple[str, str],
+    sizing: Sizing,
+    task: Task,
+    choice_of: tuple[int, int],
+) -> AnnotatedImages:
+    split, wanted = parts
+    names, y = list(raw.names), torch.zeros(len(raw.names), dtype=torch.int64)
+    if not names:
+        raise Problem(f"{title} holds no images.")
+
+    def read(row: int) -> npt.NDArray[np.uint8]:
+        return image_pixels(raw.read(row), sizing, names[row])
+
+    rows = torch.arange(len(names))
+    stream = Stream(read, rows, y, raw.classes, 0, names.__getitem__, title, split)
+    stream = part_of(peeked(stream), raw.divided, wanted, title)
+    count, seed = choice_of
+    if 0 < count < len(stream):
+        stream = stream.sample(count=count, seed=seed)
+    if len(stream) * math.prod(stream.shape) > HELD:
+        raise Problem(
+            f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
+            fix="?resize=320 after the path, or fewer of them (--seeds)",
+        )
+    images = stream.images()
+    chosen = stream.rows.tolist()
+    sizes = [_size(raw.read(row)) for row in chosen]
+    tally = Tally()
+    corners = _corners(raw, chosen, sizes, tally)
+    known = []
+    for at, row in enumerate(chosen):
+        labels, boxes = np.asarray(raw.labels[row], dtype=np.int64), corners[at]
+        if raw.boxes:
+            kept, boxes = _framed(boxes, sizes[at], sizing, tally)
+            labels = labels[kept]
+        mask = np.zeros((0, 0), dtype=np.int16)
+        if raw.masks is not None and task == "masks":
+            mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)
+        known.append(
+            Annotation(
+                torch.from_numpy(labels),
+                torch.from_numpy(boxes).float(),
+                torch.from_numpy(mask),
+            )
+        )
+    return AnnotatedImages(images, tuple(known), (*raw.notes, *tally.notes()))
+
+
+WORDS = {
+    "zero": "boxes have no area and are left out",
+    "outside": "boxes lie outside their image and are left out",
+    "cut": "boxes reach beyond their image and are cut",
+    "cropped": "boxes are left out because the crop shows less than half of them",
+    "unknown": "masks hold classes without a name; those pixels count for nothing",
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was odd about the boxes and masks of a set, counted."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    boxes: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def notes(self) -> tuple[str, ...]:
+        total = f" of {self.boxes}" if self.boxes else ""
+        odd = [
+            f"{self.counts[key]}{total} {words}."
+            for key, words in WORDS.items()
+            if self.counts[key]
+        ]
+        return (*self.said, *odd)
+
+
+def _corners(
+    raw: RawAnnotations, rows: Sequence[int], sizes: Sequence[tuple[int, int]], tally: Tally
+) -> list[Boxes]:
+    """The boxes of these rows as corners in pixels.
+
+    Where the numbers fit the images better when read as corner and size instead of two corners, or
+    the other way round, they are read so, and it is said.
+    """
+    if not raw.boxes:
+        return [np.zeros((0, 4)) for _ in rows]
+    given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+    tally.boxes = sum(map(len, given))
+    if raw.form == "share":
+        return [_as_corners(one, "share", size) for one, size in zip(given, sizes)]
+    largest = max((float(one.max()) for one in given if len(one)), default=0.0)
+    if 0 < largest <= 1:
+        tally.said.append("the numbers of the boxes lie between 0 and 1: read as shares of images.")
+        scales = [np.array([*size, *size]) for size in sizes]
+        given = [one * scale for one, scale in zip(given, scales)]
+    other: Form = "xywh" if raw.form == "xyxy" else "xyxy"
+    fits = {
+        form: sum(_fitting(_as_corners(one, form, size), size) for one, size in zip(given, sizes))
+        for form in (raw.form, other)
+    }
+    best: Form = raw.form
+    if fits[other] > fits[raw.form]:
+        best = other
+        tally.said.append(
+            f"boxes are read as {_spelled(other)}, which fits {fits[other]} of {tally.boxes};"
+            f" as {_spelled(raw.form)}, {fits[raw.form]} would fit."
+        )
+    return [_as_corners(one, best, size) for one, size in zip(given, sizes)]
+
+
+def _spelled(form: Form) -> str:
+    return {"xyxy": "two corners (XYXY)", "xywh": "corner and size (XYWH)"}.get(form, form)
+
+
+def _as_corners(boxes: Boxes, form: Form, size: tuple[int, int]) -> Boxes:
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if form == "xywh":
+        return np.concatenate([first, first + second], 1)
+    if form == "share":
+        return np.concatenate([first - second / 2, first + second / 2], 1) * [*size, *size]
+    return boxes
+
+
+def _fitting(boxes: Boxes, size: tuple[int, int]) -> int:
+    """How many boxes have an area and lie in their image."""
+    area = (boxes[:, 2:] > boxes[:, :2]).all(1)
+    slack = SLACK + 0.01 * max(size)
+    inside = (boxes >= -slack).all(1) & (boxes[:, 2:] <= np.array(size) + slack).all(1)
+    return int((area & inside).sum())
+
+
+def _framed(
+    boxes: Boxes, size: tuple[int, int], sizing: Sizing, tally: Tally
+) -> tuple[npt.NDArray[np.int64], Boxes]:
+    """The boxes that can be meant, in pixels of the image that is kept, and their numbers."""
+    limit = np.array([*size, *size], dtype=np.float64)
+    inside = np.clip(boxes, 0, limit)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    good = np.isfinite(boxes).all(1) & (sides > 0).all(1)
+    tally.counts["zero"] += int((~good).sum())
+    there = (inside[:, 2:] > inside[:, :2]).all(1)
+    tally.counts["outside"] += int((good & ~there).sum())
+    kept = good & there
+    tally.counts["cut"] += int((np.abs(boxes - inside)[kept] > SLACK).any(1).sum())
+    (width, height), (left, top) = sizing.frame(size)
+    scale = np.array([width / size[0], height / size[1]] * 2)
+    moved = inside * scale - [left, top, left, top]
+    end = [sizing.crop or width, sizing.crop or height]
+    shown = np.clip(moved, 0, [*end, *end])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = _area(shown) / _area(moved)
+    whole = kept & (share >= SEEN)
+    tally.counts["cropped"] += int((kept & ~whole).sum())
+    rows = np.flatnonzero(whole)
+    return rows, shown[rows]
+
+
+def _area(boxes: Boxes) -> Boxes:
+    sides: Boxes = (boxes[:, 2:] - boxes[:, :2]).clip(0)
+    area: Boxes = sides[:, 0] * sides[:, 1]
+    return area
+
+
+def _opened_image(item: Any) -> Image.Image:
+    """An image, or a mask, before its pixels are read."""
+    if isinstance(item, Image.Image):
+        return item
+    if isinstance(item, Mapping):
+        item = item.get("bytes") or Path(str(item.get("path")))
+    if isinstance(item, Tensor | np.ndarray):
+        array = np.asarray(item)
+        if array.ndim == 3 and array.shape[0] in (1, 3):
+            array = array.transpose(1, 2, 0)
+        flat = array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
+        return Image.fromarray(np.ascontiguousarray(flat.astype(np.uint8)))
+    with reading("cannot read an image" if isinstance(item, bytes) else f"cannot read {item}"):
+        content = item if isinstance(item, bytes) else file_bytes(Path(item))
+        return Image.open(BytesIO(content), formats=FORMATS)
+
+
+TURNED = (5, 6, 7, 8)
+"""EXIF orientations that exchange width and height."""
+
+
+def _size(item: Any) -> tuple[int, int]:
+    """Width and height of an image that stands upright."""
+    image = _opened_image(item)
+    width, height = image.size
+    if image.getexif().get(0x0112) in TURNED:
+        return height, width
+    return width, height
+
+
+VOID = frozenset({"unlabeled", "unlabelled", "background", "void", "ignore", "none"})
+"""Names of classes that say that nothing is known."""
+
+
+def _mask(
+    item: Any,
+    sizing: Sizing,
+    size: tuple[int, int],
+    classes: tuple[str, ...],
+    name: str,
+    tally: Tally,
+) -> npt.NDArray[np.int16]:
+    """The class of each pixel, in the size of the image."""
+    image = _opened_image(item)
+    if image.mode not in ("L", "P", "1", "I;16", "I"):
+        raise Problem(
+            f"the mask of {name} is of Pillow mode {image.mode}; class numbers are needed.",
+            fix="PNG masks of one channel (L or P) that hold a class number in each pixel",
+        )
+    upright = ImageOps.exif_transpose(image)
+    if upright.size != size:
+        raise Problem(
+            f"the mask of {name} is {upright.size[0]}×{upright.size[1]}, the image is"
+            f" {size[0]}×{size[1]}."
+        )
+    plain = Image.fromarray(np.asarray(upright).astype(np.int32))
+    values = np.asarray(sizing.apply(plain, Image.Resampling.NEAREST)).astype(np.int16)
+    nothing = [number for number, word in enumerate(classes) if word.lower() in VOID]
+    unknown = (values != NONE) & (values >= len(classes))
+    tally.counts["unknown"] += int(unknown.any())
+    gone = unknown | np.isin(values, nothing)
+    return np.where(gone, NONE, values).astype(np.int16)
+
+
+# Data sets that are given as objects.
+
+OBJECT_KEYS = ("objects", "annotations", "target", "labels", "faces")
+BOX_KEYS = ("bbox", "boxes", "bboxes", "box")
+CLASS_KEYS = ("category", "categories", "label", "labels", "category_id", "class", "classes")
+
+
+def _hugging_face(data: Any) -> RawAnnotations:
+    """A data set with a column of images and one of objects: boxes, as COCO has them, and
+    categories.
+    """
+    image = known_key(data.column_names, IMAGE_KEYS, "the data set")
+    held = known_key(data.column_names, OBJECT_KEYS, "the data set")
+    table = list(data[held])
+    firsts = [_columns(one) for one in table]
+    boxes = [one[_first(one, BOX_KEYS)] for one in firsts]
+    labels = [one[_first(one, CLASS_KEYS)] for one in firsts]
+    stated = _stated_names(data.features[held])
+    names = stated or tuple(
+        map(str, range(1 + max((max(one) for one in labels if one), default=0)))
+    )
+    if labels and any(isinstance(each, str) for one in labels for each in one):
+        names = tuple(sorted({each for one in labels for each in one}))
+        labels = [[names.index(each) for each in one] for one in labels]
+    return RawAnnotations(
+        read=lambda row: data[row][image],
+        names=numbered("dataset", len(table)),
+        classes=names,
+        labels=labels,
+        boxes=boxes,
+        form="xywh",
+        divided=True,
+    )
+
+
+def _columns(objects: Any) -> Mapping[str, Any]:
+    """Objects as columns, whether they are kept so or as a list of rows."""
+    if isinstance(objects, Mapping):
+        return objects
+    keys = objects[0].keys() if objects else (BOX_KEYS[0], CLASS_KEYS[0])
+    return {key: [each[key] for each in objects] for key in keys}
+
+
+def _first(objects: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return known_key(list(objects), keys, "the column of objects")
+
+
+def _stated_names(feature: Any) -> tuple[str, ...]:
+    """The names of the categories in the description of a column, wherever it keeps them."""
+    inner = getattr(feature, "feature", feature)
+    if isinstance(inner, Sequence) and not isinstance(inner, str) and inner:
+        inner = inner[0]
+    if not isinstance(inner, Mapping):
+        return ()
+    for key in CLASS_KEYS:
+        found = inner.get(key)
+        found = getattr(found, "feature", found)
+        stated = getattr(found, "names", None)
+        if stated:
+            return tuple(map(str, stated))
+    return ()
+
+
+def _torchvision(data: Any) -> RawAnnotations:
+    """A map-style data set of pairs: an image, and a dictionary of boxes and labels, a list of
+    COCO's annotations, or a mask.
+    """
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise Problem(
+            f"a {type(data).__name__} is no kind of annotated images that is known.",
+            "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face and"
+            " torchvision.",
+        )
+    item = cache(lambda row: data[row]) if len(data) <= 4096 else (lambda row: data[row])
+    targets = [item(row)[1] for row in range(len(data))]
+    form: Form = "xyxy"
+    boxes: list[Any] = []
+    named = tuple(map(str, getattr(data, "classes", ()) or ()))
+    if all(isinstance(one, list) for one in targets):  # CocoDetection
+        form = "xywh"
+        boxes = [[each["bbox"] for each in one] for one in targets]
+        labels = [[int(each["category_id"]) for each in one] for one in targets]
+        coco = getattr(data, "coco", None)
+        if coco is not None and not named:
+            stated = {each["id"]: str(each["name"]) for each in coco.cats.values()}
+            named = tuple(stated.get(i, str(i)) for i in range(1 + max(stated, default=0)))
+    elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
+        boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
+        labels = [np.asarray(one["labels"]).astype(int).tolist() for one in targets]
+    elif all(isinstance(one, Image.Image | Tensor | np.ndarray) for one in targets):
+        most = max(_largest(one) for one in targets)
+        classes = named or tuple(map(str, range(most + 1)))
+        return RawAnnotations(
+            read=lambda row: item(row)[0],
+            names=numbered("dataset", len(data)),
+            classes=classes,
+            labels=[[] for _ in targets],
+            masks=lambda row: item(row)[1],
+            divided=True,
+        )
+    else:
+        kinds = sorted({type(one).__name__ for one in targets})
+        raise Problem(
+            f"targets are {', '.join(kinds)}; boxes and labels are needed.",
+            fix='items (image, {"boxes": XYXY, "labels": class numbers})',
+        )
+    count = 1 + max((max(one) for one in labels if one), default=0)
+    return RawAnnotations(
+        read=lambda row: item(row)[0],
+        names=numbered("dataset", len(data)),
+        classes=named or tuple(map(str, range(count))),
+        labels=labels,
+        boxes=boxes,
+        form=form,
+        divided=True,
+    )
+
+
+def _largest(mask: Any) -> int:
+    values = np.asarray(mask)
+    return int(values[values != NONE].max(initial=0))
+
+
+def aligned_annotations(annotated: AnnotatedImages, classes: Sequence[str]) -> AnnotatedImages:
+    """The same under the class numbers of a model, found by name.
+
+    Objects of classes that the model lacks are left out and counted.
+
+    Args:
+        annotated: Any annotated images.
+        classes: Names of the model's outputs.
+
+    Raises:
+        Problem: If the model has none of the classes.
+    """
+    old = annotated.images.classes
+    if not classes or tuple(classes) == old:
+        return annotated
+    found = outputs_of(old, classes)
+    missing = [name for name, at in zip(old, found) if at is None]
+    if len(missing) == len(old):
+        raise Problem(
+            f"the model has none of the {len(old)} classes of {annotated.images.name}.",
+            f"The data says {', '.join(old[:8])}; the model {', '.join(classes[:8])}.",
+        )
+    table = torch.tensor([-1 if at is None else at for at in found])
+    known = tuple(_renamed(one, table) for one in annotated.annotations)
+    gone = sum(int((table[one.labels] < 0).sum()) for one in annotated.annotations)
+    notes = annotated.notes
+    if gone:
+        notes += (
+            f"{gone} objects are of classes that the model lacks and are left out:"
+            f" {', '.join(missing[:10])}.",
+        )
+    images = replace(annotated.images, classes=tuple(classes))
+    return AnnotatedImages(images, known, notes)
+
+
+def _renamed(one: Annotation, table: Int[Tensor, " k"]) -> Annotation:
+    labels = table[one.labels]
+    kept = labels >= 0
+    boxes = one.boxes[kept] if len(one.boxes) else one.boxes
+    known = torch.cat([table, torch.full((NONE + 1 - len(table),), -1)])
+    known = torch.where(known < 0, NONE, known)
+    mask = known[one.mask.long()].to(one.mask.dtype) if one.mask.numel() else one.mask
+    return Annotation(labels[kept], boxes, mask)

@@ -1,0 +1,405 @@
+"""Small networks for annotated images: an anchor-free detector and a tagger, trained in a minute.
+
+In the manner of Z. Tian, C. Shen, H. Chen, T. He, "FCOS: fully convolutional one-stage object
+detection", ICCV 2019. Differences: one level of cells of 4 pixels, cross-entropy in place of the
+focal loss (log-odds then mean what they say), no centre-ness: the cells near the middle of a box
+learn it, all others learn that there is nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase import registry
+from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.boxes import average_precision, strongest
+from hardcase.claims.outputs import Annotation, Detections
+from hardcase.errors import Problem, choice
+from hardcase.tensors import chunks, from_bytes
+from hardcase.training import cards
+from hardcase.training.loop import (
+    Goal,
+    TrainingProgress,
+    TrainingRecipe,
+    fit,
+    own_randomness,
+    remove_unfinished,
+    stated,
+    unfinished_folder,
+)
+
+__all__ = ["CellDetector", "CellTagger", "mean_precision", "present", "trained_network"]
+
+STRIDE = 4
+"""Side of a cell in pixels."""
+REACH = 8.0
+"""Unit of the distances from a cell to the sides of its box, in pixels."""
+RARE = -4.0
+"""Log-odds with which a class begins: most cells hold nothing."""
+ASKED = 128
+"""Images that are measured at once."""
+
+
+class CellTrunk(nn.Module):
+    """Features of every cell of 4 pixels, with a look at what is around it."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.fine = nn.Sequential(
+            OrderedDict(
+                unit1=_unit(channels, width, stride=2),
+                unit2=_unit(width, 2 * width, stride=2),
+                unit3=_unit(2 * width, 2 * width),
+            )
+        )
+        self.coarse = nn.Sequential(
+            OrderedDict(
+                unit1=_unit(2 * width, 4 * width, stride=2),
+                unit2=_unit(4 * width, 4 * width),
+                unit3=_unit(4 * width, 4 * width),
+            )
+        )
+        self.lateral = nn.Conv2d(2 * width, 4 * width, 1)
+        self.joined = _unit(4 * width, 3 * width)
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m d i j"]:
+        fine = self.fine(x)
+        around = functional.interpolate(self.coarse(fine), size=fine.shape[2:])
+        out: Tensor = self.joined(around + self.lateral(fine))
+        return out
+
+
+def _unit(before: int, after: int, *, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            norm=nn.BatchNorm2d(after),
+            relu=nn.ReLU(),
+        )
+    )
+
+
+class CellDetector(nn.Module):
+    """Of every cell: log-odds of each class, and a box. Images of any size, in [0, 1].
+
+    Args:
+        channels: Colour channels of the images.
+        classes: Number of classes.
+        width: Channels of the first layer; later ones have up to four times as many.
+
+    Example:
+        >>> import torch
+        >>> found = CellDetector(1, 10).eval()(torch.rand(2, 1, 80, 80))
+        >>> found.boxes.shape, found.logits.shape
+        (torch.Size([2, 400, 4]), torch.Size([2, 400, 10]))
+    """
+
+    def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
+        super().__init__()
+        self.trunk = CellTrunk(channels, width)
+        self.logits = nn.Conv2d(3 * width, classes, 1)
+        self.sides = nn.Conv2d(3 * width, 4, 1)
+        nn.init.constant_(self._bias(self.logits), RARE)
+        nn.init.constant_(self._bias(self.sides), 1.0)
+
+    @staticmethod
+    def _bias(layer: nn.Conv2d) -> Tensor:
+        assert layer.bias is not None
+        return layer.bias
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Detections:
+        features = self.trunk(x)
+        logits = self.logits(features).flatten(2).transpose(1, 2)  # m d k
+        sides = functional.softplus(self.sides(features)).flatten(2).transpose(1, 2)
+        middle = cells(*features.shape[2:]).to(x)
+        reach = sides * REACH
+        return Detections(torch.cat([middle - reach[..., :2], middle + reach[..., 2:]], -1), logits)
+
+
+class CellTagger(nn.Module):
+    """Log-odds that an image holds each class: those of the cell that shows it most.
+
+    Args:
+        channels: Colour channels of the images.
+        classes: Number of classes.
+        width: Channels of the first layer; later ones have up to four times as many.
+
+    Example:
+        >>> import torch
+        >>> CellTagger(1, 10).eval()(torch.rand(2, 1, 80, 80)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
+        super().__init__()
+        self.trunk = CellTrunk(channels, width)
+        self.logits = nn.Conv2d(3 * width, classes, 1)
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        shown: Tensor = self.logits(self.trunk(x))
+        return shown.amax((2, 3))
+
+
+def cells(height: int, width: int) -> Float[Tensor, "d 2"]:
+    """X and y of the middle of every cell, in pixels, row by row."""
+    down, right = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return (torch.stack([right, down], -1).reshape(-1, 2) + 0.5) * STRIDE
+
+
+def cell_targets(
+    known: Sequence[Annotation], size: tuple[int, int]
+) -> tuple[Int[Tensor, "n d"], Float[Tensor, "n d 4"]]:
+    """What every cell should say: a class, or -1 for nothing, and the box of its object.
+
+    The cells within a fifth of a box's sides from its middle speak for it, at least those whose
+    middle is within one cell's side.
+    """
+    middle = cells(*(-(-side // STRIDE) for side in size))
+    classes = torch.full((len(known), len(middle)), -1)
+    boxes = torch.zeros(len(known), len(middle), 4)
+    for row, each in enumerate(known):
+        centre = (each.boxes[:, :2] + each.boxes[:, 2:]) / 2  # o 2
+        reach = ((each.boxes[:, 2:] - each.boxes[:, :2]) / 5).clamp_min(STRIDE / 2)
+        away = (middle[:, None] - centre).abs()  # d o 2
+        inside = (away <= reach).all(-1)
+        near = away.sum(-1).masked_fill(~inside, torch.inf)
+        if near.shape[1]:
+            distance, nearest = near.min(1)
+            held = distance.isfinite()
+            classes[row, held] = each.labels[nearest[held]]
+            boxes[row, held] = each.boxes[nearest[held]]
+    return classes, boxes
+
+
+def detect(train: AnnotatedImages) -> Goal:
+    """Cross-entropy of every cell's log-odds, and the overlap of the boxes of those that hold an
+    object. Labels are rows of `train`.
+    """
+    height, width = train.images.x.shape[2:]
+    classes, boxes = cell_targets(train.annotations, (height, width))
+    count = len(train.images.classes)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        found: Detections = net(x)
+        label = classes.to(y.device)[y]
+        held = label >= 0
+        objects = held.sum().clamp_min(1)
+        wanted = functional.one_hot(label.clamp_min(0), count) * held[..., None]
+        doubt = functional.binary_cross_entropy_with_logits(
+            found.logits, wanted.float(), reduction="sum"
+        )
+        apart = 1 - same_place(found.boxes[held], boxes.to(y.device)[y][held])
+        return (doubt + 2 * apart.sum()) / objects
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        found: Detections = net(x)
+        return found.logits.flatten(1)
+
+    return Goal(loss, answer, float("inf"))
+
+
+def same_place(one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]) -> Float[Tensor, " n"]:
+    """Intersection over union of boxes, row by row; a gradient wherever two share a point."""
+    low = torch.maximum(one[:, :2], two[:, :2])
+    high = torch.minimum(one[:, 2:], two[:, 2:])
+    shared = (high - low).clamp_min(0).prod(1)
+    areas = (one[:, 2:] - one[:, :2]).prod(1) + (two[:, 2:] - two[:, :2]).prod(1)
+    return shared / (areas - shared)
+
+
+def tag(train: AnnotatedImages) -> Goal:
+    """Cross-entropy of each class being there. Labels are rows of `train`."""
+    known = present(train)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(net(x), known.to(y.device)[y])
+
+    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        logits: Tensor = net(x)
+        return logits
+
+    return Goal(loss, answer, float("inf"))
+
+
+def present(annotated: AnnotatedImages) -> Float[Tensor, "n k"]:
+    """1 for every class that an image holds."""
+    known = torch.zeros(len(annotated), len(annotated.images.classes))
+    for row, each in enumerate(annotated.annotations):
+        known[row, each.labels] = 1.0
+    return known
+
+
+@torch.no_grad()
+def mean_precision(
+    net: Callable[[Tensor], Detections],
+    annotated: AnnotatedImages,
+    *,
+    device: torch.device | str = "cpu",
+) -> float:
+    """Mean over the classes of the average precision at an overlap of one half."""
+    x = annotated.images.x
+    parts = [net(from_bytes(x[rows].to(device))) for rows in chunks(len(x), ASKED)]
+    objects = strongest(
+        Detections(
+            torch.cat([part.boxes.cpu() for part in parts]),
+            torch.cat([part.logits.cpu() for part in parts]),
+        )
+    )
+    each = average_precision(objects, annotated.annotations, len(annotated.images.classes))
+    return float(each.nanmean())
+
+
+def _measure_boxes(
+    net: nn.Module, test: AnnotatedImages, device: torch.device | str
+) -> Mapping[str, Any]:
+    return {"map50": mean_precision(net, test, device=device), "measured_images": len(test)}
+
+
+@torch.no_grad()
+def _measure_tags(
+    net: nn.Module, test: AnnotatedImages, device: torch.device | str
+) -> Mapping[str, Any]:
+    x = test.images.x
+    parts = [net(from_bytes(x[rows].to(device))).cpu() for rows in chunks(len(x), ASKED)]
+    right = (torch.cat(parts) > 0) == (present(test) > 0)
+    return {
+        "accuracy": float(right.float().mean()),
+        "whole_images": float(right.all(1).float().mean()),
+        "measured_images": len(test),
+    }
+
+
+GOALS = {"boxes": (detect, _measure_boxes), "tags": (tag, _measure_tags)}
+"""What networks of each task learn, and how they are measured."""
+_RECIPE = TrainingRecipe(epochs=6, batch=32, lr=4e-3, schedule="warm", decay=0.01, clip=5.0)
+_TAGS = replace(_RECIPE, epochs=10)
+_WIDE = 20
+_PAPER = "ours; in the manner of Tian, Shen, Chen and He, ICCV 2019 (FCOS)"
+
+
+def _row(name: str, task: str) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
+    return registry.model(
+        name,
+        needs=f"images with boxes, such as canvas5k; --task {task}",
+        paper=_PAPER,
+        cite="tian2019fcos",
+        task=task,
+        training=_RECIPE if task == "boxes" else _TAGS,
+    )
+
+
+@_row("digit-detector", "boxes")
+def digit_detector(channels: int, classes: int) -> nn.Module:
+    """A small anchor-free detector, trained in a minute or two."""
+    return CellDetector(channels, classes)
+
+
+@_row("digit-detector-wide", "boxes")
+def digit_detector_wide(channels: int, classes: int) -> nn.Module:
+    """The same detector with wider layers, as a witness."""
+    return CellDetector(channels, classes, width=_WIDE)
+
+
+@_row("digit-tagger", "tags")
+def digit_tagger(channels: int, classes: int) -> nn.Module:
+    """A small tagger: which classes an image holds."""
+    return CellTagger(channels, classes)
+
+
+@_row("digit-tagger-wide", "tags")
+def digit_tagger_wide(channels: int, classes: int) -> nn.Module:
+    """The same tagger with wider layers, as a witness."""
+    return CellTagger(channels, classes, width=_WIDE)
+
+
+def _known(name: str) -> registry.Part:
+    rows = {name: row for name, row in registry.parts("model").items() if "training" in row.facts}
+    if name not in rows:
+        raise choice("detector or tagger", name, list(rows))
+    return rows[name]
+
+
+def _build(config: Mapping[str, Any]) -> nn.Module:
+    with own_randomness(config["seed"], "claims", config["name"]):
+        net: nn.Module = _known(config["name"])(config["channels"], config["classes"])
+        return net
+
+
+def trained_network(
+    name: str,
+    train: AnnotatedImages,
+    test: AnnotatedImages,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[nn.Module, cards.Card]:
+    """The detector or tagger trained on these images by its recipe, on `device` in eval mode, and
+    its card; kept in the cache.
+
+    Args:
+        name: ``digit-detector``, ``digit-tagger``, or either with ``-wide``.
+        train: What it learns from.
+        test: What it is measured on.
+        seed: Everything random follows from it.
+        epochs: Passes over the training images; by default the recipe's.
+        progress: Told how the training goes.
+        device: Where it is trained.
+    """
+    row = _known(name)
+    if train.images.shape != test.images.shape or train.images.classes != test.images.classes:
+        raise Problem("training and test images differ in their size or their classes.")
+    recipe: TrainingRecipe = row.facts["training"]
+    if epochs is not None:
+        recipe = replace(recipe, epochs=epochs)
+    task = row.facts["task"]
+    goal, measure = GOALS[task]
+    config = {
+        "name": name,
+        "channels": train.images.shape[0],
+        "classes": len(train.images.classes),
+        "seed": seed,
+        "recipe": stated(recipe),
+    }
+    kept = unfinished_folder(cards.folder_of(task, name, config, train.hash))
+
+    def learn(net: nn.Module) -> Mapping[str, Any]:
+        numbered = replace(train.images, y=torch.arange(len(train)))
+        history = fit(
+            net,
+            numbered,
+            goal(train),
+            recipe,
+            seed=seed,
+            name=name,
+            device=device,
+            progress=progress,
+            kept=kept,
+        )
+        return {"seed": seed, **asdict(history)}
+
+    try:
+        net, card = cards.cached(
+            task,
+            name,
+            config,
+            data=train.hash,
+            build=_build,
+            train=learn,
+            measure=lambda net: measure(net.to(device), test, device),
+            measured_on=test.hash,
+        )
+    except Problem:  # nothing worth going on from
+        remove_unfinished(kept)
+        raise
+    remove_unfinished(kept)
+    return net.to(device), card

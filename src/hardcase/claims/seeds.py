@@ -1,0 +1,213 @@
+"""From annotated images to seeds: one for each image and claim about it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
+from hardcase.claims.outputs import TASKS, Annotation, Task
+from hardcase.errors import NO_SEEDS, Problem
+from hardcase.models.health import answers
+from hardcase.registry import parts
+from hardcase.types import WAYS, Images, Model
+
+__all__ = [
+    *("annotated_as", "claim_record", "claim_seeds", "labelled_annotations", "task_of"),
+    *("usual_task", "with_absent"),
+]
+
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+"""The box of a claim that names no place."""
+
+
+def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -> Task:
+    """What networks answer: as wanted, else as the images, the data's name or the model's says.
+
+    Args:
+        wanted: A task, or ``auto``.
+        data: The name of the data.
+        model: The name of the model.
+        context: What is known of the images, where they are at hand.
+
+    Example:
+        >>> task_of("auto", "coco:labels.json", "net.py:make", {}), task_of("auto", "mnist", "", {})
+        ('boxes', 'classes')
+    """
+    for task in TASKS:
+        if task == wanted:
+            return task
+    if "claim_kind" in context:
+        kinds = {CLAIM_KINDS[kind] for kind in context["claim_kind"].tolist()}
+        if "covers" in kinds:
+            return "masks"
+        return "boxes" if "at" in kinds else "tags"
+    stated = annotated_as(data)
+    code = model.rpartition("@")[2]
+    row = parts("model").get(code.removeprefix("zoo:").partition("?")[0])
+    if row is not None and code.startswith("zoo:"):
+        stated = row.facts.get("task", stated)
+    return next((task for task in TASKS if task == stated), "classes")
+
+
+def annotated_as(data: str) -> str | None:
+    """The usual task of networks for annotated data of this name; None for any other data."""
+    named = data.partition("?")[0].partition(":")
+    for name, row in parts("data").items():
+        known = name.partition(":")
+        if known[:2] == named[:2] and "task" in row.facts:
+            return str(row.facts["task"])
+    return None
+
+
+def labelled_annotations(images: Images) -> tuple[Annotation, ...]:
+    """What is known of images with one class each: that it is there."""
+    nothing = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
+    return tuple(Annotation(images.y[row : row + 1], *nothing) for row in range(len(images)))
+
+
+def usual_task(annotations: Sequence[Annotation]) -> Task:
+    """The task of networks for annotated images: boxes where there are any, else masks or tags."""
+    if any(len(one.boxes) for one in annotations):
+        return "boxes"
+    return "masks" if any(one.mask.numel() for one in annotations) else "tags"
+
+
+def claim_record(seeds: Images, task: Task, model: Model) -> dict[str, Any]:
+    """What run.json says of the claims of a run."""
+    kinds = Counter(CLAIM_KINDS[kind] for kind in seeds.context["claim_kind"].tolist())
+    return {
+        "task": task,
+        "kinds": dict(kinds),
+        "images": len({image_of(name) for name in seeds.id}),
+        "threshold": getattr(model, "threshold", None),
+    }
+
+
+class _Claim(NamedTuple):
+    """What is claimed of one image."""
+
+    kind: str
+    label: int
+    box: Sequence[float] = NOTHING
+    mask: UInt8[Tensor, "h w"] | None = None
+
+
+def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -> Images:
+    """The seeds of annotated images: the image again for each claim, and the claims in its context.
+
+    Objects with boxes are claimed to be at their place, pixels to be of their class, and what has
+    neither to be there. Names are ``IMAGE#CLASS``, from the second object on ``IMAGE#CLASS-2``.
+
+    Args:
+        images: The images; their labels are not read.
+        annotations: What is in each of them.
+        task: What the networks answer; taggers are asked about no places.
+
+    Raises:
+        Problem: If no image has anything to claim.
+
+    Example:
+        >>> import torch
+        >>> from hardcase.claims.outputs import Annotation
+        >>> x = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+        >>> images = Images(x, torch.zeros(1).long(), ("a.png",), ("cat", "dog"))
+        >>> boxes = torch.tensor([[0.0, 0, 4, 4], [4, 4, 8, 8]])
+        >>> known = Annotation(torch.tensor([1, 1]), boxes, torch.zeros(0, 0).int())
+        >>> claim_seeds(images, [known], "boxes").id
+        ('a.png#dog', 'a.png#dog-2')
+    """
+    claimed = [_claims(one, task, len(images.classes)) for one in annotations]
+    if not any(claimed):
+        raise Problem(
+            f"{images.name} says of no image what is in it.",
+            fix="data with tags, boxes or masks of the task",
+            code=NO_SEEDS,
+        )
+    return _seeds(images, claimed)
+
+
+def _claims(known: Annotation, task: Task, classes: int) -> list[_Claim]:
+    labels = known.labels.tolist()
+    if task == "masks" and known.mask.numel():
+        present = _shown(known, classes)
+        return [_Claim("covers", label, mask=(known.mask == label).byte()) for label in present]
+    if task == "boxes" and len(known.boxes) == len(labels):
+        return [_Claim("at", *pair) for pair in zip(labels, known.boxes.tolist())]
+    return [_Claim("has", label) for label in sorted(set(labels))]
+
+
+def _shown(known: Annotation, classes: int) -> list[int]:
+    """The classes of an image's pixels."""
+    return [label for label in range(classes) if bool((known.mask == label).any())]
+
+
+def _seeds(images: Images, claimed: Sequence[Sequence[_Claim]]) -> Images:
+    rows = torch.tensor([row for row, claims in enumerate(claimed) for _ in claims])
+    every = [claim for claims in claimed for claim in claims]
+    taken = images.take(rows.long())
+    names = list[str]()
+    times = Counter[str]()
+    for name, claim in zip(taken.id, every):
+        word = re.sub(r"[^\w.-]+", "-", images.classes[claim.label])
+        name = f"{name}#{'not-' * (claim.kind == 'has-not')}{word}"
+        times[name] += 1
+        names.append(f"{name}-{times[name]}" if times[name] > 1 else name)
+    height, width = images.shape[1:]
+    size = (height, width) if any(claim.mask is not None for claim in every) else (0, 0)
+    blank = torch.zeros(size, dtype=torch.uint8)
+    claims = Claims(
+        torch.tensor([CLAIM_KINDS.index(claim.kind) for claim in every]),
+        torch.tensor([claim.label for claim in every]),
+        torch.tensor([list(claim.box) for claim in every], dtype=torch.float32),
+        torch.stack([blank if claim.mask is None else claim.mask for claim in every]),
+        torch.ones(len(every), dtype=torch.bool),
+    )
+    context = {**taken.context, **claims.context()}
+    return Images(
+        taken.x, claims.label, tuple(names), images.classes, images.name, images.split, context
+    )
+
+
+def with_absent(
+    seeds: Images, images: Images, annotations: Sequence[Annotation], model: Model
+) -> Images:
+    """The same seeds, and of each image the claim that the class is absent that the model is
+    nearest to saying of all that are.
+
+    Args:
+        seeds: What `claim_seeds` made.
+        images: The images.
+        annotations: What is in each of them.
+        model: Says how near it is to each class.
+    """
+    said = answers(model, images)[:, : -len(WAYS)]
+    for row, known in enumerate(annotations):
+        said[row, [*known.labels.tolist(), *_shown(known, said.shape[1])]] = -torch.inf
+    nearest = said.max(1)
+    claimed = [
+        [_Claim("has-not", label)] if score > -torch.inf else []
+        for label, score in zip(nearest.indices.tolist(), nearest.values.tolist())
+    ]
+    return joined(seeds, _seeds(images, claimed)) if any(claimed) else seeds
+
+
+def joined(one: Images, two: Images) -> Images:
+    """Seeds of both; those without a mask get an empty one where the others have one."""
+    x = torch.cat([one.x, two.x])
+    context = dict[str, Tensor]()
+    for name in one.context.keys() | two.context.keys():
+        known = one.context.get(name, two.context.get(name))
+        assert known is not None
+        shape = known.shape[1:]
+        parts = [each.context.get(name, known.new_zeros(len(each), *shape)) for each in (one, two)]
+        context[name] = torch.cat(parts)
+    return Images(
+        x, torch.cat([one.y, two.y]), one.id + two.id, one.classes, one.name, one.split, context
+    )

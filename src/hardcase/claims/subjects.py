@@ -1,0 +1,244 @@
+"""Taggers, detectors and segmenters as subjects: they answer claims."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hardcase.campaign.claims import Claims
+from hardcase.claims.outputs import ABSENT, TASKS, Detections, Task
+from hardcase.claims.supports import (
+    Support,
+    box_support,
+    claim_logits,
+    class_support,
+    cut_of,
+    mask_support,
+    tag_support,
+)
+from hardcase.errors import Problem, choice
+from hardcase.models.names import class_map
+from hardcase.tensors import digest
+from hardcase.types import WAYS, Answer, Model, Offer, Tap
+
+__all__ = ["BOXES", "THRESHOLD", "ClaimModel", "Flattened", "flat_table"]
+
+BOXES = 100
+"""Boxes of an image that are looked at: those of the highest scores."""
+THRESHOLD = 0.5
+"""Probability (of a mask: share of its pixels) from which on something counts as said."""
+
+
+class Flattened(nn.Module):
+    """A network whose answers are one table, as all that is put around networks wants them.
+
+    Boxes come first, always `BOXES` of them, then their log-odds; masks have the size of the image.
+
+    Args:
+        net: Answers in the form of its task, see `hardcase.claims.outputs`.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m n"]:
+        return flat_table(self.net(x), x)
+
+
+def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m n"]:
+    """What a network answers about images as one table."""
+    if isinstance(answer, Detections):
+        found = _exactly(answer, BOXES)
+        return torch.cat([found.boxes.flatten(1), found.logits.flatten(1)], 1)
+    if isinstance(answer, Tensor) and answer.ndim == 4:
+        if answer.shape[2:] != x.shape[2:]:
+            answer = nn.functional.interpolate(answer, x.shape[2:], mode="bilinear")
+        flat: Tensor = answer.flatten(1)
+        return flat
+    if not isinstance(answer, Tensor) or answer.ndim != 2:
+        raise Problem(
+            f"the model answers {_form(answer)}.",
+            "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
+            " a detector boxes with scores.",
+            fix="--task, or a factory that returns one of these",
+        )
+    return answer
+
+
+def _form(answer: object) -> str:
+    if isinstance(answer, Tensor):
+        return f"a tensor of shape {tuple(answer.shape)}"
+    return f"a {type(answer).__name__}"
+
+
+def _exactly(found: Detections, count: int) -> Detections:
+    """The `count` best boxes of each image; where there are fewer, empty ones beside them."""
+    boxes, logits = found.boxes, found.logits
+    missing = count - boxes.shape[1]
+    if missing > 0:
+        boxes = nn.functional.pad(boxes, (0, 0, 0, missing))
+        logits = nn.functional.pad(logits, (0, 0, 0, missing), value=ABSENT)
+    if missing < 0:
+        best = logits.detach().amax(2).topk(count, dim=1).indices[:, :, None]
+        boxes = boxes.gather(1, best.expand(-1, -1, 4))
+        logits = logits.gather(1, best.expand(-1, -1, logits.shape[2]))
+    return Detections(boxes, logits)
+
+
+class ClaimModel:
+    """A network that answers whether it makes claims.
+
+    Args:
+        model: Answers flat tables of its task, see `Flattened`; of the task ``classes`` logits.
+        task: What it answers.
+        classes: Names of the data's classes, in the order of labels.
+        outputs: Names of the network's classes; empty: those of the data.
+        threshold: Probability from which on a class is said.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        classes: Sequence[str],
+        *,
+        outputs: Sequence[str] = (),
+        threshold: float = THRESHOLD,
+    ) -> None:
+        if task not in TASKS:
+            raise choice("task", task, TASKS)
+        if not 0 < threshold < 1:
+            raise Problem(f"a threshold of {threshold} is no probability.", fix="threshold=0.5")
+        if model.offers == "label":
+            raise Problem(
+                f"{model.name} tells labels alone, and claims need scores.",
+                fix="leave out subject.label_only",
+            )
+        self.model = model
+        self.task = task
+        self.threshold = threshold
+        self.class_names = tuple(classes)
+        self.columns = _columns(classes, outputs)
+        self.name = model.name
+        self.weights: str = getattr(model, "weights", "")
+        self.hash = digest([model.hash, task, repr(threshold), repr(self.columns)])
+
+    def around(self, model: Model) -> ClaimModel:
+        """Another network that is asked in the same way, such as this one with other weights."""
+        made = copy.copy(self)
+        made.model, made.name = model, model.name
+        made.weights = getattr(model, "weights", "")
+        made.hash = digest([model.hash, self.task, repr(self.threshold), repr(self.columns)])
+        return made
+
+    def __repr__(self) -> str:
+        return f"ClaimModel({self.name!r}: {self.task} from {self.threshold:g} on, {self.model!r})"
+
+    @property
+    def offers(self) -> Offer:
+        return self.model.offers
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def tally(self) -> Any:
+        return getattr(self.model, "tally", None)
+
+    def __call__(
+        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
+    ) -> Answer:
+        """Which classes it says there are: log-odds per class, and nothing of how claims are
+        lost.
+        """
+        answer = self.model(x, taps)
+        said = self.read(answer.logits, x)
+        if isinstance(said, Detections):
+            said = said.logits.amax(1)
+        plain = said[:, :-1].flatten(2).amax(2) if said.ndim == 4 else said[:, :-1]
+        nothing = plain.new_full((len(plain), len(WAYS)), ABSENT)
+        return Answer(torch.cat([plain, nothing], 1), answer.activations)
+
+    def about(
+        self,
+        x: Float[Tensor, "m c h w"],
+        claims: Claims,
+        taps: Mapping[str, Tap] | None = None,
+    ) -> Answer:
+        """Whether it makes a claim about each image, see `hardcase.campaign.claims`."""
+        answer = self.model(x, taps)
+        support = self.support(self.read(answer.logits, x), claims)
+        finite = answer.logits.isfinite().all(1)
+        value = support.value.where(finite, torch.full_like(support.value, torch.nan))
+        logits = claim_logits(support._replace(value=value), claims, len(self.class_names))
+        return Answer(logits, answer.activations)
+
+    def support(self, said: Tensor | Detections, claims: Claims) -> Support:
+        """How far it supports claims, given what it said in the data's classes."""
+        cut = cut_of(self.threshold)
+        if isinstance(said, Detections):
+            return box_support(said, claims, cut)
+        if said.ndim == 4:
+            return mask_support(said, claims, cut)
+        if self.task == "classes":
+            return class_support(said, claims)
+        return tag_support(said, claims, cut)
+
+    def read(self, table: Float[Tensor, "m n"], x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
+        """A flat table in the form of the task, under the data's classes and one for the rest."""
+        if self.task == "boxes":
+            boxes = table[:, : 4 * BOXES].reshape(len(table), BOXES, 4)
+            logits = table[:, 4 * BOXES :].reshape(len(table), BOXES, -1)
+            return Detections(boxes, self._ours(logits, 2))
+        if self.task == "masks":
+            return self._ours(table.reshape(len(table), -1, *x.shape[2:]), 1)
+        return self._ours(table, 1)
+
+    def _ours(self, logits: Tensor, dim: int) -> Tensor:
+        """Logits of the data's classes, and the greatest of all others."""
+        count = logits.shape[dim]
+        columns = self.columns or tuple(range(len(self.class_names)))
+        if max(columns, default=-1) >= count:
+            raise Problem(
+                f"the model has {count} classes, the data has {len(self.class_names)}.",
+                fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+            )
+        known: Int[Tensor, " k"] = torch.tensor(columns, device=logits.device)
+        own = logits.index_select(dim, known.clamp_min(0))
+        shape = [1] * logits.ndim
+        shape[dim] = -1
+        own = own.masked_fill((known < 0).reshape(shape), ABSENT)
+        rest = [i for i in range(count) if i not in columns]
+        if rest:
+            other = logits.index_select(dim, torch.tensor(rest, device=logits.device))
+            other = other.amax(dim, keepdim=True)
+        else:  # of one class alone, a pixel is of it or not
+            alone = self.task == "masks" and count == 1
+            other = torch.full_like(own.narrow(dim, 0, 1), 0.0 if alone else ABSENT)
+        return torch.cat([own, other], dim)
+
+
+def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
+    """The output that means each class, -1 where none does; nothing where they are the same."""
+    if not outputs or tuple(outputs) == tuple(classes):
+        return ()
+    found = list[int]()
+    for name in classes:
+        try:
+            found.append(class_map([name], outputs).outputs[0])
+        except Problem:
+            found.append(-1)
+    if all(at < 0 for at in found):
+        raise Problem(
+            f"none of the data's {len(found)} classes is one of the model's {len(outputs)}.",
+            f"The data's are {', '.join(classes[:5])}; the model's {', '.join(outputs[:5])}.",
+            fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+        )
+    return tuple(found)

@@ -1,0 +1,222 @@
+"""Training on a network that answers claims: what it says of unchanged images it must say of the
+worst of several draws, and nothing else.
+
+The loop is that of all trainings here; what is learned are supports of claims, and that nothing is
+said that nobody claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hardcase.campaign.claims import Claims, image_of, moved_boxes
+from hardcase.claims.outputs import Detections
+from hardcase.claims.subjects import ClaimModel
+from hardcase.claims.supports import OVERLAP, cut_of, iou
+from hardcase.conditions import ConditionBox
+from hardcase.models.subject import Subject, in_evaluation_mode
+from hardcase.repair.hardest import render_draws
+from hardcase.repair.loop import Learner, RepairRecipe, Trained
+from hardcase.tensors import chunks, from_bytes
+from hardcase.training.loop import Goal, TrainingRecipe, fit
+from hardcase.types import Images
+
+__all__ = ["train_on_claims"]
+
+RATE = 1e-3
+"""Learning rate where none is given."""
+JUDGED = 4
+"""Draws per validation claim, of which the worst counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """All that is claimed of each row's image, padded: what may be said of it."""
+
+    label: Int[Tensor, "n o"]
+    box: Float[Tensor, "n o 4"]
+
+    @staticmethod
+    def of(images: Images, device: torch.device) -> _Objects:
+        claims = Claims.of(images)
+        assert claims is not None
+        rows = dict[str, list[int]]()
+        for row, name in enumerate(images.id):
+            rows.setdefault(image_of(name), []).append(row)
+        own = [rows[image_of(name)] for name in images.id]
+        most = max(map(len, own))
+        index = torch.tensor([(each + [-1] * most)[:most] for each in own])
+        label = torch.where(index < 0, -1, claims.label[index])
+        return _Objects(label.to(device), claims.box[index].to(device))
+
+    def take(self, rows: Int[Tensor, " m"]) -> _Objects:
+        return _Objects(self.label[rows], self.box[rows])
+
+    def moved(self, places: Tensor | None) -> _Objects:
+        if places is None:
+            return self
+        parts = [moved_boxes(one, places)[0] for one in self.box.unbind(1)]
+        return _Objects(self.label, torch.stack(parts, 1))
+
+
+def train_on_claims(
+    model: ClaimModel,
+    train: Images,
+    valid: Images,
+    box: ConditionBox,
+    recipe: RepairRecipe,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+) -> Trained:
+    """Train a copy of a network on from its weights, by claims.
+
+    Args:
+        model: A network of torch that answers claims; it stays as it is.
+        train: Seeds with claims, what is learned from.
+        valid: Seeds with claims, by which the weights before and after are compared.
+        box: The declared conditions for images of this shape.
+        recipe: How; `steps`, `share` and `patience` are those of classifiers.
+        say: Told how it goes.
+    """
+    began = monotonic()
+    assert isinstance(model.model, Subject)
+    learner = Learner(model.model)
+    work = _ClaimLoss(model, train, box, recipe)
+    before = work.score(learner.eval(), valid)
+    say(f"validation loss before: {before:.4f}")
+    start = {name: value.clone() for name, value in learner.state_dict().items()}
+    numbered = Images(train.x, torch.arange(len(train)), train.id, train.classes, train.name)
+    batch = min(recipe.batch, len(train))
+    history = fit(
+        learner,
+        numbered,
+        Goal(work.loss, lambda net, x, y: net(x), float("inf")),
+        TrainingRecipe(epochs=recipe.epochs, batch=batch, lr=recipe.rate or RATE, clip=5.0),
+        name=model.name,
+        seed=recipe.seed,
+        device=model.device,
+    )
+    after = work.score(learner.eval(), valid)
+    say(f"validation loss after {recipe.epochs} epochs: {after:.4f}")
+    best = len(history.loss)
+    if after >= before:
+        learner.load_state_dict(start)
+        best = 0
+    return Trained(
+        learner.net.eval(),
+        recipe.rate or RATE,
+        [before, after],
+        list(history.loss),
+        best,
+        monotonic() - began,
+        list(history.warnings),
+    )
+
+
+class _ClaimLoss:
+    """What a network is to learn of claims."""
+
+    def __init__(
+        self, model: ClaimModel, train: Images, box: ConditionBox, recipe: RepairRecipe
+    ) -> None:
+        self.model = model
+        self.box = box
+        self.recipe = recipe
+        claims = Claims.of(train, model.device)
+        assert claims is not None
+        self.claims = claims
+        self.objects = _Objects.of(train, model.device)
+        self.seen = 0
+
+    def loss(self, net: nn.Module, x: Tensor, y: Int[Tensor, " n"], noise: object) -> Tensor:
+        """Claims about images and about the worst of their draws, and what nobody claims of
+        either.
+        """
+        claims, objects = self.claims.take(y), self.objects.take(y)
+        total = self._loss(net(x), x, claims, objects)
+        if not self.recipe.draws:
+            return total
+        self.seen += 1
+        keys = y + self.seen * len(self.claims)
+        hard, places, moved = self._worst(net, x, claims, keys, self.recipe.draws)
+        return (total + self._loss(net(hard), hard, moved, objects.moved(places))) / 2
+
+    def _worst(
+        self, net: nn.Module, x: Tensor, claims: Claims, keys: Tensor, draws: int
+    ) -> tuple[Tensor, Tensor | None, Claims]:
+        """Of several draws of each image, the one of which the claim is supported least."""
+        made = render_draws(self.box, x, keys, draws, seed=self.recipe.seed, name="claims")
+        rows = torch.arange(len(x), device=x.device)
+        flat = made.z.flatten(0, 1)
+        places = self.box.places(flat)
+        every = claims.take(rows.repeat_interleave(draws))
+        if places is not None:
+            every = every.moved(places)
+        with torch.no_grad(), in_evaluation_mode(net):
+            images = made.x.flatten(0, 1)
+            support = self._support(net(images), images, every)
+        value = support.where(every.inside, torch.full_like(support, torch.inf))
+        worst = rows * draws + value.reshape(-1, draws).argmin(1)
+        own = None if places is None else places[worst]
+        return made.x.flatten(0, 1)[worst], own, every.take(worst)
+
+    def _support(self, table: Tensor, x: Tensor, claims: Claims) -> Float[Tensor, " m"]:
+        return self.model.support(self.model.read(table.float(), x), claims).value
+
+    def _loss(self, table: Tensor, x: Tensor, claims: Claims, objects: _Objects) -> Tensor:
+        support = self._support(table, x, claims)
+        kept = (functional.softplus(-support) * claims.inside).mean()
+        return kept + self._unclaimed(self.model.read(table.float(), x), objects)
+
+    def _unclaimed(self, said: Tensor | Detections, objects: _Objects) -> Tensor:
+        """What is said and nobody claims: tags of other classes, boxes where no such object is."""
+        cut = cut_of(self.model.threshold)
+        if isinstance(said, Detections):
+            logits = said.logits[..., :-1]
+            return (
+                (functional.softplus(logits - cut) * ~_matched(said.boxes, logits, objects))
+                .sum((1, 2))
+                .mean()
+            )
+        if said.ndim == 4:  # of pixels, claims say all
+            return said.new_zeros(())
+        absent = torch.ones_like(said[:, :-1])
+        known = objects.label.clamp_min(0)
+        absent = absent.scatter(1, known, (objects.label < 0).to(said))
+        return (functional.softplus(said[:, :-1] - cut) * absent).sum(1).mean()
+
+    @torch.no_grad()
+    def score(self, net: nn.Module, valid: Images) -> float:
+        """The loss on validation claims: half unchanged, half the worst of a few draws."""
+        claims = Claims.of(valid, self.model.device)
+        assert claims is not None
+        objects = _Objects.of(valid, self.model.device)
+        total = 0.0
+        for part in chunks(len(valid), 64):
+            x = from_bytes(valid.x[part].to(self.model.device))
+            keys = torch.arange(part.start, part.stop, device=x.device)
+            own, known = claims.take(part), objects.take(keys)
+            hard, places, moved = self._worst(net, x, own, keys, JUDGED)
+            unchanged = self._loss(net(x), x, own, known)
+            changed = self._loss(net(hard), hard, moved, known.moved(places))
+            total += float(unchanged + changed) / 2 * len(x)
+        return total / len(valid)
+
+
+def _matched(
+    boxes: Float[Tensor, "m d 4"], logits: Float[Tensor, "m d k"], objects: _Objects
+) -> Bool[Tensor, "m d k"]:
+    """Whether a box overlaps an object of each class."""
+    found = torch.zeros_like(logits, dtype=torch.bool)
+    classes = torch.arange(logits.shape[2], device=logits.device)
+    for label, box in zip(objects.label.unbind(1), objects.box.unbind(1)):
+        near = iou(boxes.detach(), box) >= OVERLAP
+        found |= near[:, :, None] & (classes == label[:, None])[:, None]
+    return found

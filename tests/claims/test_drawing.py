@@ -1,0 +1,45 @@
+"""Pictures of annotated images: each object in its place and colour."""
+
+import numpy as np
+import torch
+
+from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.drawing import colour_of, draw_annotation, draw_annotations
+from hardcase.claims.outputs import Annotation
+from hardcase.types import Images
+
+NO_MASK = torch.zeros(0, 0, dtype=torch.int16)
+
+
+def test_a_box_is_drawn_where_it_is():
+    image = torch.zeros(1, 40, 80, dtype=torch.uint8)
+    known = Annotation(torch.tensor([1]), torch.tensor([[20.0, 10, 60, 30]]), NO_MASK)
+    drawn = np.asarray(draw_annotation(image, known, ("a", "b"), side=160))
+    assert drawn.shape == (80, 160, 3)
+    ours = (drawn == colour_of(1)).all(2)
+    down, across = np.nonzero(ours)
+    assert (across.min(), across.max(), down.min(), down.max()) == (40, 120, 20, 60)
+
+
+def test_a_mask_tints_its_pixels_only():
+    image = torch.full((3, 20, 20), 100, dtype=torch.uint8)
+    mask = torch.full((20, 20), 255, dtype=torch.int16)
+    mask[10:] = 0
+    drawn = np.asarray(
+        draw_annotation(
+            image, Annotation(torch.zeros(0).long(), torch.zeros(0, 4), mask), ("a",), side=20
+        )
+    )
+    assert (drawn[:10] == 100).all()
+    assert (drawn[10:] != 100).any(2).all()
+
+
+def test_a_sheet_holds_as_many_as_asked_for_and_no_more_than_there_are():
+    count = 30
+    x = torch.arange(count, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 16, 16).clone()
+    images = Images(x, torch.zeros(count).long(), tuple(map(str, range(count))), ("a",))
+    tags = Annotation(torch.tensor([0]), torch.zeros(0, 4), NO_MASK)
+    annotated = AnnotatedImages(images, (tags,) * count)
+    sheet = draw_annotations(annotated)
+    assert sheet.size == (4 * 244, 3 * 244)
+    assert draw_annotations(annotated.take(torch.arange(2))).size == (2 * 244, 244)

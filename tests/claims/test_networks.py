@@ -1,0 +1,127 @@
+"""The small detector and tagger: shapes, gradients, what cells learn, and what training reaches."""
+
+import pytest
+import torch
+
+from hardcase.claims import networks
+from hardcase.claims.annotations import load_annotations
+from hardcase.claims.canvas import canvases
+from hardcase.claims.networks import CellDetector, CellTagger, cell_targets, cells, detect, tag
+from hardcase.claims.outputs import ABSENT, Detections
+from hardcase.errors import Problem
+from hardcase.tensors import from_bytes
+
+
+@pytest.fixture(scope="module")
+def some():
+    return canvases("test").take(torch.arange(24))
+
+
+@pytest.mark.parametrize("size", [(80, 80), (64, 96), (30, 45)])
+def test_a_detector_takes_any_size_and_has_gradients(size):
+    x = torch.rand(2, 1, *size, requires_grad=True)
+    found = CellDetector(1, 3).eval()(x)
+    count = -(-size[0] // 4) * -(-size[1] // 4)
+    assert found.boxes.shape == (2, count, 4)
+    assert found.logits.shape == (2, count, 3)
+    assert bool((found.boxes[..., 2:] > found.boxes[..., :2]).all())
+    (slope,) = torch.autograd.grad(found.logits.amax() + found.boxes.sum(), x)
+    assert float(slope.abs().sum()) > 0
+
+
+def test_rows_do_not_depend_on_their_neighbours():
+    net = CellDetector(1, 3).eval()
+    x = torch.rand(4, 1, 40, 40)
+    assert torch.allclose(net(x).logits[1:2], net(x[1:2]).logits, atol=1e-5)
+
+
+def test_a_tagger_says_what_its_best_cell_says():
+    x = torch.rand(2, 1, 40, 40, requires_grad=True)
+    logits = CellTagger(1, 5).eval()(x)
+    assert logits.shape == (2, 5)
+    (slope,) = torch.autograd.grad(logits.sum(), x)
+    assert float(slope.abs().sum()) > 0
+
+
+def test_every_object_has_cells_that_lie_in_it(some):
+    classes, boxes = cell_targets(some.annotations, (80, 80))
+    middle = cells(20, 20)
+    for row, known in enumerate(some.annotations):
+        held = classes[row] >= 0
+        assert {tuple(box) for box in boxes[row, held].tolist()} == {
+            tuple(box) for box in known.boxes.tolist()
+        }
+        inside = (middle[held] >= boxes[row, held, :2]) & (middle[held] <= boxes[row, held, 2:])
+        assert bool(inside.all())
+
+
+class Perfect(torch.nn.Module):
+    """Says what the targets say."""
+
+    def __init__(self, annotated):
+        super().__init__()
+        classes, boxes = cell_targets(annotated.annotations, (80, 80))
+        held = classes >= 0
+        hot = torch.nn.functional.one_hot(classes.clamp_min(0), 10).bool() & held[..., None]
+        self.found = Detections(boxes, torch.where(hot, 20.0, ABSENT))
+
+    def forward(self, x):
+        return self.found
+
+
+def test_the_loss_and_the_measure_know_a_perfect_detector(some):
+    net = Perfect(some)
+    x = from_bytes(some.images.x)
+    loss = detect(some).loss(net, x, torch.arange(len(some)), torch.Generator())
+    worse = detect(some).loss(CellDetector(1, 10), x, torch.arange(len(some)), torch.Generator())
+    assert float(loss) < 1e-3 < float(worse.detach())
+    assert networks.mean_precision(net, some) == pytest.approx(1.0)
+
+
+def test_the_taggers_loss_knows_what_is_there(some):
+    known = networks.present(some)
+    rows = torch.arange(len(some))
+    right = tag(some).loss(lambda x: 40 * known - 20, rows, rows, torch.Generator())
+    wrong = tag(some).loss(lambda x: 20 - 40 * known, rows, rows, torch.Generator())
+    assert float(right) < 1e-6
+    assert float(wrong) > 10
+    assert known.sum(1).tolist() == [
+        float(len(set(one.labels.tolist()))) for one in some.annotations
+    ]
+
+
+def test_a_training_is_kept_and_measured(some, tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    told = []
+    net, card = networks.trained_network(
+        "digit-detector", some, some, epochs=1, progress=told.append
+    )
+    assert told
+    assert 0 <= card["map50"] <= 1
+    assert not net.training
+    again, _ = networks.trained_network("digit-detector", some, some, epochs=1, progress=told.clear)
+    assert told  # nothing was trained
+    x = from_bytes(some.images.x[:2])
+    assert torch.equal(again(x).logits, net(x).logits)
+
+
+def test_names_of_other_networks_are_refused(some):
+    with pytest.raises(Problem, match="digit-detector"):
+        networks.trained_network("digit-detectr", some, some)
+
+
+def split_of(task):
+    return [load_annotations("canvas5k", part, task) for part in ("train", "test")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["digit-detector", "digit-detector-wide"])
+def test_detectors_reach_their_precision(name):
+    _, card = networks.trained_network(name, *split_of("boxes"))
+    assert card["map50"] >= 0.95
+
+
+@pytest.mark.long
+def test_the_tagger_reaches_its_accuracy():
+    _, card = networks.trained_network("digit-tagger", *split_of("tags"))
+    assert card["accuracy"] >= 0.97

@@ -1,0 +1,236 @@
+"""A detector, a tagger and a segmenter whose answers are known, through run, report and replay."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import hardcase as hc
+from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
+from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.load import claim_model
+from hardcase.claims.seeds import claim_seeds, task_of, usual_task, with_absent
+from hardcase.claims.subjects import ClaimModel
+from hardcase.conditions import condition_box, measure_risk
+from hardcase.conditions.intervals import mean_interval
+from hardcase.errors import Problem
+from hardcase.models.health import answers
+from hardcase.models.subject import Subject
+from hardcase.runs.claims import finding_claims, seed_claims
+from hardcase.runs.results import Run
+from hardcase.suite.gate import GateLimits, gate, outcome
+from hardcase.suite.replay import replay
+from hardcase.tensors import from_bytes
+from hardcase.types import WAYS
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from toys import CLASSES, Pixels, Tags, Windows, scenes
+
+LIGHT = {"exposure": "±0.6 stops", "shift": "±4 %"}
+WITNESS = {"boxes": Windows(shift=0.12), "tags": Tags(shift=0.12), "masks": Pixels(1.0)}
+NETS = {"boxes": Windows(), "tags": Tags(), "masks": Pixels()}
+
+
+@pytest.fixture(scope="module")
+def data():
+    images, known = scenes(10)
+    return AnnotatedImages(images, known)
+
+
+def seeds_of(data, task):
+    return claim_seeds(data.images, data.annotations, task)
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """One run of the detector, with a witness that sees brighter."""
+    return hc.run(
+        NETS["boxes"],
+        data,
+        task="boxes",
+        method="natural",
+        options={"space": "camera*light"},
+        witnesses=hc.Witnesses(models=[WITNESS["boxes"]], margin=1.0),
+        conditions=LIGHT,
+        budget=hc.Budget(gradients=15),
+        out=tmp_path_factory.mktemp("claims") / "run",
+    )
+
+
+def test_every_object_is_a_seed_of_its_own(data):
+    boxes = seeds_of(data, "boxes")
+    objects = [len(one.labels) for one in data.annotations]
+    assert len(boxes) == sum(objects)
+    assert len(set(boxes.id)) == len(boxes)
+    assert {image_of(name) for name in boxes.id} == set(data.images.id)
+    claims = Claims.of(boxes)
+    assert {CLAIM_KINDS[kind] for kind in claims.kind.tolist()} == {"at"}
+    tags = seeds_of(data, "tags")
+    assert len(tags) == sum(len(set(one.labels.tolist())) for one in data.annotations)
+    masks = seeds_of(data, "masks")
+    assert Claims.of(masks).mask.flatten(1).sum(1).min() >= 64
+    assert len({one.hash for one in (boxes, tags, masks)}) == 3  # claims are part of the data
+
+
+@pytest.mark.parametrize("task", ["boxes", "tags", "masks"])
+def test_known_objects_are_claimed_and_others_are_not(data, task):
+    seeds = seeds_of(data, task)
+    model = claim_model(NETS[task], task, CLASSES)
+    assert (answers(model, seeds).argmax(1) == seeds.y).all()
+    flipped = claim_seeds(
+        data.images,
+        [
+            type(one)(1 - one.labels, one.boxes, 1 - one.mask.clamp_max(2))
+            for one in data.annotations
+        ],
+        task,
+    )
+    # part of a bright object may look dim, but nothing dim looks bright
+    none = [i for i, name in enumerate(flipped.id) if objects_of(data, name) == 1 and flipped.y[i]]
+    assert none
+    assert (answers(model, flipped).argmax(1)[none] != 1).all()
+
+
+def objects_of(data, name):
+    return len(set(data.annotations[data.images.id.index(image_of(name))].labels.tolist()))
+
+
+def test_absent_classes_are_claimed_not_to_be_there(data):
+    model = claim_model(NETS["tags"], "tags", CLASSES)
+    both = with_absent(seeds_of(data, "tags"), data.images, data.annotations, model)
+    added = both.take(torch.arange(len(seeds_of(data, "tags")), len(both)))
+    alone = [one for one in data.annotations if len(set(one.labels.tolist())) == 1]
+    assert len(added) == len(alone)
+    assert all("#not-" in name for name in added.id)
+    bright = added.y == 1  # part of a bright object may look dim
+    assert bright.any()
+    assert (answers(model, added).argmax(1) == added.y)[bright].all()
+    lit = added.x.clamp_min(230)  # everything is bright now
+    fooled = answers(model, hc.Images(lit, added.y, added.id, CLASSES, context=added.context))
+    assert (fooled.argmax(1)[bright] == len(CLASSES) + WAYS.index("false alarm")).all()
+
+
+def test_a_run_finds_lost_claims_that_a_witness_keeps(run):
+    assert run.record["complete"]
+    known = run.record["claims"]
+    assert (known["task"], known["images"], known["kinds"]) == ("boxes", 10, {"at": 15})
+    assert run.record["accuracy"]["value"] == 1.0
+    table = run.findings.to_pylist()
+    assert table
+    assert all(row["predicted"] != row["expected"] for row in table)
+    assert {row["predicted"] for row in table} <= {-2, -1, 0, 1}
+    assert any(row["witnessed"] for row in table)
+    assert "claims about 10 images" in run.summary()
+
+
+def test_stored_findings_fail_where_the_claim_has_moved_to(run):
+    claims = finding_claims(run)
+    model = claim_model(NETS["boxes"], "boxes", CLASSES)
+    logits = model.about(from_bytes(run.images()), claims).logits
+    assert (logits.argmax(1) != claims.label).all()
+    seeds = seed_claims(run)
+    started = model.about(from_bytes(run.seed_images()), seeds).logits
+    assert (started.argmax(1) == seeds.label).all()
+    assert (
+        claims.box - seeds.box[[run.seed_rows[n] for n in run.findings["seed"].to_pylist()]]
+    ).any()
+
+
+def test_replay_asks_about_the_moved_claims(run):
+    same = replay(run, claim_model(NETS["boxes"], "boxes", CLASSES))
+    assert same.after.all()
+    assert not same.seeds_after.any()
+    rows = same.rows()
+    assert [row["now"] for row in rows] == [row["predicted"] for row in rows]
+    other = replay(run, claim_model(WITNESS["boxes"], "boxes", CLASSES))
+    witnessed = torch.tensor(run.findings["witnessed"].to_pylist())
+    assert not other.after[witnessed].any()
+
+
+def test_limits_of_risk_are_held_against_images_not_claims(run):
+    checks = gate(run, GateLimits(risk=1.0, usable=5))
+    assert outcome(checks) == "pass"
+    risk = run.record["risk"]
+    assert risk["seeds"] == 15
+    seeds = claim_seeds(*scenes(10), "boxes")
+    box = condition_box(hc.Conditions.load(LIGHT), (1, 24, 24))
+    model = claim_model(NETS["boxes"], "boxes", CLASSES)
+    table = measure_risk(model, seeds, box, costs=False)
+    assert table.value == pytest.approx(risk["value"])
+    low, high = table.images_like_these
+    plain = mean_interval(table.shares)
+    assert high - low > plain.high - plain.low  # ten images say less than fifteen claims
+
+
+def test_the_report_draws_boxes_and_tells_supports(run, tmp_path):
+    page = run.report(tmp_path / "report")
+    said = json.loads((tmp_path / "report" / "report.json").read_text())["runs"][0]
+    assert said["claims"]["task"] == "boxes"
+    assert sum(said["claims"]["ways"].values()) == len(set(run.findings["seed"].to_pylist()))
+    assert len(said["claims"]["sizes"]) == 3
+    shown = said["triples"][0]["support"]
+    assert shown["seed"] > 0 > shown["finding"]
+    assert "Claims that were lost" in page.read_text()
+
+
+def test_a_damaged_file_of_claims_is_named_and_written_anew(data, tmp_path):
+    given = {"task": "boxes", "method": "natural", "witnesses": [], "conditions": "none",
+             "options": {"space": "light"}, "budget": hc.Budget(gradients=3)}  # fmt: skip
+    hc.run(NETS["boxes"], data, out=tmp_path / "run", **given)
+    path = tmp_path / "run" / "claims.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"at ", b"at 9", 1))
+    with pytest.raises(Problem, match=r"claims\.json"):
+        seed_claims(Run(tmp_path / "run"))
+    hc.resume(tmp_path / "run", NETS["boxes"], data, **given)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("task", ["boxes", "tags", "masks"])
+def test_black_boxes_and_shards_of_any_size_find_the_same(data, task):
+    found = [
+        hc.search(
+            NETS[task],
+            data,
+            task=task,
+            method="natural-blackbox",
+            options={"space": "camera*light", "queries": 40},
+            witnesses=[WITNESS[task]],
+            execution=hc.api.Execution(shard=shard),
+        )
+        for shard in (4, 32)
+    ]
+    found = [one.take(one.seed.argsort(stable=True)) for one in found]
+    assert len(found[0])
+    assert torch.equal(found[0].x, found[1].x)
+    assert torch.equal(found[0].predicted, found[1].predicted)
+
+
+def test_tasks_follow_from_names_and_images(data):
+    assert task_of("auto", "coco:labels.json", "net.py:make", {}) == "boxes"
+    assert task_of("auto", "canvas5k", "zoo:digit-tagger", {}) == "tags"
+    assert task_of("auto", "mnist5k", "zoo:lenet5", {}) == "classes"
+    assert task_of("masks", "coco:labels.json", "", {}) == "masks"
+    assert task_of("auto", "scenes", "", seeds_of(data, "masks").context) == "masks"
+    assert usual_task(data.annotations) == "boxes"
+
+
+def test_classes_of_a_network_are_found_by_their_names(data):
+    net = Tags()
+    swapped = Subject(torch.nn.Sequential(net, Reversed()), name="swapped")
+    model = ClaimModel(swapped, "tags", CLASSES, outputs=("cat", "bright", "dim"))
+    seeds = seeds_of(data, "tags")
+    assert (answers(model, seeds).argmax(1) == seeds.y).all()
+    lacking = ClaimModel(swapped, "tags", CLASSES, outputs=("cat", "bright", "dog"))
+    made = answers(lacking, seeds).argmax(1) == seeds.y
+    assert torch.equal(made, seeds.y == 1)
+    with pytest.raises(Problem, match="none of the data"):
+        ClaimModel(swapped, "tags", CLASSES, outputs=("cat", "dog", "cow"))
+
+
+class Reversed(torch.nn.Module):
+    def forward(self, x):
+        return torch.cat([torch.full_like(x[:, :1], -9.0), x.flip(1)], 1)
