@@ -16,8 +16,13 @@ from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import mean_interval
-from hardcase.conditions.rare import REPEATS as RARE_REPEATS
-from hardcase.conditions.rare import Score, find_levels, log_interval, split
+from hardcase.conditions.rare import (
+    REPEATS as RARE_REPEATS,
+    Score,
+    find_levels,
+    log_interval,
+    split,
+)
 from hardcase.data.sources import load
 from hardcase.models.load import Loading, load_model
 from hardcase.randomness import Rng, keys_of

@@ -13,48 +13,60 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase import (
-        analysis,
-        criteria,
-        data,
-        generators,
-        guides,
-        judges,
-        methods,
-        models,
-        objectives,
-        oracles,
-        searches,
-        spaces,
-        testing,
+        analysis as analysis,
+        criteria as criteria,
+        data as data,
+        generators as generators,
+        guides as guides,
+        judges as judges,
+        methods as methods,
+        models as models,
+        objectives as objectives,
+        oracles as oracles,
+        searches as searches,
+        spaces as spaces,
+        testing as testing,
     )
-    from hardcase.api import Execution, Witnesses, check, resume, run, search
-    from hardcase.conditions import Conditions
-    from hardcase.errors import Problem
-    from hardcase.judges.verdicts import judge
-    from hardcase.models import zoo
-    from hardcase.models.subject import Subject
-    from hardcase.randomness import Rng
-    from hardcase.repair import Hardest, RepairRecipe, RepairResult, repair
-    from hardcase.runs.results import Run
-    from hardcase.suite.compare import compare
-    from hardcase.suite.coverage import coverage
-    from hardcase.suite.gate import assert_confirmed_rate
-    from hardcase.suite.replay import replay
-    from hardcase.suite.shrink import shrink
+    from hardcase.api import (
+        Execution as Execution,
+        Witnesses as Witnesses,
+        check as check,
+        resume as resume,
+        run as run,
+        search as search,
+    )
+    from hardcase.conditions import Conditions as Conditions
+    from hardcase.errors import Problem as Problem
+    from hardcase.judges.verdicts import judge as judge
+    from hardcase.models import zoo as zoo
+    from hardcase.models.subject import Subject as Subject
+    from hardcase.randomness import Rng as Rng
+    from hardcase.repair import (
+        Hardest as Hardest,
+        RepairRecipe as RepairRecipe,
+        RepairResult as RepairResult,
+        repair as repair,
+    )
+    from hardcase.runs.results import Run as Run
+    from hardcase.suite.compare import compare as compare
+    from hardcase.suite.coverage import coverage as coverage
+    from hardcase.suite.gate import assert_confirmed_rate as assert_confirmed_rate
+    from hardcase.suite.replay import replay as replay
+    from hardcase.suite.shrink import shrink as shrink
     from hardcase.types import (
-        Budget,
-        Evaluator,
-        Feedback,
-        Findings,
-        Guide,
-        Images,
-        Judge,
-        Method,
-        Probe,
-        Search,
-        Seeds,
-        Space,
-        Verdicts,
+        Budget as Budget,
+        Evaluator as Evaluator,
+        Feedback as Feedback,
+        Findings as Findings,
+        Guide as Guide,
+        Images as Images,
+        Judge as Judge,
+        Method as Method,
+        Probe as Probe,
+        Search as Search,
+        Seeds as Seeds,
+        Space as Space,
+        Verdicts as Verdicts,
     )
 
 __version__ = VERSION

@@ -28,8 +28,7 @@ from hardcase.data.sources import load
 from hardcase.data.streams import Stream
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.verdicts import finish
-from hardcase.models.health import Health, answers
-from hardcase.models.health import check as _check
+from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
 from hardcase.runs import start
 from hardcase.runs.folder import Store, refuse_used

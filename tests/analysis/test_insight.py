@@ -10,8 +10,7 @@ from hardcase.analysis.insight import keys_of, severity_curves, slices_of_run
 from hardcase.analysis.slices import Rules
 from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.errors import Problem
-from tiny import bars
-from tiny import columns_subject as subject
+from tiny import bars, columns_subject as subject
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))
 from aftermath import verdict, write_run

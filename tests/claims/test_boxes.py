@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hardcase.claims.boxes import FoundObjects, average_precision, corners, overlap, strongest
 from hardcase.claims.outputs import ABSENT, Annotation, Detections

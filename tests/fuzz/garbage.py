@@ -6,8 +6,7 @@ The law: a value, or a `Problem`. Any other exception fails the test. The exampl
 import copy
 import os
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from hardcase.errors import Problem
 

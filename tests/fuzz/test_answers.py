@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from garbage import DEEP, damaged, lawful, often, twisted
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from hardcase.models import http
 from hardcase.models.http import (

@@ -5,8 +5,7 @@ import tomllib
 
 import pytest
 from garbage import DEEP, VALUES, WORDS, damaged, lawful, often, twisted
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from hardcase import config
 from hardcase.campaign.record import parse_keep, seconds

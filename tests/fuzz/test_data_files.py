@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from garbage import DEEP, damaged, lawful, often, spoilt, twisted
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from PIL import Image
 from safetensors.torch import save
 from torch import nn

@@ -4,8 +4,7 @@ from contextlib import chdir
 
 import pytest
 from garbage import WORDS, damaged, lawful, often
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from hardcase.data.sources import load
 from hardcase.errors import Problem

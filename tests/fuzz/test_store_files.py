@@ -7,8 +7,7 @@ from zlib import crc32
 import pytest
 import torch
 from garbage import DEEP, VALUES, damaged, lawful, often, spoilt, twisted
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from hardcase.cli import run
 from hardcase.cli.results import cite

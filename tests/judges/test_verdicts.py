@@ -9,8 +9,7 @@ import torch
 from judged import made_run, quick_judge, splits, test_run
 
 from hardcase.errors import Problem
-from hardcase.judges import held_out, panel, verdicts
-from hardcase.judges import judge as panel_judges
+from hardcase.judges import held_out, judge as panel_judges, panel, verdicts
 from hardcase.judges.calibration import Calibration
 from hardcase.judges.judge import FILE
 from hardcase.judges.verdicts import check, judge_run

@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from drawn import DIGITS, drawn_run, judge
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from hardcase.environment import one_line
 from hardcase.errors import Problem

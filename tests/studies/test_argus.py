@@ -8,8 +8,7 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.generators import vqvae
-from hardcase.methods.argus import argus as interpolated
-from hardcase.methods.argus import argus_adaptive
+from hardcase.methods.argus import argus as interpolated, argus_adaptive
 from hardcase.spaces.latent import Grid
 from hardcase.tensors import encode, from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject

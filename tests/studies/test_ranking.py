@@ -26,8 +26,7 @@ from hardcase_studies.ranking import (
     surprise,
     surprise_scores,
 )
-from tiny import HALVES, bars
-from tiny import columns_subject as subject
+from tiny import HALVES, bars, columns_subject as subject
 
 
 def answers(count=300, classes=5, seed=0):

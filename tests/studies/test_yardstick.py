@@ -12,8 +12,7 @@ from hardcase.methods.pgd import pgd
 from hardcase.registry import resolve
 from hardcase.testing import check_method
 from hardcase.testing.toys import toy_images, toy_subject
-from hardcase_studies import rivals, yardstick
-from hardcase_studies import yardstick_table as files
+from hardcase_studies import rivals, yardstick, yardstick_table as files
 from hardcase_studies.commands import yardstick as verb
 
 
@@ -125,4 +124,6 @@ def test_a_method_of_ones_own_enters_in_one_command(tmp_path, monkeypatch):
 def test_the_stored_table_is_in_order():
     found = files.read(Path(__file__).parents[2] / "results" / "yardstick" / "mnist5k.json")
     names = {entry.name for entry in yardstick.ROWS}
-    assert {(row.method, row.passes) for row in found.rows} == {(n, p) for n in names for p in (100, 1000)}
+    assert {(row.method, row.passes) for row in found.rows} == {
+        (n, p) for n in names for p in (100, 1000)
+    }

@@ -2,8 +2,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hardcase.errors import Problem
 from hardcase_study.assignment import GAP, Sizes, assign

@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hardcase import Run
 from hardcase_study.drawing import Source, allocate, population, rated_before, sample, verdict_of

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from aftermath import subject, write_run
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from hardcase.errors import Problem
 from hardcase.suite.shrink import shrink

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import hardcase as hc

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.analysis.curves import crossings, curve
-    from hardcase.analysis.insight import map_of_run, severity_curves, slices_of_run
-    from hardcase.analysis.regression import changed, excess, regressing
-    from hardcase.analysis.semantics import measured, moved
-    from hardcase.analysis.slices import Slice, find_slices
-    from hardcase.analysis.tags import Tags, measure
+    from hardcase.analysis.curves import crossings as crossings, curve as curve
+    from hardcase.analysis.insight import (
+        map_of_run as map_of_run,
+        severity_curves as severity_curves,
+        slices_of_run as slices_of_run,
+    )
+    from hardcase.analysis.regression import (
+        changed as changed,
+        excess as excess,
+        regressing as regressing,
+    )
+    from hardcase.analysis.semantics import measured as measured, moved as moved
+    from hardcase.analysis.slices import Slice as Slice, find_slices as find_slices
+    from hardcase.analysis.tags import Tags as Tags, measure as measure
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -87,6 +87,10 @@ class ReferenceModel:
     model: Model
     training: str = ""
 
+    @property
+    def name(self) -> str:
+        return self.model.name
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:

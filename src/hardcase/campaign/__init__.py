@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.campaign.evaluator import ShardEvaluator
-    from hardcase.campaign.loop import enter, run_shard
-    from hardcase.campaign.record import Campaign, Counts, Keep, Limits, Shard, limits, parse_keep
+    from hardcase.campaign.evaluator import ShardEvaluator as ShardEvaluator
+    from hardcase.campaign.loop import enter as enter, run_shard as run_shard
+    from hardcase.campaign.record import (
+        Campaign as Campaign,
+        Counts as Counts,
+        Keep as Keep,
+        Limits as Limits,
+        Shard as Shard,
+        limits as limits,
+        parse_keep as parse_keep,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

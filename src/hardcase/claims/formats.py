@@ -15,7 +15,8 @@ from xml.etree import ElementTree
 from hardcase.cache import named_path, regular
 from hardcase.claims.annotations import RawAnnotations
 from hardcase.data.own import (
-    PATH_COLUMNS,
+    IMAGES,
+    PATHS,
     csv_rows,
     file_bytes,
     image_files,
@@ -314,7 +315,7 @@ def read_tags(path: Path, split: str) -> RawAnnotations:
         split: ``train``, ``test`` or ``all``, where a column ``split`` names them.
     """
     rows = csv_rows(path)
-    where = known_key(rows[0], PATH_COLUMNS, str(path))
+    where = known_key(rows[0], (*PATHS, *IMAGES), str(path))
     listed = next((key for key in ("labels", "tags") if key in rows[0]), "")
     every = [row for row in rows if None not in row.values()]
     if len(every) < len(rows):

@@ -54,8 +54,7 @@ def card(
     limits and a picture; or a release record, or a comment.
     """
     from hardcase.config import read
-    from hardcase.suite import card as cards
-    from hardcase.suite import record as records
+    from hardcase.suite import card as cards, record as records
     from hardcase.suite.gate import GateLimits
 
     if folder.is_file():

@@ -224,7 +224,7 @@ def _declared(context: Context) -> str:
     """The conditions under which the risk will be measured, and beside which models."""
     if context.conditions is None:
         return "none"
-    beside = ", ".join(one.model.name for one in context.references) or "no reference"
+    beside = ", ".join(one.name for one in context.references) or "no reference"
     return f"{context.conditions.name} ({context.conditions}); beside {beside}"
 
 

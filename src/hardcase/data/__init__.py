@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.data.images import images_of
-    from hardcase.data.public import fetch
-    from hardcase.data.sources import describe, load
+    from hardcase.data.images import images_of as images_of
+    from hardcase.data.public import fetch as fetch
+    from hardcase.data.sources import describe as describe, load as load
 
 __getattr__, __dir__, __all__ = lazy(__name__)

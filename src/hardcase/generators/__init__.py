@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.generators.adapters import Coder, Inverted, coder
-    from hardcase.generators.build import build_generator, load_generator, trained_generator
-    from hardcase.generators.gan import Gan
-    from hardcase.generators.quality import fresh
-    from hardcase.generators.staged import Decoder, Recalled, Supplied
-    from hardcase.generators.vae import Vae
-    from hardcase.generators.vqvae import VqVae
+    from hardcase.generators.adapters import Coder as Coder, Inverted as Inverted, coder as coder
+    from hardcase.generators.build import (
+        build_generator as build_generator,
+        load_generator as load_generator,
+        trained_generator as trained_generator,
+    )
+    from hardcase.generators.gan import Gan as Gan
+    from hardcase.generators.quality import fresh as fresh
+    from hardcase.generators.staged import (
+        Decoder as Decoder,
+        Recalled as Recalled,
+        Supplied as Supplied,
+    )
+    from hardcase.generators.vae import Vae as Vae
+    from hardcase.generators.vqvae import VqVae as VqVae
 
 __getattr__, __dir__, __all__ = lazy(__name__)

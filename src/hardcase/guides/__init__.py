@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.guides.adapt import Adaptive, Learning
-    from hardcase.guides.archive import Archive, CellGrid
-    from hardcase.guides.corpus import Corpus, Fading, Recent
-    from hardcase.guides.units import Deviating, FailingOnly, Hits, Strategies, StrongestUnits
+    from hardcase.guides.adapt import Adaptive as Adaptive, Learning as Learning
+    from hardcase.guides.archive import Archive as Archive, CellGrid as CellGrid
+    from hardcase.guides.corpus import Corpus as Corpus, Fading as Fading, Recent as Recent
+    from hardcase.guides.units import (
+        Deviating as Deviating,
+        FailingOnly as FailingOnly,
+        Hits as Hits,
+        Strategies as Strategies,
+        StrongestUnits as StrongestUnits,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -52,8 +52,7 @@ from hardcase.judges.people import (
 from hardcase.judges.reserved import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silence, silent
 from hardcase.judges.training import Tell
-from hardcase.models.pretrained.fetching import is_fetched
-from hardcase.models.pretrained.fetching import load as load_fetched
+from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic

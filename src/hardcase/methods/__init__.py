@@ -7,24 +7,30 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.methods.adapt import adapt
-    from hardcase.methods.appearance_search import natural, natural_blackbox
-    from hardcase.methods.argus import argus, argus_adaptive
-    from hardcase.methods.deephunter import deephunter
-    from hardcase.methods.deepxplore import deepxplore, deepxplore_published
-    from hardcase.methods.diffchaser import diffchaser
-    from hardcase.methods.dlfuzz import dlfuzz
-    from hardcase.methods.feature_perturbation import feature_perturbation
-    from hardcase.methods.maxplore import maxplore
-    from hardcase.methods.pgd import cw, fgsm, pgd
-    from hardcase.methods.sinvad import (
-        sinvad,
-        sinvad_between,
-        sinvad_between_code,
-        sinvad_code,
-        sinvad_gradient,
-        sinvad_surprise,
+    from hardcase.methods.adapt import adapt as adapt
+    from hardcase.methods.appearance_search import (
+        natural as natural,
+        natural_blackbox as natural_blackbox,
     )
-    from hardcase.methods.tensorfuzz import tensorfuzz
+    from hardcase.methods.argus import argus as argus, argus_adaptive as argus_adaptive
+    from hardcase.methods.deephunter import deephunter as deephunter
+    from hardcase.methods.deepxplore import (
+        deepxplore as deepxplore,
+        deepxplore_published as deepxplore_published,
+    )
+    from hardcase.methods.diffchaser import diffchaser as diffchaser
+    from hardcase.methods.dlfuzz import dlfuzz as dlfuzz
+    from hardcase.methods.feature_perturbation import feature_perturbation as feature_perturbation
+    from hardcase.methods.maxplore import maxplore as maxplore
+    from hardcase.methods.pgd import cw as cw, fgsm as fgsm, pgd as pgd
+    from hardcase.methods.sinvad import (
+        sinvad as sinvad,
+        sinvad_between as sinvad_between,
+        sinvad_between_code as sinvad_between_code,
+        sinvad_code as sinvad_code,
+        sinvad_gradient as sinvad_gradient,
+        sinvad_surprise as sinvad_surprise,
+    )
+    from hardcase.methods.tensorfuzz import tensorfuzz as tensorfuzz
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -7,8 +7,7 @@ from typing import Any
 
 from hardcase.errors import choice
 from hardcase.guides.units import Deviating, FailingOnly
-from hardcase.methods.adapt import AS_CODED, TOY, adapt
-from hardcase.methods.adapt import PAPER as ADAPT_PAPER
+from hardcase.methods.adapt import AS_CODED, PAPER as ADAPT_PAPER, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, push
 from hardcase.methods.parts import failure_oracle
 from hardcase.objectives import Differential, Pushed, Sum

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from hardcase.errors import Problem
 from hardcase.guides.units import Strategies
-from hardcase.methods.adapt import AS_CODED, TOY, adapt
-from hardcase.methods.adapt import PAPER as ADAPT_PAPER
+from hardcase.methods.adapt import AS_CODED, PAPER as ADAPT_PAPER, TOY, adapt
 from hardcase.methods.neurons import Profiles, Push, deepxplore_neurons, facts, push
 from hardcase.methods.parts import pixel_walk
 from hardcase.objectives import Competitors, Pushed, Sum

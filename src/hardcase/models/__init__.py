@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.models.health import Health
-    from hardcase.models.http import Http
-    from hardcase.models.load import Loading, load_model, model_of
-    from hardcase.models.onnx import Onnx
-    from hardcase.models.quantised import bfloat16, float16, int8
-    from hardcase.models.subject import Subject
-    from hardcase.models.wrappers import Cached, LabelOnly, Retrying
-    from hardcase.models.zoo import build_classifier, trained_classifier
+    from hardcase.models.health import Health as Health
+    from hardcase.models.http import Http as Http
+    from hardcase.models.load import (
+        Loading as Loading,
+        load_model as load_model,
+        model_of as model_of,
+    )
+    from hardcase.models.onnx import Onnx as Onnx
+    from hardcase.models.quantised import bfloat16 as bfloat16, float16 as float16, int8 as int8
+    from hardcase.models.subject import Subject as Subject
+    from hardcase.models.wrappers import (
+        Cached as Cached,
+        LabelOnly as LabelOnly,
+        Retrying as Retrying,
+    )
+    from hardcase.models.zoo import (
+        build_classifier as build_classifier,
+        trained_classifier as trained_classifier,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -11,8 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.campaign.claims import Claims, ask
-from hardcase.data.streams import ImageSet
-from hardcase.data.streams import check as check_labels
+from hardcase.data.streams import ImageSet, check as check_labels
 from hardcase.errors import Problem
 from hardcase.models.mistakes import Mistake, diagnosis_of, is_softmax, odd_outputs, reordered
 from hardcase.statistics import Rate

@@ -39,8 +39,7 @@ from hardcase.models.mistakes import binary_reading, is_softmax, settled, stated
 from hardcase.models.names import aligned
 from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
-from hardcase.models.pretrained.fetching import load as load_fetched
-from hardcase.models.pretrained.fetching import subject as fetched
+from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import Cached, LabelOnly, Retrying
 from hardcase.models.zoo import build_classifier, trained_classifier

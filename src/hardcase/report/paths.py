@@ -18,8 +18,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.streams import ImageSet
 from hardcase.report.words import Sheet, gallery
 from hardcase.runs.files import locked
-from hardcase.runs.ledger import PATHS as PAINTED
-from hardcase.runs.ledger import Entry
+from hardcase.runs.ledger import PATHS as PAINTED, Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import PATHS, table, to_parquet
 from hardcase.tensors import chunks, encode_all, to_bytes

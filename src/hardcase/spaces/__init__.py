@@ -7,22 +7,37 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.spaces.activations import Activations, early_places
-    from hardcase.spaces.appearance import Appearance, appearance
-    from hardcase.spaces.coordinates import Coordinate
+    from hardcase.spaces.activations import Activations as Activations, early_places as early_places
+    from hardcase.spaces.appearance import Appearance as Appearance, appearance as appearance
+    from hardcase.spaces.coordinates import Coordinate as Coordinate
     from hardcase.spaces.latent import (
-        Conditional,
-        Grid,
-        Labelled,
-        Latent,
-        Library,
-        ReEncoded,
-        WithResidual,
-        collect,
-        latent,
-        partners,
+        Conditional as Conditional,
+        Grid as Grid,
+        Labelled as Labelled,
+        Latent as Latent,
+        Library as Library,
+        ReEncoded as ReEncoded,
+        WithResidual as WithResidual,
+        collect as collect,
+        latent as latent,
+        partners as partners,
     )
-    from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Warp, Weather
-    from hardcase.spaces.pixel import L2, Blackout, Brightness, Linf, Occlusion, Pixels, Unclipped
+    from hardcase.spaces.parts import (
+        Camera as Camera,
+        Focus as Focus,
+        Light as Light,
+        Sensor as Sensor,
+        Warp as Warp,
+        Weather as Weather,
+    )
+    from hardcase.spaces.pixel import (
+        L2 as L2,
+        Blackout as Blackout,
+        Brightness as Brightness,
+        Linf as Linf,
+        Occlusion as Occlusion,
+        Pixels as Pixels,
+        Unclipped as Unclipped,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -21,8 +21,7 @@ from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import charts, words
 from hardcase.report.content import plain
-from hardcase.report.page import HERE as REPORT
-from hardcase.report.page import templates
+from hardcase.report.page import HERE as REPORT, templates
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 

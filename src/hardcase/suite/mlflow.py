@@ -126,9 +126,9 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
 
 def _network(model: Any, images: Images) -> Any:
     """The torch module inside a logged model; else a model that is asked with arrays."""
-    from torch import nn
+    from torch import Tensor, nn
 
-    from hardcase.models.adapters import adapted
+    from hardcase.models.adapters import function_model
     from hardcase.tensors import from_bytes
 
     raw = None
@@ -137,7 +137,13 @@ def _network(model: Any, images: Images) -> Any:
         raw = getattr(raw, "model", raw)  # a pipeline of transformers
     if isinstance(raw, nn.Module):
         return raw
-    return adapted(model.predict, example=from_bytes(images.x[:2]), arrays=True)
+
+    def predict(x: Any) -> Any:
+        if isinstance(x, Tensor):
+            raise TypeError("MLflow's models take arrays")
+        return model.predict(x)
+
+    return function_model(predict, from_bytes(images.x[:2]))
 
 
 def _conditions(given: Mapping[str, Any], images: Images) -> Any:
@@ -152,18 +158,18 @@ def _conditions(given: Mapping[str, Any], images: Images) -> Any:
 def _images(dataset: Any, given: Mapping[str, Any]) -> Images:
     """Labelled images from MLflow's table."""
     from hardcase.data.images import images_of
-    from hardcase.data.own import PATH_COLUMNS
+    from hardcase.data.own import PATHS
 
     table = dataset.features_data
     names = [str(name) for name in getattr(table, "columns", ())]
-    column = next((name for name in names if name.lower() in PATH_COLUMNS), None)
+    column = next((name for name in names if name.lower() in PATHS), None)
     if column is None and len(names) == 1:
         column = names[0]
     if column is None or dataset.labels_data is None:
         raise Problem(
             "the evaluation data is no table of paths of images and labels.",
             f"Columns: {', '.join(names) or 'none'}.",
-            fix=f'a DataFrame with "{PATH_COLUMNS[0]}" and "label", targets="label"',
+            fix=f'a DataFrame with "{PATHS[0]}" and "label", targets="label"',
         )
     sizes = {key: given[key] for key in ("classes", "resize", "crop") if key in given}
     return images_of(list(table[column]), list(dataset.labels_data), name="mlflow", **sizes)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.training.cards import cached, load_card
+    from hardcase.training.cards import cached as cached, load_card as load_card
     from hardcase.training.loop import (
-        Goal,
-        History,
-        TrainingProgress,
-        TrainingRecipe,
-        classify,
-        fit,
-        own_randomness,
+        Goal as Goal,
+        History as History,
+        TrainingProgress as TrainingProgress,
+        TrainingRecipe as TrainingRecipe,
+        classify as classify,
+        fit as fit,
+        own_randomness as own_randomness,
     )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from hardcase.cache import free, write_atomically
-from hardcase.cli import insight
-from hardcase.cli import options as o
+from hardcase.cli import insight, options as o
 from hardcase.cli.output import as_json, console, grid, opened, shown, tell
 from hardcase.errors import choice
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -106,8 +107,8 @@ class RandomSquares:
 
     def _side(self, step: int, height: int, width: int) -> int:
         halvings = sum(step > share * self.queries for share in HALVED)
-        side = round(float(self.share * 0.5**halvings * height * width) ** 0.5)
-        return max(1, min(side, height - 1, width - 1))
+        area: float = self.share * 0.5**halvings * height * width
+        return max(1, min(round(math.sqrt(area)), height - 1, width - 1))
 
 
 @method("square", paper="Andriushchenko, Croce, Flammarion and Hein, ECCV 2020")

@@ -21,8 +21,7 @@ from hardcase.campaign.in_memory import Searched, search, walk
 from hardcase.inference import median_interval
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
-from hardcase.models.pretrained.fetching import is_fetched
-from hardcase.models.pretrained.fetching import load as load_fetched
+from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
 from hardcase.randomness import Rng

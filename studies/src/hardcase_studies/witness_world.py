@@ -28,8 +28,7 @@ from hardcase.judges import panel, training
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.verdicts import LPIPS, SMALLEST
 from hardcase.models.health import answers
-from hardcase.models.pretrained.fetching import is_fetched
-from hardcase.models.pretrained.fetching import load as load_fetched
+from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
     NETWORK,

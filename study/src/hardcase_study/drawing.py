@@ -61,7 +61,8 @@ class Source:
         own = ((record.get("judge") or {}).get("own_rules") or {}).get("label_kept")
         if own:
             about["presumed"] = own["share"]
-        seeds, findings = run.stored_seed_images, run.stored_images
+        seeds: Callable[[Sequence[int]], list[bytes]] = run.stored_seed_images
+        findings: Callable[[Sequence[int]], list[bytes]] = run.stored_images
         if record.get("claims"):  # people are asked about what is in the box
             from hardcase.report.claims import ClaimPictures
 

@@ -221,8 +221,7 @@ def done(site: Site, request: Request, body: bytes) -> Response:
 
 def picture(site: Site, request: Request, body: bytes) -> Response:
     """An exact PNG by its opaque name."""
-    from starlette.responses import PlainTextResponse
-    from starlette.responses import Response as Plain
+    from starlette.responses import PlainTextResponse, Response as Plain
 
     name = request.path_params["name"]
     if name not in site.study.stimuli:
@@ -235,8 +234,7 @@ _STATIC = {"study.css": "text/css", "study.js": "text/javascript"}
 
 
 def static(site: Site, request: Request, body: bytes) -> Response:
-    from starlette.responses import PlainTextResponse
-    from starlette.responses import Response as Plain
+    from starlette.responses import PlainTextResponse, Response as Plain
 
     name = request.path_params["name"]
     if name not in _STATIC:

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.pretrained import efficientnet_lite as lite
-from hardcase.models.pretrained import lpips, tflite
+from hardcase.models.pretrained import efficientnet_lite as lite, lpips, tflite
 from hardcase.models.pretrained.lpips import read_arrays
 from hardcase.models.pretrained.mobilenetv2 import MobileNetV2
 from hardcase.models.pretrained.resnet50 import resnet50

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
-    from hardcase.models.pretrained.fetching import Fetched, fetch, is_fetched, load, subject
+    from hardcase.models.pretrained.catalogue import (
+        PRETRAINED as PRETRAINED,
+        Pretrained as Pretrained,
+    )
+    from hardcase.models.pretrained.fetching import (
+        Fetched as Fetched,
+        fetch as fetch,
+        is_fetched as is_fetched,
+        load as load,
+        subject as subject,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)
