@@ -169,11 +169,10 @@ class CampaignFlags:
     ] = None
     rare: Annotated[
         bool,
-        _option(
+        _campaign(
             "Also estimate how rarely images without a failing draw fail: a volume of the declared"
             " conditions.",
-            "--rare",
-            panel=_CAMPAIGN,
+            names=("--rare",),
         ),
     ] = False
     oracle: Annotated[
