@@ -152,6 +152,18 @@ def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
     assert identity.source_digest(tmp_path / "model.py") == before
 
 
+def test_a_module_that_cannot_be_read_hides_no_other(tmp_path):
+    (tmp_path / "model.py").write_text(
+        "try:\n    import odd\nexcept (SyntaxError, ValueError):\n    pass\nimport helper\n"
+    )
+    for odd in (b"def (", b"x = 1\0", b"# coding: none\n", b"\xff\xfe", b"(" * 5000):
+        (tmp_path / "odd.py").write_bytes(odd)
+        (tmp_path / "helper.py").write_text("a = 1\n")
+        before = identity.source_digest(tmp_path / "model.py")
+        (tmp_path / "helper.py").write_text("a = 2\n")
+        assert identity.source_digest(tmp_path / "model.py") != before, odd[:9]
+
+
 def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

@@ -277,7 +277,8 @@ def _job(
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
     if is_photographic(images.shape):
         tell("trying the sizes that the model may take")
-        yield from _sizes(model, images.shape[1])
+        with trying(TRYING / 2, tell):
+            yield from _sizes(model, images.shape[1])
     found = context.class_map
     if found is not None:
         rows = str(found).splitlines()

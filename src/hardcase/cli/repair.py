@@ -11,10 +11,10 @@ from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, MaybeRun
 from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.cli.results import context_of, declared_conditions
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
-    from hardcase.conditions import Conditions
     from hardcase.context import Context
     from hardcase.repair import RepairResult
     from hardcase.runs.results import Run
@@ -128,21 +128,6 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
     return Context(o.resolve(vars(flags), {"method": "pgd"})), None
 
 
-def context_of(run: Run, flags: o.Flags) -> Context:
-    """The ingredients of a run, which must be those that it began with."""
-    from hardcase.cli.results import config_of, same_ingredients
-    from hardcase.context import Context
-
-    named = vars(flags)
-    given = {name: named[name] for name in ("conditions", *ASKED) if name in named}
-    uses = ("model", "data", "conditions", "subject")
-    config = config_of(run, uses=uses, trusted=flags.trust, changed=flags.allow_changes, **given)
-    context = Context(config)
-    same_ingredients(run, context, flags, "model")
-    same_ingredients(run, context, flags, "seeds")
-    return context
-
-
 def _unseen(context: Context, run: Run | None) -> Images:
     """Test images that no search started from."""
     import torch
@@ -158,17 +143,6 @@ def _unseen(context: Context, run: Run | None) -> Images:
         names = list(map(image_of, names))
     rows = [i for i, name in enumerate(names) if name not in seeds]
     return context.test.take(torch.tensor(rows, dtype=torch.int64))
-
-
-def declared_conditions(context: Context, run: Run | None) -> Conditions:
-    """What was asked for, else what the run declared, else the usual ones of such images."""
-    from hardcase.conditions import Conditions
-    from hardcase.conditions.declared import usual_profile
-
-    asked = context.config.conditions
-    if asked in (None, "none"):
-        asked = None if run is None else run.record.get("conditions")
-    return Conditions.load(asked or usual_profile(context.shape))
 
 
 def demonstrate(context: Context, run: Run, folder: Path, flags: o.Flags) -> RepairResult:

@@ -19,6 +19,7 @@ from hardcase.cli.output import as_json, console, facts, grid, note, opened, rat
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
+    from hardcase.conditions import Conditions
     from hardcase.config import Config
     from hardcase.context import Context
     from hardcase.runs.results import Run
@@ -118,6 +119,32 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if not flags.allow_changes:
             raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
         note(f"note: {problem.what}")
+
+
+def context_of(run: Run, flags: o.Flags) -> Context:
+    """The ingredients of a run, which must be those that it began with."""
+    from hardcase.context import Context
+
+    named = vars(flags)
+    asked = ("conditions", "seed", "settings", "trust_pickle", "device", "offline")
+    given = {name: named[name] for name in asked}
+    uses = ("model", "data", "conditions", "subject")
+    config = config_of(run, uses=uses, trusted=flags.trust, changed=flags.allow_changes, **given)
+    context = Context(config)
+    same_ingredients(run, context, flags, "model")
+    same_ingredients(run, context, flags, "seeds")
+    return context
+
+
+def declared_conditions(context: Context, run: Run | None) -> Conditions:
+    """What was asked for, else what the run declared, else the usual ones of such images."""
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.declared import usual_profile
+
+    asked = context.config.conditions
+    if asked in (None, "none"):
+        asked = None if run is None else run.record.get("conditions")
+    return Conditions.load(asked or usual_profile(context.shape))
 
 
 @o.takes("format", "quiet")
@@ -430,7 +457,6 @@ def export(
 
 def _export_hardest(run: Run, flags: o.Flags, draws: int) -> Path:
     """The training images of a run under the conditions that its network likes least."""
-    from hardcase.cli.repair import context_of, declared_conditions
     from hardcase.repair.export import export_hardest
 
     context = context_of(run, flags)

@@ -673,7 +673,11 @@ def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanatio
 
 
 def sizes_taken(net: nn.Module) -> list[int]:
-    """Return the sides of `SIZES` that a network answers, tried with one image of each."""
+    """Return the sides of `SIZES` that a network answers, tried with one image of each.
+
+    Those that are left when the time of `trying` is over are not tried.
+    """
+    until, _ = _TRYING.get()
     trial = Trial(net)
     label = torch.zeros(1, dtype=torch.int64)
 
@@ -682,7 +686,7 @@ def sizes_taken(net: nn.Module) -> list[int]:
         found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
         return any(logits is not None and logits.ndim == 2 for logits in found)
 
-    return [size for size in SIZES if takes(size)]
+    return [size for size in SIZES if process_time() < until and takes(size)]
 
 
 def _resized(x: Tensor, size: int) -> Tensor:

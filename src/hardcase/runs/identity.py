@@ -8,7 +8,6 @@ code, unpickle or talk to servers is recorded outside the folder, under the cont
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -23,7 +22,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import metadata
-from importlib.machinery import PathFinder
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -237,52 +236,20 @@ def source_digest(path: Path) -> str:
 
 def source_files(path: Path) -> list[Path]:
     """A Python file and the modules it imports, as far as they are the user's own: not installed,
-    not Python's.
+    not Python's. Nothing is run.
     """
-    seen: dict[Path, None] = {}
-    waiting = [path.absolute()]
-    while waiting:
-        file = waiting.pop()
-        if file in seen or not file.is_file():
-            continue
-        seen[file] = None
-        waiting += _imported(file, path.absolute().parent)
-    return [*[*seen][:1], *sorted([*seen][1:])]
-
-
-def _imported(file: Path, home: Path) -> Iterator[Path]:
+    first = path.absolute()
+    if not first.is_file():
+        return []
+    places = [str(first.parent), *filter(_own_place, sys.path)]
+    finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
     try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    places = [str(file.parent), str(home), *filter(_own_place, sys.path)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-            up: Sequence[Path] = ()
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            names = [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
-            up = file.parents[node.level - 1 :][:1] if node.level else ()
-        else:
-            continue
-        for name in filter(None, names):
-            yield from _module_files(name, [*map(str, up), *places])
-
-
-def _module_files(name: str, places: Sequence[str]) -> Iterator[Path]:
-    """The files of a dotted module: of every package on the way, and its own."""
-    if name.partition(".")[0] in ("hardcase", *sys.stdlib_module_names):
-        return
-    for part in name.split("."):
-        spec = PathFinder.find_spec(part, list(places))
-        if spec is None:
-            return
-        if spec.origin and spec.origin.endswith(".py"):
-            yield Path(spec.origin).absolute()
-        places = list(spec.submodule_search_locations or ())
-        if not places:
-            return
+        finder.run_script(str(first))
+        named = (module.__file__ for module in finder.modules.values())
+        found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
+    except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
+        found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
+    return [first, *sorted(found - {first})]
 
 
 def _own_place(place: str) -> bool:
