@@ -107,7 +107,7 @@ lowest: venv  ## the verbs with the lowest versions of all dependencies but torc
 	  $$python -m hardcase report first && $$python -m hardcase shrink first --out smaller && \
 	  $$python -m hardcase compare first smaller && $$python -m hardcase doctor
 
-archive:  ## what Zenodo keeps of a release: source, wheels and metadata in build/
+archive: venv  ## what Zenodo keeps of a release: source, wheels and metadata in build/
 	./release.sh archive
 
 clean:

@@ -23,7 +23,8 @@ def table(folder: Path, count: int) -> pd.DataFrame:
 def main(store: str = "sqlite:///mlflow.db", *, count: int = 40, most: float = 0.9) -> EvaluationResult:
     mlflow.set_tracking_uri(store)
     with tempfile.TemporaryDirectory() as place, mlflow.start_run():
-        logged = mlflow.pytorch.log_model(trained(), name="digits", serialization_format="pickle", pip_requirements=["torch"])
+        few = pixels(4).x.float().numpy() / 255  # more than one, so that it takes batches of any size
+        logged = mlflow.pytorch.log_model(trained(), name="digits", input_example=few, pip_requirements=["torch"])
         result = mlflow.models.evaluate(
             logged.model_uri,
             table(Path(place), count),

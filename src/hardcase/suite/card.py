@@ -61,6 +61,12 @@ class CardContent:
                 fix="hardcase run ... --conditions NAME",
             )
 
+    @property
+    def weights(self) -> str:
+        """The digest of the model's weights; of a black box, that of what it is asked by."""
+        hashes = self.run.record.get("hashes") or {}
+        return str((hashes.get("parameters") or {}).get("subject") or hashes.get("subject"))
+
     def figures(self) -> Iterator[tuple[str, str, str, str]]:
         """Each figure as its name, its value, its 95 % interval and that of the baseline."""
         record = self.run.record
@@ -150,8 +156,7 @@ class CardContent:
         lines += [f"- to decide: {escaped(one)}" for one in _wanted(found)]
         lines += ["", "How far this reaches:", ""]
         lines += [f"- {escaped(text)}" for text in self.statements()]
-        weights = (record.get("hashes") or {}).get("subject", "unknown")
-        lines += ["", f"hardcase {VERSION}; weights `{escaped(weights)}`."]
+        lines += ["", f"hardcase {VERSION}; weights `{escaped(self.weights)}`."]
         return "\n".join(lines) + "\n"
 
     def picture(self) -> bytes:

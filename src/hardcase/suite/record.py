@@ -53,8 +53,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
     """
     record = content.run.record
     hashes = record.get("hashes") or {}
-    weights = (hashes.get("parameters") or {}).get("subject") or hashes.get("subject")
-    name = version or str(weights)
+    name = version or content.weights
     if not name.replace(".", "").replace("-", "").replace("_", "").replace("+", "").isalnum():
         raise Problem(f"version {name!r} cannot be a file's name.", fix="--version 1.2.0")
     path = folder / f"{name}.json"
@@ -68,7 +67,11 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
         "version": name,
         "number": before["number"] + 1 if before else 1,
         "date": record.get("finished") or record.get("created"),
-        "model": {"name": record.get("model"), "weights": weights, "hash": hashes.get("subject")},
+        "model": {
+            "name": record.get("model"),
+            "weights": content.weights,
+            "hash": hashes.get("subject"),
+        },
         "data": {
             "name": record.get("data"),
             "split": record.get("split"),
