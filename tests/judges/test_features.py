@@ -344,7 +344,7 @@ def test_a_head_of_another_size_cannot_be_the_probe(tmp_path):
     own = encoder(Subject(network(classes=5)), from_bytes(few.x[:1]))
     with pytest.raises(Problem, match="5 outputs for 3 classes"):
         fit([own], few, store=FeatureStore(tmp_path))
-    with pytest.raises(Problem, match="needs an encoder"):
+    with pytest.raises(Problem, match="needs a network that classifies"):
         fit([], few)
 
 
