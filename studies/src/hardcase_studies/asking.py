@@ -359,9 +359,9 @@ def _pair(runs: Sequence[RatedRun]) -> float:
 
 
 def _settings() -> Iterator[tuple[str, float]]:
-    for share in SHARES:
-        for chooser in _CHOOSERS if share else ("chosen",):
-            yield chooser, share
+    for part in SHARES:
+        for chooser in _CHOOSERS if part else ("chosen",):
+            yield chooser, part
 
 
 def _share(rate: Rate) -> float:
