@@ -116,6 +116,40 @@ def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, ca
     assert judged(run, judge, monkeypatch, lambda row, label: label, budget=0) == 2
 
 
+@pytest.mark.long
+def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, capsys):
+    """A search in codes, a judge trained on the data, twenty answers, another verdict."""
+    from hardcase.judges import panel
+    from judged import QUICK
+    from tiny import bars
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
+    train, test = bars(160), bars(60, seed=1, split="test")
+    np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    Path("model.py").write_text(
+        "from torch import nn\nclass Thirds(nn.Module):\n    def forward(self, x):\n"
+        "        return 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)\nmake = Thirds\n"
+    )
+    words = ["--model", "model.py:make", "--data", "npz:bars.npz", "--conditions", "none"]
+    assert main(["run", "--method", "sinvad", *words, "--seeds", "40", "--out", "found"]) == 0
+    capsys.readouterr()
+    run = Run("found")
+    before = {name: row["label_kept"] for name, row in (run.verdicts or {}).items()}
+    monkeypatch.setattr(sys, "stdin", Person(run, lambda row, label: label))
+    assert main(["judge", "found", "--ask", "20"]) == 0
+    judged = Run("found")
+    asked = judged.record["people"]["asked"]
+    assert asked["people"] == 1
+    assert 0 < asked["answers"] <= 20
+    after = {name: row["label_kept"] for name, row in judged.verdicts.items()}
+    assert after != before
+    page = judged.report().read_text(encoding="utf-8")
+    assert "one person" in page
+    assert "known chances" in page
+
+
 @pytest.mark.parametrize("colours", [256, 2**24])
 def test_images_are_drawn_in_half_blocks(colours):
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.judges import features
-from hardcase.judges.feature_panel import FeaturePanel, PanelPlan, build, fit
+from hardcase.judges.feature_panel import DISAGREE, FeaturePanel, PanelPlan, build, fit
 from hardcase.judges.features import (
     ALL,
     FITS,
@@ -21,6 +21,7 @@ from hardcase.judges.features import (
     pooled,
     temperature,
 )
+from hardcase.judges.judge import where_agreed
 from hardcase.judges.rules import auroc, rules_from_exam
 from hardcase.judges.textures import COUNT, Textures, camera_processed, statistics
 from hardcase.judges.training_data import exam_of_photographs
@@ -339,12 +340,40 @@ def test_outputs_of_a_head_can_mean_classes_in_another_order(tmp_path):
     assert (order[seen] == test.y).float().mean() > 0.9
 
 
+def lineages(names, tmp_path, heads):
+    """A panel of heads that were turned on purpose, of the lineages given."""
+    few = photographs(3)
+    net = Subject(taught(photographs()))
+    own = [encoder(net, from_bytes(few.x[:1]), lineage=name) for name in names]
+    plan = PanelPlan(views=("plain",), held_out=0.5)
+    return fit(own, few, heads=heads, store=FeatureStore(tmp_path), plan=plan)
+
+
+def test_each_lineage_has_one_vote_and_disagreement_is_told(tmp_path):
+    plain, turned = torch.arange(3), torch.tensor([2, 0, 1])
+    test = photographs(30, seed=9, split="test")
+    x = from_bytes(test.x)
+    for names, heads in ((("a", "a"), (plain, plain)), (("a", "b"), (plain, plain))):
+        panel = lineages(names, tmp_path / "-".join(names), heads)
+        seen = [[each(x)] for each in panel.encoders]
+        assert len(panel.votes(seen)) == len(set(names))
+        assert (panel.ask(x, test.y).seen == test.y).float().mean() > 0.9
+    split = lineages(("a", "b"), tmp_path / "split", (plain, turned))
+    for probe in split.classifiers:  # the turned one reads its images wrongly, and still votes
+        probe.weight.fill_(1.0)
+    assert (split.ask(x, test.y).seen == DISAGREE).float().mean() > 0.8
+
+
+def test_answers_are_left_open_where_lineages_disagree():
+    assert where_agreed([True, False, True], [3, DISAGREE, 2]) == [True, None, True]
+
+
 def test_a_head_of_another_size_cannot_be_the_probe(tmp_path):
     few = photographs(3)
     own = encoder(Subject(network(classes=5)), from_bytes(few.x[:1]))
     with pytest.raises(Problem, match="5 outputs for 3 classes"):
         fit([own], few, store=FeatureStore(tmp_path))
-    with pytest.raises(Problem, match="needs an encoder"):
+    with pytest.raises(Problem, match="needs a network that classifies"):
         fit([], few)
 
 

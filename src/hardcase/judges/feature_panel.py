@@ -6,6 +6,7 @@ ImageNet), the encoder's own head is the probe, and the images only say what is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -50,6 +51,8 @@ TEXTURED = 256
 """Images, evenly spread, that say what fine structure is usual."""
 LIMIT = 20.0
 """Signals are cut off here."""
+DISAGREE = -1
+"""What is seen where some lineages name the expected class first and others do not."""
 _Self = TypeVar("_Self", bound=nn.Module)
 
 
@@ -123,12 +126,15 @@ class FeaturePanel(SignalSource):
         in the first view.
         """
         seen = [[each(view_named(view)(x)) for view in self.views] for each in self.encoders]
-        opinions = self.opinions(seen)
-        mean = opinions.logsumexp(0) - opinions.new_tensor(len(opinions)).log()
+        votes = self.votes(seen)
+        mean = votes.logsumexp(0) - votes.new_tensor(len(votes)).log()
+        named = votes.argmax(2) == expected
+        split = named.any(0) & ~named.all(0)
         energies = [
             (one.logits.logsumexp(1) - usual) / width
-            for views, (usual, width) in zip(seen, self.energy)
+            for each, views, (usual, width) in zip(self.encoders, seen, self.energy)
             for one in views
+            if each.classifies
         ]
         nearness = [
             (probe.typical / distances.amin(1).clamp_min(1e-9)).log()
@@ -136,7 +142,7 @@ class FeaturePanel(SignalSource):
         ]
         low, high = spread(x)
         signals = Signals(
-            seen=mean.argmax(1),
+            seen=mean.argmax(1).masked_fill(split, DISAGREE),
             classifiers=mean.gather(1, expected[:, None]).squeeze(1).clamp_min(-LIMIT),
             neighbours=self._neighbours(seen, mean, expected).clamp(-LIMIT, LIMIT),
             something=torch.stack(energies).mean(0).clamp(-LIMIT, LIMIT),
@@ -148,12 +154,18 @@ class FeaturePanel(SignalSource):
         deepest = [one.features[each.layers[-1]] for each, one in first]
         return signals, torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
-    def opinions(self, seen: Sequence[Sequence[EncoderOutput]]) -> Float[Tensor, "p m k"]:
-        """Return log-probabilities by every probe that has a weight, in every view."""
-        weighty = [probe for probe in _probes(self.classifiers) if float(probe.weight) > 0]
-        return torch.stack(
-            [probe.log_probabilities(one) for probe in weighty for one in seen[probe.encoder]]
-        )
+    def votes(self, seen: Sequence[Sequence[EncoderOutput]]) -> Float[Tensor, "l m k"]:
+        """Return log-probabilities by every lineage: the mean over the probes that have a weight,
+        and all views, of its networks. A network of unknown lineage is one of its own.
+        """
+        opinions: dict[str, list[Tensor]] = {}
+        for probe in _probes(self.classifiers):
+            each = self.encoders[probe.encoder]
+            if float(probe.weight) > 0:
+                own = opinions.setdefault(each.lineage or f"encoder {probe.encoder}", [])
+                own += [probe.log_probabilities(one) for one in seen[probe.encoder]]
+        means = [torch.stack(each).logsumexp(0) - math.log(len(each)) for each in opinions.values()]
+        return torch.stack(means)
 
     def _neighbours(
         self, seen: Sequence[Sequence[EncoderOutput]], mean: Tensor, expected: Tensor
@@ -229,9 +241,9 @@ def fit(
         store: Where features are kept; that of the user's cache if not given.
         tell: Told how many images are done, of how many.
     """
-    if not encoders:
+    if not any(each.classifies for each in encoders):
         raise Problem(
-            "a panel for photographs needs an encoder.",
+            "a panel for photographs needs a network that classifies.",
             fix="--judge-features zoo:resnet50-imagenet",
         )
     store = store or FeatureStore()
@@ -244,9 +256,10 @@ def fit(
     energies = list[list[float]]()
     for number, each in enumerate(encoders):
         seen = store.features(each, train.x, view=plan.views[0], tell=tell)
+        own = list[FeatureProbe]()
         if enough:
             own = [_classifier(kind, number, each, seen, train.y, fitted) for kind in plan.kinds]
-        else:
+        elif each.classifies:
             outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
             own = [HeadProbe(number, "", {"outputs": outputs[0]})]
         for probe in own:
@@ -295,12 +308,18 @@ def _usual_distances(
     fitted: Tensor,
     held_out: Tensor,
 ) -> list[FeatureProbe]:
-    """Fit Gaussians of the classes in every layer, and how far held-out images lie from them."""
+    """Fit Gaussians of the classes in every layer, and how far held-out images lie from them; of a
+    network that names no class, the nearest images in its deepest layer.
+    """
     probes = list[FeatureProbe]()
-    for layer in each.layers:
+    kind: type[MahalanobisProbe | NearestProbe] = MahalanobisProbe
+    layers = each.layers
+    if not each.classifies:
+        kind, layers, labels = NearestProbe, each.layers[-1:], torch.zeros_like(labels)
+    for layer in layers:
         x = seen.features[layer]
-        tensors = MahalanobisProbe.fit(x[fitted], labels[fitted], int(labels.max()) + 1)
-        probe = MahalanobisProbe(number, layer, tensors)
+        tensors = kind.fit(x[fitted], labels[fitted], int(labels.max()) + 1)
+        probe = kind(number, layer, tensors)
         probe.typical.copy_(probe.distances(x[held_out]).amin(1).median())
         probes.append(probe)
     return probes

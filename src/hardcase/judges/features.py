@@ -15,6 +15,7 @@ from torch.nn import functional
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import Neighbours
+from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
@@ -106,6 +107,12 @@ class Encoder:
     def hash(self) -> str:
         """The hash of the network."""
         return self.subject.hash
+
+    @property
+    def classifies(self) -> bool:
+        """Whether its outputs are scores of classes, and not features alone."""
+        known = PRETRAINED.get(self.spec.removeprefix("zoo:"))
+        return known is None or known.outputs == "imagenet"
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> EncoderOutput:
         answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))

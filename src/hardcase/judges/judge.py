@@ -44,6 +44,7 @@ __all__ = [
     "keep_calibration",
     "panel_judge",
     "split_rows",
+    "where_agreed",
 ]
 
 KIND = "judge"
@@ -222,6 +223,8 @@ class PanelJudge:
         for name, rule in self.rules.items():
             probability = rule.probability(signals)
             answers[name] = rule.answers(probability)
+            if name == "label_kept":
+                answers[name] = where_agreed(answers[name], columns["seen"])
             columns[f"p_{name}"] = probability.tolist()
             columns |= {each: getattr(signals, each).tolist() for each in rule.signals}
         features = torch.cat([part for _, part in read])
@@ -263,6 +266,11 @@ class PanelJudge:
         if share < WEAK:
             text += f"; weak judge: it {read}"
         return text
+
+
+def where_agreed(answers: Sequence[bool | None], seen: Sequence[int]) -> list[bool | None]:
+    """Leave undecided what lineages of networks disagree about (a class seen of -1)."""
+    return [None if each < 0 else said for said, each in zip(answers, seen)]
 
 
 def _interval(auroc: Mapping[str, Any]) -> str:

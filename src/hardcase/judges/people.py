@@ -23,7 +23,7 @@ from scipy.special import logit
 from hardcase import cache
 from hardcase.errors import Problem
 from hardcase.judges.asking import Asking, Draw, FindingPopulation, stands_for
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import PanelJudge, where_agreed
 from hardcase.judges.own_run import FEWEST, OwnRule, own_rule
 from hardcase.runs.files import locked, read_plain, require_plain
 from hardcase.runs.identity import run_digest
@@ -227,6 +227,7 @@ def fitted_to_run(
         probability = rules[name].probability(odds)
         columns[f"p_{name}"] = probability.tolist()
         answered[name] = rules[name].said(probability)
+    answered["label_kept"] = where_agreed(answered["label_kept"], columns["seen"])
     fitted = replace(
         said, valid=answered["valid"], label_kept=answered["label_kept"], columns=columns
     )

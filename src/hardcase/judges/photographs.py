@@ -215,11 +215,15 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
 
 
 def _heads(encoders: Sequence[Encoder], train: ImageSet) -> Sequence[Int[Tensor, " k"]]:
-    """What `head_of` finds, if it does for every encoder."""
-    found = [head for each in encoders if (head := head_of(each, train)) is not None]
-    if len(found) < len(encoders):
+    """What `head_of` finds, if it does for every encoder that classifies; none for others."""
+    found = [
+        head_of(each, train) if each.classifies else torch.zeros(0, dtype=torch.int64)
+        for each in encoders
+    ]
+    heads = [head for head in found if head is not None]
+    if len(heads) < len(encoders):
         return ()
-    return found
+    return heads
 
 
 def _config(

@@ -139,6 +139,12 @@ _ROWS: tuple[PaperStudy, ...] = (
         needs="--set people=FILE.npz",
     ),
     PaperStudy(
+        name="asking-photographs",
+        summary="the same for 80 photographs of one class, judged by several lineages of networks, one vote each",
+        paper="ours; ratings of Riccio and Tonella, ICSE 2023",
+        needs="--set people=FILE.npz and photographs",
+    ),
+    PaperStudy(
         name="rated-digits",
         summary="the judge against digits that two people have rated: AUROC, agreement with one rater, precision of confirmed",
         paper="Riccio and Tonella, ICSE 2023 (its published ratings)",

@@ -24,9 +24,9 @@ from hardcase.judges.rules import DecisionRule, Signals, fit_to_people, rules_fr
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
-from hardcase_studies.bench import Bench
+from hardcase_studies.bench import Bench, share
 from hardcase_studies.lab import Lab
-from hardcase_studies.rated import read_arrays
+from hardcase_studies.rated import judged_photographs, read_arrays
 
 SHARES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30)
 """Parts of the images that are asked about."""
@@ -77,6 +77,22 @@ def digits(bench: Bench) -> Outcome:
     return outcome("asking-digits", runs, bench, DIGIT_GOALS, note)
 
 
+def photographs(bench: Bench) -> Outcome:
+    """``--data "folder:PHOTOS?labels=prefix&split=all" --set people=FILE.npz``: 80 rated photographs of four generators.
+
+    ``--set encoder=[…]`` names the networks that judge, one vote a lineage; ``learned=…`` how many photographs say what is usual.
+    """
+    names = bench.names("encoder", ("zoo:resnet50-imagenet", "zoo:efficientnet-lite0"))
+    judge, people = judged_photographs(bench, names)
+    signals, looks = judge.panel.read(from_bytes(people.x), people.expected)
+    runs = rated_runs(people, rules_from_card(judge.card)["label_kept"], signals, looks.numpy())
+    agreed = signals.seen >= 0
+    note = (
+        f"judge by {', '.join(names)}: its lineages agree about {share(agreed)} of the rated images"
+    )
+    return outcome("asking-photographs", runs, bench, PHOTO_GOALS, note)
+
+
 def rated_runs(
     people: People, rule: DecisionRule, signals: Signals, looks: np.ndarray
 ) -> list[RatedRun]:
@@ -108,11 +124,13 @@ class Verdict:
         kept: 1 yes, 0 no, -1 undecided.
         first: The same without the third answer.
         truth: What both raters say.
+        raters: What each of them says.
     """
 
     kept: np.ndarray
     first: np.ndarray
     truth: np.ndarray
+    raters: np.ndarray
 
     def measured(self) -> dict[str, Rate]:
         """Accuracy where raters agree, share undecided, precision of yes in two ways."""
@@ -121,6 +139,7 @@ class Verdict:
         right = int((yes & (self.truth == 1)).sum())
         return {
             "right": Rate(int((self.first == self.truth)[known].sum()), int(known.sum())),
+            "one rater": Rate(int((self.first == self.raters).sum()), self.raters.size),
             "undecided": Rate(int((self.kept < 0).sum()), len(self.kept)),
             "precision": Rate(right, int(yes.sum())),
             "agreed": Rate(right, int((yes & known).sum())),
@@ -143,7 +162,8 @@ def asked_about(
         kept.append(answers)
         first.append(plain)
     truth = np.concatenate([run.kept for run in runs])
-    return Verdict(np.concatenate(kept), np.concatenate(first), truth)
+    raters = np.concatenate([np.stack(run.raters) for run in runs], 1)
+    return Verdict(np.concatenate(kept), np.concatenate(first), truth, raters)
 
 
 def _rule(run: RatedRun, rows: Sequence[int], said: np.ndarray) -> OwnRule:
@@ -262,8 +282,10 @@ DIGIT_GOALS = (
     Goal("precision of confirmed, 15 % asked, where both raters agree", ASKED, "agreed", ">= 0.93"),
 )  # fmt: skip
 PHOTO_GOALS = (
+    Goal("agrees with one rater, none asked", 0.0, "one rater", ">= 0.90"),
+    Goal("the same, 20 % asked", 0.20, "one rater", ">= 0.95"),
     Goal("verdicts right where both raters agree, none asked", 0.0, "right", ">= 0.90"),
-    Goal("the same, 20 % asked", 0.20, "right", ">= 0.95"),
+    Goal("right where both agree, 20 % asked", 0.20, "right", ">= 0.95"),
 )
 
 
@@ -275,17 +297,17 @@ def outcome(
     total = sum(len(run.rows) for run in runs)
     figures = dict[tuple[str, float], dict[str, float]]()
     rows: list[list[Cell]] = []
-    for chooser, share in _settings():
-        bench.say(f"{chooser}, {share:.0%}")
-        once = chooser == "uncertainty alone" or not share  # no chance in it
+    for chooser, part in _settings():
+        bench.say(f"{chooser}, {part:.0%}")
+        once = chooser == "uncertainty alone" or not part  # no chance in it
         ended = [
-            asked_about(runs, round(share * total), chooser, rater, seed).measured()
+            asked_about(runs, round(part * total), chooser, rater, seed).measured()
             for seed in range(1 if once else repeats)
             for rater in (0, 1)
         ]
         mean = {key: float(np.mean([_share(one[key]) for one in ended])) for key in ended[0]}
-        figures[chooser, share] = mean
-        label = "none asked" if not share else f"{chooser}, {share:.0%}"
+        figures[chooser, part] = mean
+        label = "none asked" if not part else f"{chooser}, {part:.0%}"
         rows.append([label, *(round(mean[key], 3) for key in mean)])
     rates = _rate_rows(runs, repeats, bench)
     large = _rate_rows([resampled(run, LARGE, bench.seed) for run in runs], repeats, bench)
@@ -305,6 +327,7 @@ def outcome(
         reached.append([title, number, bound, Goal(title, 0, "", bound).reached(number)])
     notes = [
         note,
+        f"two raters agree with each other in {_pair(runs):.3f}",
         f"{len(runs)} generators, each judged by rules fitted to the others; means over both raters and {repeats} draws",
         "questions go to the generator where most is in doubt; settings were chosen on these images, so this is no test",
         f"raters agree on {sum(int((run.kept >= 0).sum()) for run in runs)} of {total} images",
@@ -315,7 +338,7 @@ def outcome(
             Table("Goals", ("figure", "measured", "goal", "outcome"), reached, notes),
             Table(
                 "Verdicts",
-                ("asked", "right where raters agree", "undecided", "precision of confirmed",
+                ("asked", "right where raters agree", "agrees with one rater", "undecided", "precision of confirmed",
                  "precision where raters agree"),
                 rows,
                 ("of what is confirmed, images on which raters are split count as wrong, but in the last column",),
@@ -331,10 +354,14 @@ def outcome(
     )  # fmt: skip
 
 
+def _pair(runs: Sequence[RatedRun]) -> float:
+    return float(np.mean(np.concatenate([run.raters[0] == run.raters[1] for run in runs])))
+
+
 def _settings() -> Iterator[tuple[str, float]]:
-    for share in SHARES:
-        for chooser in _CHOOSERS if share else ("chosen",):
-            yield chooser, share
+    for part in SHARES:
+        for chooser in _CHOOSERS if part else ("chosen",):
+            yield chooser, part
 
 
 def _share(rate: Rate) -> float:

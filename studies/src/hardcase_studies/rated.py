@@ -9,7 +9,7 @@ chosen on every other image of each generator (the even half), so the odd half i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,19 @@ def photographs(bench: Bench) -> Outcome:
 
     ``--set encoder=… learned=…`` choose another network and how many photographs say what is usual; as many others measure it.
     """
+    judge, people = judged_photographs(bench, bench.names("encoder", ("zoo:resnet50-imagenet",)))
+    return Outcome("rated-photographs", _tables(judge, people, bench))
+
+
+def judged_photographs(bench: Bench, encoders: Sequence[str]) -> tuple[PanelJudge, People]:
+    """A judge by these networks, one vote a lineage, and the photographs that were rated."""
     arrays = _numbered(read_arrays(bench))
     everything = load(bench.data, split="test")
     order = torch.randperm(len(everything), generator=stream(bench.seed, "study", "rated"))
     count = bench.size("learned", 200, 200)
-    encoder = str(bench.options.get("encoder", "zoo:resnet50-imagenet"))
-    bench.say(f"judge by {encoder}")
+    bench.say(f"judge by {', '.join(encoders)}")
     judge = feature_judge(
-        (encoder,),
+        encoders,
         everything.take(order[:count]),
         everything.take(order[count : 2 * count]),
         seed=bench.seed,
@@ -79,7 +84,7 @@ def photographs(bench: Bench) -> Outcome:
         shape=tuple(everything.x.shape[1:]),
         classes=len(everything.classes),
     )
-    return Outcome("rated-photographs", _tables(judge, people, bench))
+    return judge, people
 
 
 def read_arrays(bench: Bench) -> dict[str, Any]:

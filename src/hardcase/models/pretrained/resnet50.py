@@ -38,19 +38,22 @@ class Bottleneck(nn.Module):
     once.
     """
 
-    def __init__(self, before: int, width: int, stride: int, *, projected: bool) -> None:
+    def __init__(
+        self, before: int, width: int, strides: tuple[int, int], *, projected: bool
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 1, stride)
+        first, second = strides
+        self.conv1 = nn.Conv2d(before, width, 1, first)
         self.norm1 = nn.BatchNorm2d(width, EPSILON)
         self.relu1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, second, padding=1)
         self.norm2 = nn.BatchNorm2d(width, EPSILON)
         self.relu2 = nn.ReLU()
         self.conv3 = nn.Conv2d(width, 4 * width, 1)
         self.norm3 = nn.BatchNorm2d(4 * width, EPSILON)
         self.shortcut = nn.Sequential()
         if projected:
-            self.shortcut.add_module("conv", nn.Conv2d(before, 4 * width, 1, stride))
+            self.shortcut.add_module("conv", nn.Conv2d(before, 4 * width, 1, first * second))
             self.shortcut.add_module("norm", nn.BatchNorm2d(4 * width, EPSILON))
         self.relu3 = nn.ReLU()
 
@@ -61,8 +64,15 @@ class Bottleneck(nn.Module):
         return out
 
 
-def resnet50(*, width: int = 64, classes: int = 1000) -> nn.Sequential:
-    """The network, with random weights; `width` is that of the first stage."""
+def resnet50(*, width: int = 64, classes: int = 1000, stride_first: bool = True) -> nn.Sequential:
+    """The network, with random weights.
+
+    Args:
+        width: Of the first stage.
+        classes: Number of outputs.
+        stride_first: Whether the stride of a stage lies in its first 1x1 convolution, as in Keras,
+            or in the 3x3 convolution after it, as in torchvision.
+    """
     layers = OrderedDict[str, nn.Module]()
     layers["conv1"] = nn.Conv2d(3, width, 7, 2, 3)
     layers["norm1"] = nn.BatchNorm2d(width, EPSILON)
@@ -73,9 +83,11 @@ def resnet50(*, width: int = 64, classes: int = 1000) -> nn.Sequential:
         inner = width * 2**stage
         for number in range(count):
             first = number == 0
-            stride = 2 if first and stage else 1
+            strides = (1, 1)
+            if first and stage:
+                strides = (2, 1) if stride_first else (1, 2)
             layers[f"block{stage + 2}{'abcdef'[number]}"] = Bottleneck(
-                before, inner, stride, projected=first
+                before, inner, strides, projected=first
             )
             before = 4 * inner
     layers["pool2"] = nn.AdaptiveAvgPool2d(1)
