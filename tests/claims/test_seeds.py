@@ -130,10 +130,10 @@ def test_a_run_finds_lost_claims_that_a_witness_keeps(run):
 def test_stored_findings_fail_where_the_claim_has_moved_to(run):
     claims = finding_claims(run)
     model = claim_model(NETS["boxes"], "boxes", CLASSES)
-    logits = model.about(from_bytes(run.images()), claims).logits
+    logits = model.about(from_bytes(run.images()), claims=claims).logits
     assert (logits.argmax(1) != claims.label).all()
     seeds = seed_claims(run)
-    started = model.about(from_bytes(run.seed_images()), seeds).logits
+    started = model.about(from_bytes(run.seed_images()), claims=seeds).logits
     assert (started.argmax(1) == seeds.label).all()
     assert (
         claims.box - seeds.box[[run.seed_rows[n] for n in run.findings["seed"].to_pylist()]]

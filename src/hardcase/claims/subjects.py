@@ -169,8 +169,9 @@ class ClaimModel:
     def about(
         self,
         x: Float[Tensor, "m c h w"],
-        claims: Claims,
         taps: Mapping[str, Tap] | None = None,
+        *,
+        claims: Claims,
     ) -> Answer:
         """Whether it makes a claim about each image, see `hardcase.campaign.claims`."""
         answer = self.model(x, taps)
