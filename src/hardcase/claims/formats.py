@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from hardcase.cache import named_path, regular
-from hardcase.claims.annotations import RawAnnotations
+from hardcase.claims.annotations import RawAnnotations, voc_box
 from hardcase.data.own import (
     PATH_COLUMNS,
     csv_rows,
@@ -297,10 +297,8 @@ def _voc_file(text: Path) -> tuple[str, list[tuple[str, list[float]]]]:
         for each in root.iter("object"):
             box = each.find("bndbox")
             assert box is not None, "an object without bndbox"
-            x0, y0, x1, y1 = (
-                float(box.findtext(key, "")) for key in ("xmin", "ymin", "xmax", "ymax")
-            )
-            objects.append((each.findtext("name", "").strip(), [x0 - 1, y0 - 1, x1, y1]))
+            place = {part.tag: part.text or "" for part in box}
+            objects.append((each.findtext("name", "").strip(), voc_box(place)))
         return root.findtext("filename", f"{text.stem}.jpg").strip(), objects
 
 
