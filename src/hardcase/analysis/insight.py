@@ -16,16 +16,19 @@ from hardcase.analysis import curves
 from hardcase.analysis.maps import cells_of, grid_from
 from hardcase.analysis.slices import Rules, Slice, find_slices
 from hardcase.analysis.tags import Column, Kind, Tags, measure
+from hardcase.campaign.claims import Claims, claim_context
 from hardcase.conditions import WorstCase
 from hardcase.corruptions import CORRUPTIONS, corruption
 from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
+from hardcase.models.health import answers as first_answers
 from hardcase.randomness import keys_of
+from hardcase.runs.claims import seed_claims
 from hardcase.runs.files import read_plain
 from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
-from hardcase.tensors import chunks, digest, from_bytes
+from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model
 
 Progress = Callable[[int, int], None]
@@ -67,11 +70,11 @@ def severity_curves(
         failing is not monotone in severity; and the mean corruption error.
     """
     chosen = [corruption(name).name for name in names]
+    if claim_context(images.context):  # some corruptions move objects, and say not where to
+        chosen = []
     x = from_bytes(images.x).to(subject.device)
     y = images.y.to(subject.device)
-    right = torch.cat(
-        [_logits(subject, x[part]).argmax(1) == y[part] for part in chunks(len(x), batch)]
-    )
+    right = (first_answers(subject, images, batch).argmax(1) == images.y).to(subject.device)
     usable = right.nonzero().squeeze(1)
     if not len(usable):
         raise Problem(
@@ -208,12 +211,14 @@ def _attempted(run: Run) -> Images:
     ]
     if not kept:
         raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
+    claims = seed_claims(run)
     return Images(
         run.seed_images(kept),
         torch.tensor([rows[i]["label"] for i in kept]),
         tuple(rows[i]["id"] for i in kept),
         run.classes,
         name=str(run.folder),
+        context={} if claims is None else claims.take(torch.tensor(kept)).context(),
     )
 
 
@@ -226,6 +231,9 @@ def _tags_of(
         name: [str(values.get(seed_id, "unknown")) for seed_id in seeds.id]
         for name, values in (table or {}).items()
     }
+    claims = Claims.of(seeds)
+    if claims is not None:
+        columns |= {name: values.tolist() for name, values in claims.places().items()}
     return measure(from_bytes(seeds.x), kind=kind, table=columns)
 
 

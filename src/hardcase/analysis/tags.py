@@ -87,6 +87,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "object size": ("small object", "large object"),
     "object x": ("object left", "object right"),
     "object y": ("object high", "object low"),
+    "claimed size": ("small claimed object", "large claimed object"),
+    "claimed x": ("claimed object left", "claimed object right"),
+    "claimed y": ("claimed object high", "claimed object low"),
     "object off centre": ("object central", "object off centre"),
 }
 """Words for the lowest and the highest third of a measure; another measure gets "low NAME" and

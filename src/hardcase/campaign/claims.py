@@ -89,6 +89,25 @@ class Claims:
         parts = (self.kind, self.label, self.box, self.mask, self.inside)
         return Claims(*(part.to(device) for part in parts))
 
+    def places(self) -> dict[str, Float[Tensor, " m"]]:
+        """Size (side of a square of the same area) and middle of what has a place, in pixels, by
+        name; nothing where a claim has none.
+        """
+        kinds = {CLAIM_KINDS[kind] for kind in set(self.kind.tolist())}
+        if kinds == {"at"}:
+            width, height = (self.box[:, 2:] - self.box[:, :2]).clamp_min(0).unbind(1)
+            x, y = ((self.box[:, 2:] + self.box[:, :2]) / 2).unbind(1)
+            area = width * height
+        elif kinds == {"covers"}:
+            mask = self.mask.float()
+            area = mask.sum((1, 2)).clamp_min(1e-6)
+            down, right = (torch.arange(size) + 0.5 for size in mask.shape[1:])
+            x = (mask.sum(1) * right).sum(1) / area
+            y = (mask.sum(2) * down).sum(1) / area
+        else:
+            return {}
+        return {"claimed size": area.sqrt(), "claimed x": x, "claimed y": y}
+
     @torch.no_grad()
     def moved(self, places: Float[Tensor, "m 2 h w"]) -> Claims:
         """The same claims about images that are read at other places.

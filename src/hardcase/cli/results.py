@@ -77,11 +77,15 @@ def seeds_of(run: Run) -> Images:
     """The seeds of a run as an image set."""
     import torch
 
+    from hardcase.runs.claims import seed_claims
     from hardcase.types import Images
 
     label = torch.tensor(run.seeds["label"].to_pylist(), dtype=torch.int64)
     names = tuple(run.seeds["id"].to_pylist())
-    return Images(run.seed_images(), label, names, run.classes, name=str(run.folder))
+    claims = seed_claims(run)
+    context = {} if claims is None else claims.context()
+    title = str(run.folder)
+    return Images(run.seed_images(), label, names, run.classes, name=title, context=context)
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:

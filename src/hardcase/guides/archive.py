@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.campaign.claims import claim_context, stored_label
 from hardcase.errors import Problem
 from hardcase.guides.units import appended, grown, row_of, unseen
 from hardcase.objectives import Margin
@@ -308,12 +309,15 @@ class Archive:
         level: Int[Tensor, " m"],
     ) -> None:
         """Put the best of these rows into their cells where they are better than what is there."""
+        claims = claim_context(probe.origin.context)
         found = {
             "level": level[rows].cpu(),
             "distance": self.distance(probe)[rows].float().cpu(),
             "seed": probe.origin.id[rows].cpu(),
             "expected": probe.origin.y[rows].cpu(),
-            "predicted": probe.logits[rows].argmax(1).cpu(),
+            "predicted": stored_label(
+                probe.logits[rows].argmax(1), probe.logits.shape[1], claims
+            ).cpu(),
         }
         place = cell[rows].cpu()
         order = torch.arange(len(rows))

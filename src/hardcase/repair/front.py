@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from hardcase.cache import make_folder, write_atomically
-from hardcase.campaign.claims import Claims
+from hardcase.campaign.claims import Claims, image_of
 from hardcase.claims.load import claim_model
 from hardcase.claims.seeds import task_of
 from hardcase.claims.subjects import ClaimModel
@@ -344,8 +344,14 @@ def split_validation(train: Images, recipe: RepairRecipe) -> tuple[Images, Image
     """Images to learn from, and the validation part."""
     count = min(max(round(recipe.validation * len(train)), 10), MOST_VALIDATION)
     valid = train.sample(count=count, seed=recipe.seed)
-    names = set(valid.id)
-    rows = [i for i, name in enumerate(train.id) if name not in names]
+    units = list(train.id)
+    chosen = set(valid.id)
+    if Claims.of(train) is not None:  # claims about one image belong together
+        units = list(map(image_of, units))
+        chosen = set(map(image_of, chosen))
+        own = [i for i, name in enumerate(units) if name in chosen]
+        valid = train.take(torch.tensor(own))
+    rows = [i for i, name in enumerate(units) if name not in chosen]
     return train.take(torch.tensor(rows)), valid
 
 

@@ -63,11 +63,10 @@ def _way(predicted: int) -> str:
 
 def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dict[str, Any]]:
     """Claims with a place by the side of a square of the object's area, in thirds."""
-    sides = _sides(claims)
-    placed = [(float(sides[row]), fails) for row, fails in rows if sides[row] > 0]
-    if len(placed) < len(PARTS):
+    sides = claims.places().get("claimed size")
+    if sides is None or len(rows) < len(PARTS):
         return []
-    order = sorted(placed)
+    order = sorted((float(sides[row]), fails) for row, fails in rows)
     found = list[dict[str, Any]]()
     for name, part in zip(PARTS, np.array_split(np.arange(len(order)), len(PARTS))):
         own = [order[i] for i in part]
@@ -76,18 +75,6 @@ def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dic
             {"size": name, "from": own[0][0], "to": own[-1][0], "failing": told(hits, len(own))}
         )
     return found
-
-
-def _sides(claims: Claims) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The side of a square of each object's area, in pixels; 0 where no place is claimed."""
-    kinds = np.array(CLAIM_KINDS)[claims.kind.numpy()]
-    box = claims.box.double().numpy()
-    area = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
-    if claims.mask.shape[1]:
-        covered = claims.mask.flatten(1).sum(1).double().numpy()
-        area = np.where(kinds == "covers", covered, area)
-    sides: np.ndarray[Any, np.dtype[np.float64]] = np.sqrt(np.maximum(area, 0))
-    return sides
 
 
 class ClaimPictures:
