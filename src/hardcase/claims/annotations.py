@@ -316,7 +316,10 @@ def _corners(
     """
     if not raw.boxes:
         return [np.zeros((0, 4)) for _ in rows]
-    given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+    with reading("boxes are not four numbers each"):
+        given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+        if [len(one) for one in given] != [len(raw.labels[row]) for row in rows]:
+            raise ValueError("some have no class")
     tally.boxes = sum(map(len, given))
     if raw.form == "share":
         return [_as_corners(one, "share", size) for one, size in zip(given, sizes)]
@@ -442,16 +445,16 @@ def _mask(
             f"the mask of {name} is of Pillow mode {image.mode}; class numbers are needed.",
             fix="PNG masks of one channel (L or P) that hold a class number in each pixel",
         )
-    upright = ImageOps.exif_transpose(image)
-    if upright.size != size:
+    if _size(image) != size:
         raise Problem(
-            f"the mask of {name} is {upright.size[0]}×{upright.size[1]}, the image is"
+            f"the mask of {name} is {image.size[0]}×{image.size[1]}, the image is"
             f" {size[0]}×{size[1]}."
         )
+    upright = ImageOps.exif_transpose(image)
     plain = Image.fromarray(np.asarray(upright).astype(np.int32))
     values = np.asarray(sizing.apply(plain, Image.Resampling.NEAREST)).astype(np.int16)
     nothing = [number for number, word in enumerate(classes) if word.lower() in VOID]
-    unknown = (values != NONE) & (values >= len(classes))
+    unknown = (values < 0) | ((values != NONE) & (values >= len(classes)))
     tally.counts["unknown"] += int(unknown.any())
     gone = unknown | np.isin(values, nothing)
     return np.where(gone, NONE, values).astype(np.int16)
