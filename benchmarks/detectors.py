@@ -8,16 +8,14 @@ and draws what is known beside what is found.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from hardcase.claims.annotations import AnnotatedImages, aligned_annotations, load_annotations
-from hardcase.claims.answers import AskedNetwork
+from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.boxes import average_precision, overlap, strongest
 from hardcase.claims.drawing import draw_annotations
-from hardcase.claims.load import asked_network
+from hardcase.claims.load import load_claim_model
 from hardcase.claims.outputs import Annotation, Detections
 from hardcase.models.load import Loading
 from hardcase.tensors import from_bytes
@@ -59,14 +57,17 @@ def main() -> None:
     parser.add_argument("--models", default="efficientdet-lite0,ssd-mobilenet")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    annotated = load_annotations(given.data, "test", "boxes")
+    known = load_annotations(given.data, "test", "boxes")
+    classes = known.images.classes
     for name in given.models.split(","):
-        net = asked_network(f"zoo:{name}", "boxes", Loading())
-        assert isinstance(net, AskedNetwork)
-        known = aligned_annotations(annotated, net.class_names)
-        found = net.ask(from_bytes(known.images.x))
+        model = load_claim_model(
+            f"zoo:{name}", Loading(), task="boxes", classes=classes, annotated=lambda split: known
+        )
+        x = from_bytes(known.images.x)
+        found = model.read(model.model(x).logits, x)
         assert isinstance(found, Detections)
-        each = average_precision(strongest(found), known.annotations, len(net.class_names))
+        found = Detections(found.boxes, found.logits[..., : len(classes)])
+        each = average_precision(strongest(found), known.annotations, len(classes))
         hits, total, images = found_share(found, known, 0.5)
         print(
             f"{name}: AP50 {float(each.nanmean()):.3f}, {hits} of {total} objects of {LARGE} pixels"
@@ -74,11 +75,8 @@ def main() -> None:
         )
         if given.out:
             given.out.mkdir(parents=True, exist_ok=True)
-            named = replace(known.images, classes=net.class_names)
-            draw_annotations(AnnotatedImages(named, known.annotations)).save(
-                given.out / f"{name}-known.png"
-            )
-            draw_annotations(as_annotations(found, known)).save(given.out / f"{name}-found.png")
+            draw_annotations(known).save(given.out / "known.png")
+            draw_annotations(as_annotations(found, known)).save(given.out / f"{name}.png")
 
 
 if __name__ == "__main__":

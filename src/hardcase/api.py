@@ -17,11 +17,14 @@ import torch
 
 from hardcase.analysis.conditions import Reference, measure_run
 from hardcase.cache import free
+from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
+from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import claim_seeds, task_of, usual_task
+from hardcase.claims.outputs import TASKS, Task
+from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD
-from hardcase.config import NO_SEARCH, Config, chosen_method, parse
+from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
 from hardcase.context import SEEDS, Context, Objects, few, several
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
@@ -427,33 +430,33 @@ def _context_of(
 
 def _with_claims(data: Any, wanted: str) -> Any:
     """Seeds with claims, where the data says what is in its images; else the data as it is."""
-    from hardcase.claims.annotations import AnnotatedImages
-
-    if isinstance(data, str):
-        task = task_of(wanted, data, "", {})
-        if task == "classes":
-            return data
-        from hardcase.claims.annotations import load_annotations
-
-        data = load_annotations(data, "test", task)
-    if not isinstance(data, AnnotatedImages):
+    if isinstance(data, Images | Stream):
         return data
-    task = task_of(wanted, data.images.name, "", {})
-    if task == "classes":
-        task = usual_task(data.annotations)
-    return claim_seeds(data.images, data.annotations, task)
+    if not isinstance(data, AnnotatedImages) and _task(wanted, data) == "classes":
+        return data
+    annotated = load_annotations(data, "test", _task(wanted, data))
+    return claim_seeds(annotated.images, annotated.annotations, _task(wanted, data))
+
+
+def _task(wanted: str, data: Any) -> Task:
+    """What networks of such data answer."""
+    known = task_of(wanted, data if isinstance(data, str) else "")
+    if isinstance(data, Images):
+        known = task_of_seeds(data) if wanted == "auto" else wanted
+    elif isinstance(data, AnnotatedImages) and wanted == "auto":
+        known = usual_task(data.annotations)
+    return next(task for task in TASKS if task == known)
 
 
 def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:
     """The model in whatever a user has; about claims where the images come with some."""
-    task = task_of(str(settings.get("task", "auto")), some.name, "", some.context)
-    if task == "classes":
+    if not claim_context(some.context):
         return model_of(thing, some)
     subject = settings.get("subject") or {}
     how = Loading(mean=subject.get("mean", (0.0,)), std=subject.get("std", (1.0,)))
     return claim_model(
         thing,
-        task,
+        _task(str(settings.get("task", "auto")), some),
         some.classes,
         outputs=subject.get("classes", ()),
         threshold=subject.get("threshold", THRESHOLD),

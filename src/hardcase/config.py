@@ -19,7 +19,7 @@ from hardcase.usercode import likely_factory
 
 __all__ = [
     *("BudgetConfig", "Config", "MethodConfig", "assign", "check_names", "chosen_method"),
-    *("limits_in", "loads", "parse", "read", "typed_options"),
+    *("annotated_as", "limits_in", "loads", "parse", "read", "task_of", "typed_options"),
 ]
 
 LONGEST = 200_000
@@ -254,6 +254,35 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
         raise wrong_value(place, error) from error
 
 
+def task_of(wanted: str, data: str, model: str = "") -> str:
+    """What networks answer: as wanted, else as the model's name says, or the data's.
+
+    Args:
+        wanted: A task, or ``auto``.
+        data: The name of the data.
+        model: The name of the model.
+
+    Example:
+        >>> task_of("auto", "coco:labels.json"), task_of("auto", "mnist", "zoo:lenet5")
+        ('boxes', 'classes')
+    """
+    if wanted != "auto":
+        return wanted
+    code = model.rpartition("@")[2].partition("?")[0]
+    known = {f"zoo:{row['name']}": row for row in rows("models")}
+    stated = known.get(code, {}).get("task") or annotated_as(data)
+    return str(stated or "classes")
+
+
+def annotated_as(data: str) -> str | None:
+    """The usual task of networks for annotated data of this name; None for any other data."""
+    named = data.partition("?")[0].partition(":")
+    for row in rows("data"):
+        if row.get("task") and row["name"].partition(":")[:2] == named[:2]:
+            return str(row["task"])
+    return None
+
+
 def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple[str, str]:
     """The method of a run that names none, by what its model offers, and why in one line.
 
@@ -270,6 +299,10 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
     asked = ("onnx:", "tflite:", "http:", "https:")
     closed = model.startswith(asked) or offers not in (None, "gradients")
+    for row in rows("models") if model.startswith("zoo:") else ():
+        # networks of other tasks that were fetched can only be asked
+        other = row.get("task") and not row.get("training")
+        closed |= bool(other) and model.partition("?")[0] == f"zoo:{row['name']}"
     if closed or told:
         what = "labels only" if told else "answers, not gradients"
         return "natural-blackbox", f"method natural-blackbox: {model} is asked for {what}"

@@ -21,18 +21,25 @@ from hardcase.campaign.claims import claim_context
 from hardcase.campaign.pace import rows_per_call, seconds_per_seed, seeds_in_time, shard_size
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
 from hardcase.claims.load import load_claim_model, usual_claim_witnesses
-from hardcase.claims.outputs import Task
+from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.seeds import (
-    annotated_as,
     claim_record,
     claim_seeds,
     labelled_annotations,
-    task_of,
+    task_of_seeds,
     with_absent,
 )
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import Conditions, usual_profile
-from hardcase.config import NO_SEARCH, Config, MethodConfig, parse, typed_options
+from hardcase.config import (
+    NO_SEARCH,
+    Config,
+    MethodConfig,
+    annotated_as,
+    parse,
+    task_of,
+    typed_options,
+)
 from hardcase.criteria.criterion import parse_list
 from hardcase.data.sizing import MixedSizes
 from hardcase.data.sources import large, load
@@ -255,9 +262,12 @@ class Context:
     @cached_property
     def task(self) -> Task:
         """What the networks answer: as configured, else as the data or the model says."""
+        config = self.config
         given = self._given_seeds
-        context = {} if isinstance(given, Stream | None) else given.context
-        return task_of(self.config.task, self.config.data, self.config.model, context)
+        known = task_of(config.task, config.data, config.model)
+        if config.task == "auto" and isinstance(given, Images) and claim_context(given.context):
+            known = task_of_seeds(given)
+        return next(task for task in TASKS if task == known)
 
     def annotated(self, split: str) -> AnnotatedImages:
         """One split of the data with what is known to be in each image, loaded once."""

@@ -6,7 +6,7 @@ import torch
 from hardcase.campaign.claims import (
     CLAIM_KINDS,
     Claims,
-    ask,
+    asking,
     moved_boxes,
     moved_claims,
     stored_label,
@@ -127,7 +127,7 @@ def test_images_without_claims_are_classified():
     origin = Seeds(torch.zeros(2, 1), x, torch.zeros(2).long(), torch.arange(2))
     assert Claims.of(origin) is None
     model = toy_subject()
-    assert torch.equal(ask(model, x).logits, model(x).logits)
+    assert torch.equal(asking(model, None)(x).logits, model(x).logits)
 
 
 @pytest.mark.parametrize("known", [None, {}])

@@ -8,16 +8,12 @@ from PIL import Image
 
 from claims.files import CLASSES, SCENES, picture, write_coco, write_yolo
 from hardcase.claims.annotations import (
-    AnnotatedImages,
     Tally,
     _framed,
-    aligned_annotations,
     load_annotations,
 )
-from hardcase.claims.outputs import Annotation
 from hardcase.data.sizing import Sizing
 from hardcase.errors import Problem
-from hardcase.types import Images
 
 
 def test_numbers_that_fit_as_corners_only_are_read_as_corners(tmp_path):
@@ -125,6 +121,22 @@ def test_data_sets_of_torchvision():
     coco = [[{"bbox": [1, 2, 19, 20], "category_id": 1}], []]
     annotated = load_annotations(Pairs(coco))
     assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
+    voc = [
+        {
+            "annotation": {
+                "object": [
+                    {
+                        "name": "dog",
+                        "bndbox": {"xmin": "2", "ymin": "3", "xmax": "20", "ymax": "22"},
+                    }
+                ]
+            }
+        },
+        {"annotation": {}},
+    ]
+    annotated = load_annotations(Pairs(voc))
+    assert annotated.images.classes == ("dog",)
+    assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
     masks = [np.full((30, 40), 1, dtype=np.uint8)] * 2
     annotated = load_annotations(Pairs(masks), task="masks")
     assert annotated.annotations[0].labels.tolist() == [1]
@@ -162,27 +174,6 @@ def test_data_sets_of_hugging_face(rows):
         scale = torch.tensor([60 / width, 60 / height] * 2)
         wanted = torch.tensor([box for _, box in held]).reshape(-1, 4) * scale
         assert torch.allclose(known.boxes, wanted)
-
-
-def tiny(labels, classes):
-    images = Images(
-        torch.zeros(1, 1, 8, 8, dtype=torch.uint8), torch.zeros(1).long(), ("a",), classes
-    )
-    boxes = torch.arange(4.0).repeat(len(labels), 1)
-    mask = torch.tensor([[*labels, 255]], dtype=torch.int16)
-    return AnnotatedImages(images, (Annotation(torch.tensor(labels), boxes, mask),))
-
-
-def test_classes_are_those_of_the_model():
-    ours = tiny([0, 1, 2], ("cat", "unicorn", "tv"))
-    aligned = aligned_annotations(ours, ["person", "tv-monitor", "Cat"])
-    assert aligned.annotations[0].labels.tolist() == [2, 1]
-    assert len(aligned.annotations[0].boxes) == 2
-    assert aligned.annotations[0].mask.tolist() == [[2, 255, 1, 255]]
-    assert any("1 objects" in note and "unicorn" in note for note in aligned.notes)
-    assert aligned_annotations(ours, ours.images.classes) is ours
-    with pytest.raises(Problem, match="none of the 3 classes"):
-        aligned_annotations(ours, ["sky", "sea"])
 
 
 def test_a_task_that_the_data_lacks_is_a_problem(tmp_path):

@@ -2,10 +2,12 @@
 
 import numpy as np
 import torch
+from PIL import Image
 
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.drawing import colour_of, draw_annotation, draw_annotations
 from hardcase.claims.outputs import Annotation
+from hardcase.cli.inspect import _annotations
 from hardcase.types import Images
 
 NO_MASK = torch.zeros(0, 0, dtype=torch.int16)
@@ -43,3 +45,14 @@ def test_a_sheet_holds_as_many_as_asked_for_and_no_more_than_there_are():
     sheet = draw_annotations(annotated)
     assert sheet.size == (4 * 244, 3 * 244)
     assert draw_annotations(annotated.take(torch.arange(2))).size == (2 * 244, 244)
+
+
+def test_doctor_draws_and_says_what_is_odd(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    x = torch.zeros(2, 1, 16, 16, dtype=torch.uint8)
+    images = Images(x, torch.zeros(2).long(), ("a", "b"), ("cat",))
+    tags = Annotation(torch.tensor([0]), torch.zeros(0, 4), NO_MASK)
+    lines = list(_annotations(AnnotatedImages(images, (tags, tags), ("one is odd.",))))
+    assert [line.state for line in lines] == ["warning", "ok"]
+    with Image.open(tmp_path / "doctor" / "annotations.png") as drawn:
+        assert drawn.size == (2 * 244, 244)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from PIL import Image
 
 from claims.files import (
     CLASSES,
@@ -88,6 +89,15 @@ def test_images_without_a_mask_are_left_out_and_counted(tmp_path):
         load_annotations(f"{spec}&resize=60", task="masks")
 
 
+def test_masks_of_another_size_or_in_colour_are_problems(tmp_path):
+    for number, mask in enumerate([Image.new("L", (9, 9)), Image.new("RGB", (40, 30))]):
+        root = tmp_path / str(number)
+        spec = write_masks(root)
+        mask.save(root / "masks" / "one.png")
+        with pytest.raises(Problem, match="mask of .*one"):
+            load_annotations(f"{spec}&resize=60", task="masks")
+
+
 def test_folders_of_yolo_may_be_a_split(tmp_path):
     write_yolo(tmp_path)
     for kind in ("images", "labels"):
@@ -126,6 +136,18 @@ def break_category(root):
     (root / "labels.json").write_text(json.dumps(text))
 
 
+def break_box(root):
+    text = json.loads((root / "labels.json").read_text())
+    text["annotations"][0]["bbox"] = [1, 2, 3]
+    (root / "labels.json").write_text(json.dumps(text))
+
+
+def break_id(root):
+    text = json.loads((root / "labels.json").read_text())
+    text["categories"][0]["id"] = ["a"]
+    (root / "labels.json").write_text(json.dumps(text))
+
+
 def break_label(root):
     (root / "labels" / "one.txt").write_text("7 0.5 0.5 0.1 0.1\n")
 
@@ -156,6 +178,8 @@ def lose_image(root):
     [
         (write_coco, break_json, "cannot read"),
         (write_coco, break_category, "category 55"),
+        (write_coco, break_box, "four numbers"),
+        (write_coco, break_id, "cannot read"),
         (write_coco, lose_image, "1 of 4 images"),
         (write_yolo, break_label, "class 7"),
         (write_yolo, break_line, "line 1"),

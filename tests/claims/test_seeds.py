@@ -11,10 +11,11 @@ import hardcase as hc
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import claim_seeds, task_of, usual_task, with_absent
+from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task, with_absent
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.conditions.intervals import mean_interval
+from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
@@ -129,10 +130,10 @@ def test_a_run_finds_lost_claims_that_a_witness_keeps(run):
 def test_stored_findings_fail_where_the_claim_has_moved_to(run):
     claims = finding_claims(run)
     model = claim_model(NETS["boxes"], "boxes", CLASSES)
-    logits = model.about(from_bytes(run.images()), claims).logits
+    logits = model.about(from_bytes(run.images()), claims=claims).logits
     assert (logits.argmax(1) != claims.label).all()
     seeds = seed_claims(run)
-    started = model.about(from_bytes(run.seed_images()), seeds).logits
+    started = model.about(from_bytes(run.seed_images()), claims=seeds).logits
     assert (started.argmax(1) == seeds.label).all()
     assert (
         claims.box - seeds.box[[run.seed_rows[n] for n in run.findings["seed"].to_pylist()]]
@@ -210,11 +211,13 @@ def test_black_boxes_and_shards_of_any_size_find_the_same(data, task):
 
 
 def test_tasks_follow_from_names_and_images(data):
-    assert task_of("auto", "coco:labels.json", "net.py:make", {}) == "boxes"
-    assert task_of("auto", "canvas5k", "zoo:digit-tagger", {}) == "tags"
-    assert task_of("auto", "mnist5k", "zoo:lenet5", {}) == "classes"
-    assert task_of("masks", "coco:labels.json", "", {}) == "masks"
-    assert task_of("auto", "scenes", "", seeds_of(data, "masks").context) == "masks"
+    assert task_of("auto", "coco:labels.json", "net.py:make") == "boxes"
+    assert task_of("auto", "canvas5k", "zoo:digit-tagger") == "tags"
+    assert task_of("auto", "canvas5k", "new.safetensors@zoo:digit-tagger?threshold=0.4") == "tags"
+    assert task_of("auto", "mnist5k", "zoo:lenet5") == "classes"
+    assert task_of("masks", "coco:labels.json") == "masks"
+    assert task_of_seeds(seeds_of(data, "masks")) == "masks"
+    assert task_of_seeds(data.images) == "classes"
     assert usual_task(data.annotations) == "boxes"
 
 

@@ -122,3 +122,8 @@ def test_images_come_under_the_classes_of_the_model():
     assert aligned(images, ()) is images
     with pytest.raises(Problem, match="none of the model's"):
         aligned(replace(images, classes=("ant", "bee", "moth")), ("ant", "bee", "c", "d"))
+
+
+def test_words_of_coco_and_voc_for_one_object_are_the_same():
+    found = class_map(["airplane", "tv", "couch"], ["aeroplane", "sofa", "tv-monitor", "cat"])
+    assert found.outputs == (0, 2, 1)

@@ -141,3 +141,10 @@ def test_lecuns_lenets_are_those_of_the_article():
     ]
     with pytest.raises(Problem, match="12x12"):
         zoo.build_classifier("lenet5-lecun", channels=1, size=8, classes=10)
+
+
+@pytest.mark.parametrize("name", ["digit-detector", "efficientdet-lite0"])
+def test_detectors_are_not_built_as_classifiers(name):
+    with pytest.raises(Problem) as caught:
+        zoo.build_classifier(name, channels=1, size=28, classes=10)
+    assert caught.value.fix == "--task boxes"

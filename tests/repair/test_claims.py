@@ -94,5 +94,5 @@ def test_a_repair_of_claims_is_proved_and_its_weights_are_read_back(seeds, tmp_p
     claims = Claims.of(test)
     x = test.x.float() / 255
     own = claim_model(Adjustable(), "boxes", CLASSES).around(done.subject)
-    assert torch.equal(again.about(x, claims).logits, own.about(x, claims).logits)
+    assert torch.equal(again.about(x, claims=claims).logits, own.about(x, claims=claims).logits)
     assert isinstance(net(x), Detections)

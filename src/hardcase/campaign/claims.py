@@ -12,8 +12,9 @@ margin is minus the support, and all that reads logits reads claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,10 +22,10 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.tensors import total
-from hardcase.types import WAYS, Answer, Images, Model, Seeds, Space, Tap
+from hardcase.types import WAYS, Answer, Images, Model, Seeds, Space
 
 __all__ = [
-    *("CLAIM_KINDS", "OUTSIDE", "Claims", "ask", "claim_context", "image_of", "moved_boxes"),
+    *("CLAIM_KINDS", "OUTSIDE", "Claims", "asking", "claim_context", "image_of", "moved_boxes"),
     *("moved_claims", "stored_label"),
 ]
 
@@ -158,25 +159,18 @@ def moved_claims(space: Space, z: Tensor, origin: Seeds) -> Claims | None:
     return claims if at is None else claims.moved(at)
 
 
-def ask(
-    model: Model,
-    x: Float[Tensor, "m c h w"],
-    claims: Claims | None = None,
-    taps: Mapping[str, Tap] | None = None,
-) -> Answer:
-    """What a network answers about images; of claims, whether it makes them.
+def asking(model: Model, claims: Claims | None) -> Callable[..., Answer]:
+    """Whom to ask about images, and about what to keep of layers: the model itself, or the model
+    about a claim for each image.
 
     Args:
         model: The network; one that is asked about claims has a method ``about``.
-        x: The images.
         claims: One for each image; None: they are classified.
-        taps: What to keep of its layers.
     """
     if claims is None:
-        return model(x, taps)
+        return model
     about: Any = model
-    answer: Answer = about.about(x, claims, taps)
-    return answer
+    return partial(about.about, claims=claims)
 
 
 def stored_label(label: Int[Tensor, " m"], outputs: int, claims: object) -> Int[Tensor, " m"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.claims import ask, claim_context, moved_claims, stored_label
+from hardcase.campaign.claims import asking, claim_context, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
 from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import witness_margin
@@ -113,11 +113,13 @@ class Query:
                         seen = x if self.opened else x.detach()
                         claims = moved_claims(space, code, origin)
                         answers = [
-                            ask(model, seen, claims, taps)
+                            asking(model, claims)(seen, taps)
                             for model, taps in zip(self.models, self.taps)
                         ]
                         witnesses = [
-                            ask(one, x if one.offers == "gradients" else x.detach(), claims).logits
+                            asking(one, claims)(
+                                x if one.offers == "gradients" else x.detach()
+                            ).logits
                             for one in self.campaign.witnesses
                         ]
                         probe = Probe(

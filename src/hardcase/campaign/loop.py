@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from hardcase.campaign.claims import ask, moved_claims, stored_label
+from hardcase.campaign.claims import asking, moved_claims, stored_label
 from hardcase.campaign.evaluator import ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.errors import Problem
@@ -106,7 +106,9 @@ def surviving(campaign: Campaign, findings: Findings, seeds: Seeds) -> Findings:
     claims = moved_claims(campaign.method.space, findings.code, origin)
     with replace(campaign, precision="strict").arithmetic():
         parts = [
-            ask(campaign.subject, from_bytes(findings.x[rows]), claims and claims.take(rows)).logits
+            asking(campaign.subject, claims and claims.take(rows))(
+                from_bytes(findings.x[rows])
+            ).logits
             for rows in chunks(len(findings), campaign.batch)
         ]
     logits = torch.cat(parts)

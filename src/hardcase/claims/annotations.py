@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -27,16 +27,15 @@ from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.claims.outputs import Annotation, Task
 from hardcase.data.images import IMAGE_KEYS, image_pixels
-from hardcase.data.own import file_bytes, known_key, numbered
+from hardcase.data.own import file_bytes, known_key, natural, numbered
 from hardcase.data.sizing import FORMATS, Sizing
 from hardcase.data.sources import SPLITS, part_of, spec_options
 from hardcase.data.streams import Stream, peeked
 from hardcase.errors import Problem, choice, reading
-from hardcase.models.names import outputs_of
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images
 
-__all__ = ["AnnotatedImages", "RawAnnotations", "aligned_annotations", "load_annotations"]
+__all__ = ["AnnotatedImages", "RawAnnotations", "load_annotations"]
 
 NONE = 255
 """Class of pixels of which nothing is known."""
@@ -317,7 +316,10 @@ def _corners(
     """
     if not raw.boxes:
         return [np.zeros((0, 4)) for _ in rows]
-    given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+    with reading("boxes are not four numbers each"):
+        given = [np.asarray(raw.boxes[row], dtype=np.float64).reshape(-1, 4) for row in rows]
+        if [len(one) for one in given] != [len(raw.labels[row]) for row in rows]:
+            raise ValueError("some have no class")
     tally.boxes = sum(map(len, given))
     if raw.form == "share":
         return [_as_corners(one, "share", size) for one, size in zip(given, sizes)]
@@ -443,16 +445,16 @@ def _mask(
             f"the mask of {name} is of Pillow mode {image.mode}; class numbers are needed.",
             fix="PNG masks of one channel (L or P) that hold a class number in each pixel",
         )
-    upright = ImageOps.exif_transpose(image)
-    if upright.size != size:
+    if _size(image) != size:
         raise Problem(
-            f"the mask of {name} is {upright.size[0]}×{upright.size[1]}, the image is"
+            f"the mask of {name} is {image.size[0]}×{image.size[1]}, the image is"
             f" {size[0]}×{size[1]}."
         )
+    upright = ImageOps.exif_transpose(image)
     plain = Image.fromarray(np.asarray(upright).astype(np.int32))
     values = np.asarray(sizing.apply(plain, Image.Resampling.NEAREST)).astype(np.int16)
     nothing = [number for number, word in enumerate(classes) if word.lower() in VOID]
-    unknown = (values != NONE) & (values >= len(classes))
+    unknown = (values < 0) | ((values != NONE) & (values >= len(classes)))
     tally.counts["unknown"] += int(unknown.any())
     gone = unknown | np.isin(values, nothing)
     return np.where(gone, NONE, values).astype(np.int16)
@@ -471,23 +473,15 @@ def _hugging_face(data: Any) -> RawAnnotations:
     """
     image = known_key(data.column_names, IMAGE_KEYS, "the data set")
     held = known_key(data.column_names, OBJECT_KEYS, "the data set")
-    table = list(data[held])
-    firsts = [_columns(one) for one in table]
-    boxes = [one[_first(one, BOX_KEYS)] for one in firsts]
-    labels = [one[_first(one, CLASS_KEYS)] for one in firsts]
-    stated = _stated_names(data.features[held])
-    names = stated or tuple(
-        map(str, range(1 + max((max(one) for one in labels if one), default=0)))
-    )
-    if labels and any(isinstance(each, str) for one in labels for each in one):
-        names = tuple(sorted({each for one in labels for each in one}))
-        labels = [[names.index(each) for each in one] for one in labels]
+    table = [_columns(one) for one in data[held]]
+    given = [one[known_key(list(one), CLASS_KEYS, held)] for one in table]
+    labels, names = _numbered(given, _stated_names(data.features[held]))
     return RawAnnotations(
         read=lambda row: data[row][image],
         names=numbered("dataset", len(table)),
         classes=names,
         labels=labels,
-        boxes=boxes,
+        boxes=[one[known_key(list(one), BOX_KEYS, held)] for one in table],
         form="xywh",
         divided=True,
     )
@@ -501,29 +495,29 @@ def _columns(objects: Any) -> Mapping[str, Any]:
     return {key: [each[key] for each in objects] for key in keys}
 
 
-def _first(objects: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return known_key(list(objects), keys, "the column of objects")
-
-
 def _stated_names(feature: Any) -> tuple[str, ...]:
     """The names of the categories in the description of a column, wherever it keeps them."""
     inner = getattr(feature, "feature", feature)
-    if isinstance(inner, Sequence) and not isinstance(inner, str) and inner:
-        inner = inner[0]
-    if not isinstance(inner, Mapping):
-        return ()
-    for key in CLASS_KEYS:
-        found = inner.get(key)
-        found = getattr(found, "feature", found)
-        stated = getattr(found, "names", None)
-        if stated:
-            return tuple(map(str, stated))
-    return ()
+    columns = inner if isinstance(inner, Mapping) else {}
+    kinds = [columns[key] for key in CLASS_KEYS if key in columns]
+    stated = [getattr(getattr(kind, "feature", kind), "names", None) for kind in kinds]
+    return tuple(map(str, next(filter(None, stated), ())))
+
+
+def _numbered(
+    labels: Sequence[Sequence[Any]], names: tuple[str, ...]
+) -> tuple[Sequence[Sequence[int]], tuple[str, ...]]:
+    """Labels as numbers, and names of the classes, whichever of the two are given."""
+    every = {label for row in labels for label in row}
+    if any(isinstance(label, str) for label in every):
+        names = names or tuple(sorted(every, key=natural))
+        return [[names.index(label) for label in row] for row in labels], names
+    return labels, names or tuple(map(str, range(1 + max(every, default=0))))
 
 
 def _torchvision(data: Any) -> RawAnnotations:
-    """A map-style data set of pairs: an image, and a dictionary of boxes and labels, a list of
-    COCO's annotations, or a mask.
+    """A map-style data set of pairs: an image, and boxes with labels, the annotations of COCO or
+    Pascal VOC, or a mask.
     """
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise Problem(
@@ -531,96 +525,53 @@ def _torchvision(data: Any) -> RawAnnotations:
             "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face and"
             " torchvision.",
         )
-    item = cache(lambda row: data[row]) if len(data) <= 4096 else (lambda row: data[row])
+    item = lru_cache(maxsize=4096)(data.__getitem__)
     targets = [item(row)[1] for row in range(len(data))]
+    kinds = {type(one).__name__ for one in targets}
     form: Form = "xyxy"
-    boxes: list[Any] = []
-    named = tuple(map(str, getattr(data, "classes", ()) or ()))
+    names = tuple(map(str, getattr(data, "classes", ()) or ()))
+    labels, boxes, masks = [list[Any]() for _ in targets], list[Any](), None
     if all(isinstance(one, list) for one in targets):  # CocoDetection
         form = "xywh"
         boxes = [[each["bbox"] for each in one] for one in targets]
         labels = [[int(each["category_id"]) for each in one] for one in targets]
-        coco = getattr(data, "coco", None)
-        if coco is not None and not named:
-            stated = {each["id"]: str(each["name"]) for each in coco.cats.values()}
-            named = tuple(stated.get(i, str(i)) for i in range(1 + max(stated, default=0)))
+        stated = {n: str(each["name"]) for n, each in _categories(data).items()}
+        names = names or tuple(stated.get(n, str(n)) for n in range(max(stated, default=-1) + 1))
     elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
         boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
         labels = [np.asarray(one["labels"]).astype(int).tolist() for one in targets]
+    elif all(isinstance(one, Mapping) and "annotation" in one for one in targets):  # VOCDetection
+        objects = [one["annotation"].get("object", []) for one in targets]
+        boxes = [[voc_box(each["bndbox"]) for each in one] for one in objects]
+        labels = [[each["name"] for each in one] for one in objects]
     elif all(isinstance(one, Image.Image | Tensor | np.ndarray) for one in targets):
-        most = max(_largest(one) for one in targets)
-        classes = named or tuple(map(str, range(most + 1)))
-        return RawAnnotations(
-            read=lambda row: item(row)[0],
-            names=numbered("dataset", len(data)),
-            classes=classes,
-            labels=[[] for _ in targets],
-            masks=lambda row: item(row)[1],
-            divided=True,
-        )
+        masks = lambda row: item(row)[1]  # noqa: E731 - as short as it is
+        pixels = [np.asarray(one) for one in targets]
+        most = max(int(one[one != NONE].max(initial=0)) for one in pixels)
+        names = names or tuple(map(str, range(most + 1)))
     else:
-        kinds = sorted({type(one).__name__ for one in targets})
         raise Problem(
-            f"targets are {', '.join(kinds)}; boxes and labels are needed.",
+            f"targets are {', '.join(sorted(kinds))}; boxes and labels are needed.",
             fix='items (image, {"boxes": XYXY, "labels": class numbers})',
         )
-    count = 1 + max((max(one) for one in labels if one), default=0)
+    numbers, names = _numbered(labels, names)
     return RawAnnotations(
         read=lambda row: item(row)[0],
-        names=numbered("dataset", len(data)),
-        classes=named or tuple(map(str, range(count))),
-        labels=labels,
+        names=numbered("dataset", len(targets)),
+        classes=names,
+        labels=numbers,
         boxes=boxes,
         form=form,
+        masks=masks,
         divided=True,
     )
 
 
-def _largest(mask: Any) -> int:
-    values = np.asarray(mask)
-    return int(values[values != NONE].max(initial=0))
+def voc_box(stated: Mapping[str, str]) -> list[float]:
+    """A box of Pascal VOC, whose pixels count from 1."""
+    x0, y0, x1, y1 = (float(stated[key]) for key in ("xmin", "ymin", "xmax", "ymax"))
+    return [x0 - 1, y0 - 1, x1, y1]
 
 
-def aligned_annotations(annotated: AnnotatedImages, classes: Sequence[str]) -> AnnotatedImages:
-    """The same under the class numbers of a model, found by name.
-
-    Objects of classes that the model lacks are left out and counted.
-
-    Args:
-        annotated: Any annotated images.
-        classes: Names of the model's outputs.
-
-    Raises:
-        Problem: If the model has none of the classes.
-    """
-    old = annotated.images.classes
-    if not classes or tuple(classes) == old:
-        return annotated
-    found = outputs_of(old, classes)
-    missing = [name for name, at in zip(old, found) if at is None]
-    if len(missing) == len(old):
-        raise Problem(
-            f"the model has none of the {len(old)} classes of {annotated.images.name}.",
-            f"The data says {', '.join(old[:8])}; the model {', '.join(classes[:8])}.",
-        )
-    table = torch.tensor([-1 if at is None else at for at in found])
-    known = tuple(_renamed(one, table) for one in annotated.annotations)
-    gone = sum(int((table[one.labels] < 0).sum()) for one in annotated.annotations)
-    notes = annotated.notes
-    if gone:
-        notes += (
-            f"{gone} objects are of classes that the model lacks and are left out:"
-            f" {', '.join(missing[:10])}.",
-        )
-    images = replace(annotated.images, classes=tuple(classes))
-    return AnnotatedImages(images, known, notes)
-
-
-def _renamed(one: Annotation, table: Int[Tensor, " k"]) -> Annotation:
-    labels = table[one.labels]
-    kept = labels >= 0
-    boxes = one.boxes[kept] if len(one.boxes) else one.boxes
-    known = torch.cat([table, torch.full((NONE + 1 - len(table),), -1)])
-    known = torch.where(known < 0, NONE, known)
-    mask = known[one.mask.long()].to(one.mask.dtype) if one.mask.numel() else one.mask
-    return Annotation(labels[kept], boxes, mask)
+def _categories(data: Any) -> Mapping[int, Mapping[str, Any]]:
+    return getattr(getattr(data, "coco", None), "cats", {})

@@ -161,12 +161,21 @@ def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
         (one[_key(one, BOX_KEYS)], one[_key(one, SCORE_KEYS)], one.get(_first_of(one, LABEL_KEYS)))
         for one in each
     ]
-    tables = [_table(scores, labels, layout.classes) for _, scores, labels in parts]
-    most = max(1, *(len(boxes) for boxes, _, _ in parts))
-    pad = functional.pad
+    return together(
+        [
+            Detections(b.reshape(1, -1, 4).float(), _table(s, k, layout.classes)[None])
+            for b, s, k in parts
+        ]
+    )
+
+
+def together(found: Sequence[Detections]) -> Detections:
+    """The boxes of several batches as one batch, filled up to the same number."""
+    most = max(one.boxes.shape[1] for one in found)
+    pads = [(0, 0, 0, most - one.boxes.shape[1]) for one in found]
     return Detections(
-        torch.stack([pad(b.reshape(-1, 4).float(), (0, 0, 0, most - len(b))) for b, _, _ in parts]),
-        torch.stack([pad(t, (0, 0, 0, most - len(t)), value=ABSENT) for t in tables]),
+        torch.cat([functional.pad(one.boxes, pad) for one, pad in zip(found, pads)]),
+        torch.cat([functional.pad(one.logits, pad, value=ABSENT) for one, pad in zip(found, pads)]),
     )
 
 
@@ -504,16 +513,7 @@ def _joined(
     each = [standard_outputs(dict(part), layout, (height, width)) for part in parts]
     if isinstance(each[0], Tensor):
         return resized(torch.cat([one for one in each if isinstance(one, Tensor)]), drawn, x)
-    found = [one for one in each if isinstance(one, Detections)]
-    most = max(one.boxes.shape[1] for one in found)
-    pad = functional.pad
-    whole = Detections(
-        torch.cat([pad(one.boxes, (0, 0, 0, most - one.boxes.shape[1])) for one in found]),
-        torch.cat(
-            [pad(one.logits, (0, 0, 0, most - one.logits.shape[1]), value=ABSENT) for one in found]
-        ),
-    )
-    return resized(whole, drawn, x)
+    return resized(together([one for one in each if isinstance(one, Detections)]), drawn, x)
 
 
 NOTHING = ("???", "background", "unlabeled")

@@ -9,11 +9,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 from hardcase.cache import named_path, regular
-from hardcase.claims.annotations import RawAnnotations
+from hardcase.claims.annotations import RawAnnotations, voc_box
 from hardcase.data.own import (
     IMAGES,
     PATHS,
@@ -46,10 +45,10 @@ def read_coco(path: Path, split: str, *, images: str = "") -> RawAnnotations:
     """
     with reading(f"cannot read {path} as COCO's JSON"):
         stated = json.loads(regular(path).read_text(encoding="utf-8"))
-        names = {each["id"]: str(each["name"]) for each in stated["categories"]}
-        listed = [(each["id"], str(each["file_name"])) for each in stated["images"]]
+        names = {int(each["id"]): str(each["name"]) for each in stated["categories"]}
+        listed = [(str(each["id"]), str(each["file_name"])) for each in stated["images"]]
         objects = [
-            (each["image_id"], each["category_id"], [float(one) for one in each["bbox"]])
+            (str(each["image_id"]), int(each["category_id"]), [float(one) for one in each["bbox"]])
             for each in stated["annotations"]
             if "bbox" in each and not each.get("iscrowd")
         ]
@@ -61,7 +60,7 @@ def read_coco(path: Path, split: str, *, images: str = "") -> RawAnnotations:
         )
     folder = named_path(images) if images else _beside(path, listed)
     files = _present([folder / name for _, name in listed], path, "?images=DIR after the file")
-    held: dict[Any, list[tuple[int, list[float]]]] = {number: [] for number, _ in listed}
+    held: dict[str, list[tuple[int, list[float]]]] = {number: [] for number, _ in listed}
     for image, category, box in objects:
         if image in held:
             held[image].append((order[category], box))
@@ -76,7 +75,7 @@ def read_coco(path: Path, split: str, *, images: str = "") -> RawAnnotations:
     )
 
 
-def _beside(path: Path, listed: Sequence[tuple[Any, str]]) -> Path:
+def _beside(path: Path, listed: Sequence[tuple[str, str]]) -> Path:
     inner = path.parent / "images"
     if any((inner / name).is_file() for _, name in listed):
         return inner
@@ -298,10 +297,8 @@ def _voc_file(text: Path) -> tuple[str, list[tuple[str, list[float]]]]:
         for each in root.iter("object"):
             box = each.find("bndbox")
             assert box is not None, "an object without bndbox"
-            x0, y0, x1, y1 = (
-                float(box.findtext(key, "")) for key in ("xmin", "ymin", "xmax", "ymax")
-            )
-            objects.append((each.findtext("name", "").strip(), [x0 - 1, y0 - 1, x1, y1]))
+            place = {part.tag: part.text or "" for part in box}
+            objects.append((each.findtext("name", "").strip(), voc_box(place)))
         return root.findtext("filename", f"{text.stem}.jpg").strip(), objects
 
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from hardcase import registry
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.boxes import average_precision, strongest
+from hardcase.claims.boxes import average_precision, overlap, strongest
 from hardcase.claims.outputs import Annotation, Detections
 from hardcase.errors import Problem, choice
 from hardcase.tensors import chunks, from_bytes
@@ -196,7 +196,8 @@ def detect(train: AnnotatedImages) -> Goal:
         doubt = functional.binary_cross_entropy_with_logits(
             found.logits, wanted.float(), reduction="sum"
         )
-        apart = 1 - same_place(found.boxes[held], boxes.to(y.device)[y][held])
+        wanted_boxes = boxes.to(y.device)[y][held]
+        apart = 1 - overlap(found.boxes[held][:, None], wanted_boxes[:, None])
         return (doubt + 2 * apart.sum()) / objects
 
     def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -204,15 +205,6 @@ def detect(train: AnnotatedImages) -> Goal:
         return found.logits.flatten(1)
 
     return Goal(loss, answer, float("inf"))
-
-
-def same_place(one: Float[Tensor, "n 4"], two: Float[Tensor, "n 4"]) -> Float[Tensor, " n"]:
-    """Intersection over union of boxes, row by row; a gradient wherever two share a point."""
-    low = torch.maximum(one[:, :2], two[:, :2])
-    high = torch.minimum(one[:, 2:], two[:, 2:])
-    shared = (high - low).clamp_min(0).prod(1)
-    areas = (one[:, 2:] - one[:, :2]).prod(1) + (two[:, 2:] - two[:, :2]).prod(1)
-    return shared / (areas - shared)
 
 
 def tag(train: AnnotatedImages) -> Goal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,64 +12,35 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
-from hardcase.claims.outputs import TASKS, Annotation, Task
+from hardcase.claims.outputs import Annotation, Task
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import answers
-from hardcase.registry import parts
 from hardcase.types import WAYS, Images, Model
 
 __all__ = [
-    *("annotated_as", "claim_record", "claim_seeds", "labelled_annotations", "task_of"),
-    *("usual_task", "with_absent"),
+    *("claim_record", "claim_seeds", "labelled_annotations", "task_of_seeds", "usual_task"),
+    "with_absent",
 ]
 
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 """The box of a claim that names no place."""
 
 
-def task_of(wanted: str, data: str, model: str, context: Mapping[str, Tensor]) -> Task:
-    """What networks answer: as wanted, else as the images, the data's name or the model's says.
-
-    Args:
-        wanted: A task, or ``auto``.
-        data: The name of the data.
-        model: The name of the model.
-        context: What is known of the images, where they are at hand.
-
-    Example:
-        >>> task_of("auto", "coco:labels.json", "net.py:make", {}), task_of("auto", "mnist", "", {})
-        ('boxes', 'classes')
-    """
-    for task in TASKS:
-        if task == wanted:
-            return task
-    if "claim_kind" in context:
-        kinds = {CLAIM_KINDS[kind] for kind in context["claim_kind"].tolist()}
-        if "covers" in kinds:
-            return "masks"
-        return "boxes" if "at" in kinds else "tags"
-    stated = annotated_as(data)
-    code = model.rpartition("@")[2]
-    row = parts("model").get(code.removeprefix("zoo:").partition("?")[0])
-    if row is not None and code.startswith("zoo:"):
-        stated = row.facts.get("task", stated)
-    return next((task for task in TASKS if task == stated), "classes")
-
-
-def annotated_as(data: str) -> str | None:
-    """The usual task of networks for annotated data of this name; None for any other data."""
-    named = data.partition("?")[0].partition(":")
-    for name, row in parts("data").items():
-        known = name.partition(":")
-        if known[:2] == named[:2] and "task" in row.facts:
-            return str(row.facts["task"])
-    return None
-
-
 def labelled_annotations(images: Images) -> tuple[Annotation, ...]:
     """What is known of images with one class each: that it is there."""
     nothing = torch.zeros(0, 4), torch.zeros(0, 0, dtype=torch.int16)
     return tuple(Annotation(images.y[row : row + 1], *nothing) for row in range(len(images)))
+
+
+def task_of_seeds(seeds: Images) -> Task:
+    """The task of networks that seeds with claims are about; ``classes`` without claims."""
+    claims = Claims.of(seeds)
+    if claims is None:
+        return "classes"
+    kinds = {CLAIM_KINDS[kind] for kind in claims.kind.tolist()}
+    if "covers" in kinds:
+        return "masks"
+    return "boxes" if "at" in kinds else "tags"
 
 
 def usual_task(annotations: Sequence[Annotation]) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from hardcase.tensors import digest
 from hardcase.types import WAYS, Answer, Model, Offer, Tap
 
 __all__ = ["BOXES", "THRESHOLD", "ClaimModel", "Flattened", "flat_table"]
+
+_log = logging.getLogger(__name__)
 
 BOXES = 100
 """Boxes of an image that are looked at: those of the highest scores."""
@@ -169,8 +172,9 @@ class ClaimModel:
     def about(
         self,
         x: Float[Tensor, "m c h w"],
-        claims: Claims,
         taps: Mapping[str, Tap] | None = None,
+        *,
+        claims: Claims,
     ) -> Answer:
         """Whether it makes a claim about each image, see `hardcase.campaign.claims`."""
         answer = self.model(x, taps)
@@ -240,5 +244,11 @@ def _columns(classes: Sequence[str], outputs: Sequence[str]) -> tuple[int, ...]:
             f"none of the data's {len(found)} classes is one of the model's {len(outputs)}.",
             f"The data's are {', '.join(classes[:5])}; the model's {', '.join(outputs[:5])}.",
             fix="--set subject.classes=NAME,NAME,...: the names of its outputs",
+        )
+    missing = [name for name, at in zip(classes, found) if at < 0]
+    if missing:
+        _log.warning(
+            "%d of the data's %d classes are none of the model's, which claims nothing of them: %s",
+            *(len(missing), len(found), ", ".join(missing[:10])),
         )
     return tuple(found)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import (
     Claims,
-    ask,
+    asking,
     claim_context,
     image_of,
     moved_claims,
@@ -217,7 +217,7 @@ def _measured(
     seeds = seeds_of(shard, box, device)
     rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
     drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
-    clean = failing_rows(ask(subject, to_grid(seeds.x), Claims.of(seeds)).logits, seeds.y)[0]
+    clean = failing_rows(asking(subject, Claims.of(seeds))(to_grid(seeds.x)).logits, seeds.y)[0]
     failed, predicted = _asked(subject, seeds, box, drawn.z, drawn.pattern, rows)
     held = dict[str, tuple[Tensor, Tensor]]()
     if costs and len(box.conditions.ranges) > 1:
@@ -285,7 +285,7 @@ def asked_under(
 ) -> Float[Tensor, "m k"]:
     """Return what a model answers about seeds under conditions, each under its own."""
     x = to_grid(box.decode(z, origin))
-    return ask(subject, x, moved_claims(box, z, origin)).logits
+    return asking(subject, moved_claims(box, z, origin))(x).logits
 
 
 def failing_rows(

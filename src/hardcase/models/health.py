@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from hardcase.campaign.claims import Claims, ask
+from hardcase.campaign.claims import Claims, asking
 from hardcase.data.streams import ImageSet, check as check_labels
 from hardcase.errors import Problem
 from hardcase.models.mistakes import Mistake, diagnosis_of, is_softmax, odd_outputs, reordered
@@ -82,10 +82,8 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
     try:
         with torch.inference_mode():
             parts = [
-                ask(
-                    subject,
-                    from_bytes(images.x[part].to(subject.device)),
-                    claims and claims.take(part),
+                asking(subject, claims and claims.take(part))(
+                    from_bytes(images.x[part].to(subject.device))
                 ).logits.cpu()
                 for part in chunks(len(images), batch)
             ]

@@ -17,7 +17,7 @@ from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem
 from hardcase.models.synonyms import folded
 
-__all__ = ["ClassMap", "aligned", "class_map", "map_between", "outputs_of"]
+__all__ = ["ClassMap", "aligned", "class_map", "map_between"]
 
 _WORDS = (
     ("airplane", "aeroplane"),
@@ -82,7 +82,11 @@ def class_map(
         cat     ->    0 cat (name)
     """
     known = tuple(model)
-    found = _found(data, known, synsets, lemmas or {})
+    tables = {
+        "synset": {synset: at for at, synset in enumerate(synsets)},
+        "name": _by_name(known, lemmas or {}),
+    }
+    found = [_find(name, tables, len(known)) for name in data]
     missing = [name for name, at in zip(data, found) if at is None]
     if len(missing) == len(data) and len(data) == len(known):
         return ClassMap(tuple(data), known, tuple(range(len(known))), ("position",) * len(known))
@@ -96,29 +100,6 @@ def class_map(
         what = f"{first} and {second} both mean the model's output {twice}, {known[twice]!r}."
         raise Problem(what)
     return ClassMap(tuple(data), known, outputs, tuple(how for _, how in pairs))
-
-
-def _found(
-    data: Sequence[str],
-    model: Sequence[str],
-    synsets: Sequence[str],
-    lemmas: Mapping[int, Sequence[str]],
-) -> list[tuple[int, str] | None]:
-    tables = {
-        "synset": {synset: at for at, synset in enumerate(synsets)},
-        "name": _by_name(model, lemmas),
-    }
-    return [_find(name, tables, len(model)) for name in data]
-
-
-def outputs_of(data: Sequence[str], model: Sequence[str]) -> list[int | None]:
-    """The output that means each class of the data, by name; None where the model has none.
-
-    Example:
-        >>> outputs_of(["dog", "unicorn"], ["cat", "dog"])
-        [1, None]
-    """
-    return [None if pair is None else pair[0] for pair in _found(data, model, (), {})]
 
 
 def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tuple[int, str] | None:

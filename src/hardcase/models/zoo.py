@@ -219,6 +219,9 @@ def _row(name: str) -> registry.Part:
     known = registry.parts("model")
     if name not in known:
         raise choice("model", name, list(known))
+    if "task" in known[name].facts:
+        task = known[name].facts["task"]
+        raise Problem(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
     if "recipe" not in known[name].facts:
         raise Problem(
             f"{name} was trained by others and is not trained here.",

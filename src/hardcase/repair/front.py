@@ -14,7 +14,7 @@ import torch
 from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.claims import Claims, image_of
 from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import task_of
+from hardcase.claims.seeds import task_of_seeds
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
@@ -142,8 +142,7 @@ def repair(
     recipe = recipe or RepairRecipe()
     train, unseen = _images(data, test)
     if Claims.of(unseen) is not None:
-        task = task_of("auto", "", "", unseen.context)
-        model: Model = claim_model(subject, task, unseen.classes)
+        model: Model = claim_model(subject, task_of_seeds(unseen), unseen.classes)
     elif isinstance(subject, str):
         how = Loading(train=train, test=unseen, device=usable_device(device), seed=recipe.seed)
         model = load_model(subject, how)

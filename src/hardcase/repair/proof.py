@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hardcase.campaign.claims import Claims, ask
+from hardcase.campaign.claims import Claims, asking
 from hardcase.conditions import PROFILES, ConditionBox, Conditions, condition_box, measure_risk
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.intervals import mean_interval
@@ -322,7 +322,7 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
             severity = torch.full((len(x),), SEVERITY, device=model.device)
             with torch.no_grad():
                 changed = to_grid(corrupt(x, name, severity, keys))
-                logits = ask(model, changed, claims and claims.take(part)).logits
+                logits = asking(model, claims and claims.take(part))(changed).logits
             parts.append(logits.argmax(1).cpu() != images.y[part])
         wrong.setdefault(kind, []).append(torch.cat(parts).double().numpy())
     return {kind: np.mean(shares, axis=0) for kind, shares in wrong.items()}

@@ -24,10 +24,10 @@ __all__ = ["finding_claims", "keep_claims", "seed_claims"]
 
 
 def keep_claims(store: Store, images: ImageSet) -> None:
-    """Store what is claimed of the seeds of a run; nothing where they are classified."""
-    whole = images.images() if getattr(images, "context", {}) else None
-    claims = None if whole is None else Claims.of(whole)
-    if whole is None or claims is None or read_beside(store, CLAIMS) is not None:
+    """Store what is claimed of the seeds of a run, unless it is there."""
+    whole = images.images()
+    claims = Claims.of(whole)
+    if claims is None or read_beside(store, CLAIMS) is not None:
         return
     kept: dict[str, Any] = {}
     boxes = zip(whole.id, claims.kind.tolist(), claims.box.tolist())

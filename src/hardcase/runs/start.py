@@ -445,7 +445,8 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     record |= {"behaviour": {role: one.to_json() for role, one in known.items()}}
     with locked(out):
         store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
-        keep_claims(store, plan.images)
+        if claim_context(getattr(plan.images, "context", {})):
+            keep_claims(store, plan.images)
         yield campaign, store, rows, record
 
 
@@ -463,8 +464,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         with campaign.arithmetic():
             rows, more = stored_rows(store, campaign, plan.images)
             require_behaviour(record, networks_of(campaign), plan.images, campaign)
-        store.run = run_digest(record)
-        keep_claims(store, plan.images)
+        if claim_context(getattr(plan.images, "context", {})):
+            store.run = run_digest(record)
+            keep_claims(store, plan.images)
         damaged = repair_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
         for note in (*notes, *more, *again):

@@ -212,7 +212,10 @@ class Appearance:
         values = self._by_part(z)
         x = seed
         if layout.moving:
-            x = resample(seed, self._moved(values, seed))
+            places = centred_places(*self.shape[1:], seed).expand(len(seed), -1, -1, -1)
+            for part in layout.moving:
+                places = part.move(places, values[part.name], self.shape)
+            x = resample(seed, places)
         key = pattern
         if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
             key = (content_key(seed) + pattern) & WORD
@@ -226,7 +229,11 @@ class Appearance:
         """
         if not self._layout.moving:
             return None
-        return self._moved(self._by_part(z), z)
+        values = self._by_part(z)
+        places = centred_places(*self.shape[1:], z).expand(len(z), -1, -1, -1)
+        for part in self._layout.moving:
+            places = part.move(places, values[part.name], self.shape)
+        return places
 
     def _by_part(self, z: Float[Tensor, "m d"]) -> dict[str, dict[str, Tensor]]:
         physical = self.values(z)
@@ -234,13 +241,6 @@ class Appearance:
             part: {name: physical[:, place] for name, place in places.items()}
             for part, places in self._layout.columns.items()
         }
-
-    def _moved(self, values: dict[str, dict[str, Tensor]], like: Tensor) -> Tensor:
-        """Places that pass through the parts from the sensor back to the scene."""
-        places = centred_places(*self.shape[1:], like).expand(len(like), -1, -1, -1)
-        for part in self._layout.moving:
-            places = part.move(places, values[part.name], self.shape)
-        return places
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         low = constant(self._layout.lowest, z.dtype, z.device)

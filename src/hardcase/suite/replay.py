@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hardcase import statistics, tensors
 from hardcase.analysis.regression import changed
-from hardcase.campaign.claims import Claims, ask, stored_label
+from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
@@ -158,7 +158,7 @@ def _asked(
         for x in batches:
             part = slice(done, done + len(x))
             own = claims and claims.take(part).to(model.device)
-            parts.append(ask(model, from_bytes(x).to(model.device), own).logits.cpu())
+            parts.append(asking(model, own)(from_bytes(x).to(model.device)).logits.cpu())
             done += len(x)
     logits = torch.cat(parts)
     if logits.shape[1] < classes:
