@@ -25,13 +25,16 @@ from hardcase.conditions.rare import (
 )
 from hardcase.data.sources import load
 from hardcase.models.load import Loading, load_model
+from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.randomness import Rng, keys_of
-from hardcase.tensors import chunks, from_bytes, to_grid
+from hardcase.tensors import chunks, from_bytes, to_bytes, to_grid
 from hardcase.types import Images, Model, Seeds
 
 COMMAND = "python -m benchmarks conditions"
 IMAGES = 1000
 DRAWS = 64
+PHOTOGRAPHS = 50
+FETCHED = "efficientnet-lite0"
 REPEATS = 4000
 EXPERIMENTS = 1000
 TOYS = ("half-space", "two modes", "plateaus", "one carries all")
@@ -57,6 +60,7 @@ def figures() -> Iterator[Figure]:
     )
     share = _bare(model, images, box) / _seconds(model, images, box)
     yield _figure("conditions-inside", share, "inside decoder and networks", "goal 0.85")
+    yield from _photographs(device)
     for count in (50, 200, 1000):
         ours, student = _coverage(count)
         told = f"of {REPEATS} intervals over {count} images cover the mean"
@@ -67,6 +71,28 @@ def figures() -> Iterator[Figure]:
         told = f"of {EXPERIMENTS} intervals over {RARE_REPEATS} repeats of splitting: {name}, {chance:g}"
         yield _figure(f"conditions-rare-{name}-{chance:g}", covered, told, "goal 0.93")
         yield _figure(f"conditions-rare-{name}-{chance:g}-mean", ratio, "mean over truth", "goal 1")
+
+
+def _photographs(device: str, count: int = PHOTOGRAPHS) -> Iterator[Figure]:
+    """Seconds of risk of made photographs, where a network for photographs was fetched; 1,000 of them on a GPU."""
+    if FETCHED not in fetched_classifiers():
+        print(f"photographs are not measured: hardcase fetch model {FETCHED}")
+        return
+    count = 20 * count if device == "cuda" else count
+    noise = torch.rand(count, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+    x = to_bytes(torch.nn.functional.interpolate(noise, (224, 224), mode="bicubic").clamp(0, 1))
+    model = load_model(f"zoo:{FETCHED}", Loading(device=device))
+    answers = [model(from_bytes(x[part]).to(model.device)).logits for part in chunks(count, 50)]
+    y = torch.cat(answers).argmax(1).cpu()
+    ids = tuple(f"made/{i}" for i in range(count))
+    images = Images(x, y, ids, tuple(map(str, range(answers[0].shape[1]))), "made photographs")
+    box = condition_box(Conditions.load("handheld"), images.shape)
+    measure_risk(model, images.first(1), box, draws=2, costs=False)
+    begun = perf_counter()
+    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    told = f"seconds, {DRAWS} draws: {count} photographs, handheld, {FETCHED}, {device}"
+    goal = "goal 60" if device == "cuda" else "goal 240"
+    yield _figure("conditions-risk-photographs", perf_counter() - begun, told, goal)
 
 
 def _toy(name: str, chance: float) -> Score:
@@ -106,7 +132,7 @@ def _splitting(name: str, chance: float) -> tuple[float, float]:
 
 
 def _figure(name: str, value: float, unit: str, against: str) -> Figure:
-    return Figure(name, value, unit, against, COMMAND)
+    return Figure(name=name, value=value, unit=unit, against=against, command=COMMAND)
 
 
 def _seconds(model: Model, images: Images, box: ConditionBox) -> float:
