@@ -17,7 +17,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from hardcase.claims import answers
+from hardcase.claims import answers, load
 from hardcase.claims.annotations import load_annotations
 from hardcase.claims.answers import (
     Layout,
@@ -505,6 +505,25 @@ def test_a_tflite_detector_is_asked_image_by_image(litert, tmp_path):
     assert again.hash == net.hash
     with pytest.raises(Problem):
         net(torch.rand(1, 3, *SIZE), {"layer": lambda x: x})
+
+
+def test_a_fetched_detector_is_witnessed_by_one_of_another_lineage(monkeypatch):
+    present = ["efficientdet-lite0", "efficientdet-lite1", "ssd-mobilenet"]
+    monkeypatch.setattr(load, "is_fetched", present.__contains__)
+
+    def named(model):
+        asked = []
+        load.usual_claim_witnesses(
+            model, "boxes", lambda name: asked.append(name) or MaiteDetector(Maite())
+        )
+        return tuple(asked)
+
+    assert named("zoo:efficientdet-lite0?threshold=0.3") == ("zoo:ssd-mobilenet",)
+    assert named("zoo:ssd-mobilenet") == ("zoo:efficientdet-lite0",)
+    assert named("zoo:digit-detector") == ("zoo:digit-detector-wide",)
+    assert named("net.py:make") == ()
+    present.remove("ssd-mobilenet")
+    assert named("zoo:efficientdet-lite0") == ()
 
 
 FILE = Path(os.environ.get("HARDCASE_TFLITE", "none"))

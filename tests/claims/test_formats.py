@@ -94,7 +94,7 @@ def test_masks_of_another_size_or_in_colour_are_problems(tmp_path):
         root = tmp_path / str(number)
         spec = write_masks(root)
         mask.save(root / "masks" / "one.png")
-        with pytest.raises(Problem, match="mask of .*one"):
+        with pytest.raises(Problem, match=r"mask of .*one"):
             load_annotations(f"{spec}&resize=60", task="masks")
 
 

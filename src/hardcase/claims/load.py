@@ -31,8 +31,16 @@ from hardcase.models.adapters import own_names
 from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.models.http import checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub
-from hardcase.models.load import SOME, Loading, load_model, model_of, opened_network
+from hardcase.models.load import (
+    SOME,
+    Loading,
+    lineage_of,
+    load_model,
+    model_of,
+    opened_network,
+)
 from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.subject import Subject, prepared
 from hardcase.models.wrappers import Cached, Retrying
 from hardcase.registry import parts
@@ -278,7 +286,8 @@ def usual_claim_witnesses(
     model: str, task: Task, load: Callable[[str], Model]
 ) -> tuple[Model, ...]:
     """Who must keep a claim where nobody was named: of networks that are trained here, the others
-    of the task; else nobody, which is said.
+    of the task; of fetched ones, one of another lineage that is on this machine; else nobody, which
+    is said.
 
     Args:
         model: The name of the network under test.
@@ -287,8 +296,13 @@ def usual_claim_witnesses(
     """
     own = spec_options(model)[0].removeprefix("zoo:").partition("?")[0]
     rows = {name: row for name, row in parts("model").items() if row.facts.get("task") == task}
-    others = [name for name in rows if name != own and "training" in rows[name].facts]
-    if own not in rows or not others:
+    others = []
+    if own in rows and "training" in rows[own].facts:
+        others = [name for name in rows if name != own and "training" in rows[name].facts]
+    elif own in rows:  # one that was fetched
+        fetched = [name for name in rows if name in PRETRAINED and is_fetched(name)]
+        others = [name for name in fetched if lineage_of(name) != lineage_of(own)]
+    if not others:
         _log.warning("this run has no witness: name a network of the task by --witness")
         return ()
     return tuple(load(f"zoo:{name}") for name in others[:1])
