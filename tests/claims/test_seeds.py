@@ -1,13 +1,12 @@
 """A detector, a tagger and a segmenter whose answers are known, through run, report and replay."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import hardcase as hc
+from claims.toys import CLASSES, Pixels, Tags, Windows, scenes
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import claim_model
@@ -25,10 +24,6 @@ from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.replay import replay
 from hardcase.tensors import from_bytes
 from hardcase.types import WAYS
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from toys import CLASSES, Pixels, Tags, Windows, scenes
 
 LIGHT = {"exposure": "±0.6 stops", "shift": "±4 %"}
 WITNESS = {"boxes": Windows(shift=0.12), "tags": Tags(shift=0.12), "masks": Pixels(1.0)}

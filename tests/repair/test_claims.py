@@ -1,14 +1,12 @@
 """A detector that is trained on by claims, proved, written and loaded again."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 import hardcase as hc
+from claims.toys import CLASSES, LEVEL, Windows, scenes
 from hardcase.campaign.claims import Claims
 from hardcase.claims.load import claim_model
 from hardcase.claims.outputs import Detections
@@ -18,10 +16,6 @@ from hardcase.models.health import answers
 from hardcase.repair.attack import AttackSize
 from hardcase.repair.claims import train_on_claims
 from hardcase.repair.proof import ProofSize
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "claims"))
-
-from toys import CLASSES, LEVEL, Windows, scenes
 
 DIMMED = {"exposure": "-0.5..0 stops"}
 SHORT = AttackSize(seeds=6, restarts=2, gradients=3, queries=4, draws=4)

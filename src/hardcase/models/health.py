@@ -23,6 +23,8 @@ __all__ = ["Health", "affordable", "answers", "check", "probabilities", "usable"
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
+FEW_CLAIMS = 0.1
+"""Share of claims that a network must make of unchanged images."""
 SOME = 16
 """Images that say how long that takes, and ..."""
 ROUNDS = 60
@@ -230,6 +232,16 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
 
 
 def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
+    if Claims.of(images) is not None:
+        if accuracy < FEW_CLAIMS:
+            raise Problem(
+                f"the model makes {100 * accuracy:.1f} % of {len(images)} claims about unchanged"
+                " images.",
+                "Most often normalisation is missing, classes have other names or boxes another"
+                " form.",
+                fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
+            )
+        return
     chance = 1 / len(images.classes)
     one_class = len(set(images.y.tolist())) == 1
     if accuracy > 2 * chance or (one_class and accuracy > 0):

@@ -1,0 +1,116 @@
+"""A COCO folder and a detector of known answers through the verbs; the demos of detectors."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import claims.toys
+from claims.toys import CLASSES, scenes
+
+FACTORIES = """
+
+def make(): return Windows()
+def witness(): return Windows(shift=0.12)
+"""
+DATA = "coco:labels.json?images=photos"
+LIGHT = 'exposure = "-0.6..0 stops"\n'
+
+
+@pytest.fixture
+def coco(world):
+    """Forty scenes as PNG with COCO's JSON, and the detector in a file."""
+    source = Path(claims.toys.__file__).read_text()
+    Path("net.py").write_text(source + FACTORIES)
+    Path("light.toml").write_text(LIGHT)
+    Path("photos").mkdir()
+    images, known = scenes(40, seed=5)
+    listed, boxes = [], []
+    for row, one in enumerate(known):
+        name = f"{row:03d}.png"
+        Image.fromarray(images.x[row, 0].numpy()).save(Path("photos") / name)
+        listed.append({"id": row, "file_name": name, "width": 24, "height": 24})
+        for label, (left, top, right, bottom) in zip(one.labels.tolist(), one.boxes.tolist()):
+            boxes.append(
+                {
+                    "id": len(boxes),
+                    "image_id": row,
+                    "category_id": label + 1,
+                    "bbox": [left, top, right - left, bottom - top],
+                }
+            )
+    names = [{"id": number, "name": name} for number, name in enumerate(CLASSES, 1)]
+    Path("labels.json").write_text(
+        json.dumps({"images": listed, "annotations": boxes, "categories": names})
+    )
+    return world
+
+
+def test_a_coco_folder_goes_through_all_verbs(coco):
+    done = coco(
+        *("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20),
+        *("--witness", "net.py:witness", "--conditions", "light.toml", "--out", "out"),
+        *("--set", "campaign.margin=1"),
+    )
+    assert done.code == 0, done.err
+    record = json.loads(Path("out/run.json").read_text())
+    assert record["claims"]["task"] == "boxes"
+    assert record["complete"]
+    assert record["risk"]["seeds"] == 8
+    assert record["funnel"]["witnessed"] > 0, record["funnel"]
+    assert json.loads(Path("out/claims.json").read_text())["claims"]
+    assert coco("report", "out").code == 0
+    assert coco("gate", "out", "--max-risk", "1", "--set", "limits.usable=2").code in (0, 2)
+    said = coco("replay", "out", "--model", "net.py:witness", "--format", "json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["fixed"]["hits"] >= record["funnel"]["witnessed"]
+    again = coco("replay", "out", "--model", "net.py:make", "--format", "json")
+    assert json.loads(again.out)["fixed"]["hits"] == 0
+    assert coco("study", "new", "out", "--out", "study").code == 0
+    assert coco("resume", "out").code == 0
+    wrong = coco("judge", "out")
+    assert wrong.code != 0
+
+
+@pytest.mark.long
+def test_the_detector_of_a_run_is_repaired(coco):
+    run = ("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20)
+    assert coco(*run, "--witness", "none", "--conditions", "light.toml", "--out", "out").code == 0
+    repaired = coco(
+        *("repair", "out", "--epochs", 1, "--rate", "0.01", "--batch", 8, "--proof", "quick"),
+        *("--out", "fixed"),
+    )
+    assert repaired.code in (0, 1, 4), repaired.err
+    assert Path("fixed/weights.safetensors").is_file()
+    after = "fixed/weights.safetensors@net.py:make"
+    assert coco("replay", "out", "--model", after).code == 0
+
+
+def test_absent_classes_and_folders_of_photographs(coco):
+    Path("named").mkdir()
+    for label in CLASSES:
+        Path("named", label).mkdir()
+    images, known = scenes(24, seed=6)
+    for row, one in list(enumerate(known))[::2]:  # one object each
+        folder = Path("named") / CLASSES[int(one.labels[0])]
+        Image.fromarray(images.x[row, 0].numpy()).save(folder / f"{row}.png")
+    done = coco(
+        *("run", "--model", "net.py:make", "--data", "folder:named?split=all", "--task", "boxes"),
+        *("--claims", "absent", "--method", "none", "--conditions", "light.toml", "--out", "out"),
+        *("--witness", "none"),
+    )
+    assert done.code == 0, done.err
+    kinds = json.loads(Path("out/run.json").read_text())["claims"]["kinds"]
+    assert kinds["has"] == 12
+    assert kinds["has-not"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["detection", "tags"])
+def test_the_demos_find_claims_that_a_witness_keeps(world, task):
+    done = world("demo", "--task", task, "--seeds", 12, "--out", "demo", "--format", "json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    assert record["accuracy"]["value"] > 0.9
+    assert record["funnel"]["witnessed"] >= 0.8 * record["funnel"]["attempted"]
