@@ -295,17 +295,20 @@ class Context:
             try:
                 found = many or load(self.data, split=split, offline=self.config.offline)
             except MixedSizes as mixed:
-                raise MixedSizes(mixed.seen, mixed.side, self._sizes_taken()) from mixed
+                taken = self._sizes_taken(mixed.side)
+                raise MixedSizes(mixed.seen, mixed.side, taken) from mixed
             self._stored[split] = found
         return self._stored[split]
 
-    def _sizes_taken(self) -> list[int]:
-        """Sides of images that the network under test takes, as far as its code is at hand."""
+    def _sizes_taken(self, side: int) -> list[int]:
+        """Sides of images that the network under test takes, perhaps also that of the images, as
+        far as its code is at hand.
+        """
         code = self.config.model.rpartition("@")[2]
         if ".py:" not in code:
             return []
         with suppress(Problem):  # what is wrong with the model is told once its images are read
-            return sizes_taken(network_of_code(code))
+            return sizes_taken(network_of_code(code), side)
         return []
 
     @cached_property

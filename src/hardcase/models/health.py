@@ -13,7 +13,14 @@ from torch import Tensor
 from hardcase.campaign.claims import Claims, asking
 from hardcase.data.streams import ImageSet, check as check_labels
 from hardcase.errors import Problem
-from hardcase.models.mistakes import Mistake, diagnosis_of, is_softmax, odd_outputs, reordered
+from hardcase.models.mistakes import (
+    FINE,
+    Mistake,
+    diagnosis_of,
+    is_softmax,
+    odd_outputs,
+    reordered,
+)
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model, is_photographic
@@ -196,9 +203,10 @@ def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mist
     """The mistake that explains why a model fails, or misreads what it answers `logits` to."""
     found = diagnosis_of(subject, images)
     named = [one for one in (found.mistakes if found else ()) if one.name != "fails"]
-    if named:
+    order = None if logits is None else reordered(logits, images)
+    if named and (order is None or (named[-1].accuracy or 0.0) >= FINE):
         return named[-1]
-    return None if logits is None else reordered(logits, images)
+    return order
 
 
 def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:

@@ -34,6 +34,7 @@ from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, is_photographic
 
 __all__ = [
+    "FINE",
     "USUAL",
     "Diagnosis",
     "Mistake",
@@ -672,8 +673,8 @@ def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanatio
                 yield _size(size, what, x, images.name), _right(logits, images.y)
 
 
-def sizes_taken(net: nn.Module) -> list[int]:
-    """Return the sides of `SIZES` that a network answers, tried with one image of each.
+def sizes_taken(net: nn.Module, *more: int) -> list[int]:
+    """Return the sides of `SIZES` and `more` that a network answers, tried with an image of each.
 
     Those that are left when the time of `trying` is over are not tried.
     """
@@ -686,7 +687,8 @@ def sizes_taken(net: nn.Module) -> list[int]:
         found = (trial.attempt(torch.full(shape, 0.5), label)[0] for shape in shapes)
         return any(logits is not None and logits.ndim == 2 for logits in found)
 
-    return [size for size in SIZES if process_time() < until and takes(size)]
+    tried = sorted({*SIZES, *more})
+    return [size for size in tried if process_time() < until and takes(size)]
 
 
 def _resized(x: Tensor, size: int) -> Tensor:
