@@ -119,8 +119,9 @@ def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, ca
 @pytest.mark.long
 def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, capsys):
     """A search in codes, a judge trained on the data, twenty answers, another verdict."""
-    from hardcase.judges import panel
     from judged import QUICK
+
+    from hardcase.judges import panel
     from tiny import bars
 
     monkeypatch.chdir(tmp_path)
