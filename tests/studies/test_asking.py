@@ -21,7 +21,8 @@ def a_run(name, seed, size=40, shift=0.0):
     second = np.where(rng.random(size) < 0.9, first, ~first)
     kept = np.where(first == second, first.astype(int), -1)
     people = FindingPopulation(tuple(map(str, range(size))), odds, 0.6, size)
-    return RatedRun(name, np.arange(size), people, kept, (first, second))
+    unsure = np.zeros(size, dtype=bool)
+    return RatedRun(name, np.arange(size), people, kept, (first, second), unsure)
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ class RatedRun:
         population: What is asked about.
         kept: 1 both raters see the seed's class, 0 neither does, -1 they are split.
         raters: What each rater says: whether the seed's class is seen.
+        open: Where lineages of the judge disagree, so that it leaves the label undecided.
     """
 
     name: str
@@ -54,6 +55,7 @@ class RatedRun:
     population: FindingPopulation
     kept: np.ndarray
     raters: tuple[np.ndarray, np.ndarray]
+    open: np.ndarray
 
 
 def digits(bench: Bench) -> Outcome:
@@ -109,10 +111,10 @@ def rated_runs(
         population = FindingPopulation(
             tuple(map(str, rows)), odds, fitted.share, len(rows), looks=looks[rows]
         )
+        kept = people.label_kept.numpy()[rows]
         first, second = (each.numpy()[rows] for each in said)
-        runs.append(
-            RatedRun(name, rows, population, people.label_kept.numpy()[rows], (first, second))
-        )
+        unsure = (signals.seen < 0).cpu().numpy()[rows]
+        runs.append(RatedRun(name, rows, population, kept, (first, second), unsure))
     return runs
 
 
@@ -157,6 +159,7 @@ def asked_about(
         rule = _rule(run, rows, said)
         probability = rule.probability(run.population.odds)
         answers = np.array([{True: 1, False: 0, None: -1}[one] for one in rule.said(probability)])
+        answers[run.open] = -1
         plain = (probability >= 0.5).astype(int)
         answers[rows] = plain[rows] = said
         kept.append(answers)
@@ -229,7 +232,7 @@ def resampled(run: RatedRun, size: int, seed: int) -> RatedRun:
     people = FindingPopulation(
         names, run.population.odds[rows], run.population.presumed, attempted=size
     )
-    return RatedRun(run.name, rows, people, run.kept[rows], (said, said))
+    return RatedRun(run.name, rows, people, run.kept[rows], (said, said), run.open[rows])
 
 
 def answers_for_rate(run: RatedRun, rater: int, seed: int) -> tuple[int, bool]:
@@ -329,7 +332,7 @@ def outcome(
         note,
         f"two raters agree with each other in {_pair(runs):.3f}",
         f"{len(runs)} generators, each judged by rules fitted to the others; means over both raters and {repeats} draws",
-        "questions go to the generator where most is in doubt; settings were chosen on these images, so this is no test",
+        "questions go to the generator where most is in doubt; settings were chosen on the rated digits, so of digits this is no test",
         f"raters agree on {sum(int((run.kept >= 0).sum()) for run in runs)} of {total} images",
     ]
     return Outcome(
