@@ -182,8 +182,7 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
         return done.stdout
 
     rows = {
-        row["name"]: row["needs"]
-        for row in json.loads(say("list", "plugins", "--format", "json"))
+        row["name"]: row["needs"] for row in json.loads(say("list", "plugins", "--format", "json"))
     }
     for name in ("mlflow", "lightning", "transformers", "huggingface_hub", "maite"):
         assert rows[name].startswith("installed"), rows[name]
