@@ -75,7 +75,8 @@ def test_kills_on_a_device_whose_bits_depend_on_the_batch():
     assert not told["wrong"]
 
 
-@pytest.mark.parametrize("work", ["judging", "report"] if LONG else ["report"])
+@pytest.mark.long
+@pytest.mark.parametrize("work", ["judging", "report"])
 def test_a_kill_at_every_step_of_what_comes_after_the_search(work):
     told = torture(work, int(LONG))
     assert not told["wrong"]

@@ -245,7 +245,7 @@ def source_files(path: Path) -> list[Path]:
     finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
     try:
         finder.run_script(str(first))
-        named = (getattr(module, "__file__", None) for module in finder.modules.values())
+        named = (getattr(one, "__file__", None) for one in finder.modules.values())
         found = {Path(name).absolute() for name in named if name and name.endswith(".py")}
     except (SyntaxError, ValueError, RecursionError, OSError):  # then any file beside it may count
         found = {file.absolute() for file in first.parent.rglob("*.py") if file.is_file()}
