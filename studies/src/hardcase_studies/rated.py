@@ -202,6 +202,8 @@ def _found(
 
 
 def _rate(value: Mapping[str, Any]) -> str:
+    if not value["total"]:
+        return "none"
     return f"{value['hits']} of {value['total']} = {value['share']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
 
 
