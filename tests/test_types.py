@@ -14,7 +14,8 @@ NAMES = ClassNames(["cat", "dog", "3"])
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "class -1")]
+    ("number", "name"),
+    [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "lost"), (-9, "class -9")],
 )
 def test_any_output_has_a_name(number, name):
     assert NAMES[number] == name

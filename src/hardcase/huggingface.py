@@ -11,17 +11,16 @@ from hardcase.suite.training import TrainingRisk
 __all__ = ["RobustnessCallback"]
 
 
-def _transformers() -> Any:
+def _callback() -> Any:
+    """The library's base class; where it is not installed a plain one, so that imports work."""
     try:
-        return import_module("transformers")
+        return import_module("transformers").TrainerCallback
     except ModuleNotFoundError:
-        raise Problem(
-            "transformers is not installed.", fix="pip install 'hardcase[huggingface]'"
-        ) from None
+        return object
 
 
 # transformers is an extra, so its types are not known here
-class RobustnessCallback(_transformers().TrainerCallback):  # type: ignore[misc]
+class RobustnessCallback(_callback()):  # type: ignore[misc]
     """Report the risk under declared conditions as ``eval_risk`` after every so many evaluations.
 
     With ``metric_for_best_model="risk"`` and ``greater_is_better=False`` the trainer keeps its best
@@ -34,6 +33,10 @@ class RobustnessCallback(_transformers().TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, conditions: Any, *, every: int = 1, **options: Any) -> None:
+        if RobustnessCallback.__base__ is object:
+            raise Problem(
+                "transformers is not installed.", fix="pip install 'hardcase[huggingface]'"
+            )
         self.risk = TrainingRisk(conditions, every=every, **options)
         self.trainer: Any = None
 

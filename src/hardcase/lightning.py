@@ -16,17 +16,23 @@ from hardcase.suite.training import TrainingRisk
 __all__ = ["HardestCallback", "Robustness"]
 
 
-def _lightning() -> Any:
+def _callback() -> Any:
+    """Lightning's base class; where it is not installed a plain one, so that imports work."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
         try:
-            return import_module(name)
+            return import_module(name).Callback
         except ModuleNotFoundError:
             continue
-    raise Problem("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
+    return object
+
+
+def _require_lightning() -> None:
+    if Robustness.__base__ is object:
+        raise Problem("Lightning is not installed.", fix="pip install 'hardcase[lightning]'")
 
 
 # Lightning is an extra, so its types are not known here
-class Robustness(_lightning().Callback):  # type: ignore[misc]
+class Robustness(_callback()):  # type: ignore[misc]
     """Log the risk under declared conditions after every so many validations.
 
     It is logged as ``risk`` with the trainer's own logger, so that ``ModelCheckpoint`` and
@@ -42,6 +48,7 @@ class Robustness(_lightning().Callback):  # type: ignore[misc]
     def __init__(
         self, conditions: Any, *, every: int = 5, best: str | Path | None = None, **options: Any
     ) -> None:
+        _require_lightning()
         super().__init__()
         self.risk = TrainingRisk(conditions, every=every, **options)
         self.best = best
@@ -70,7 +77,7 @@ class Robustness(_lightning().Callback):  # type: ignore[misc]
         self.risk.load_state_dict(state_dict)
 
 
-class HardestCallback(_lightning().Callback):  # type: ignore[misc]
+class HardestCallback(_callback()):  # type: ignore[misc]
     """Replace part of every training batch ``(x, y, ...)`` by its hardest draws.
 
     Args:
@@ -79,6 +86,7 @@ class HardestCallback(_lightning().Callback):  # type: ignore[misc]
     """
 
     def __init__(self, conditions: Any, **options: Any) -> None:
+        _require_lightning()
         super().__init__()
         self.conditions = conditions
         self.options = options

@@ -54,6 +54,8 @@ OWN = {
     "init": "writes a configuration, which `run` then takes",
     "open": "shows a page",
     "cache": "lists what is kept",
+    "card": "writes down what a run has measured",
+    "yardstick": "trains the networks of its table",
     "train witness": "witnesses are as wide as their data",
     "train judge": "a judge is as wide as its data; judging a wide network is `judge`",
 }

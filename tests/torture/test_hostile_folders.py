@@ -50,6 +50,7 @@ MORE = {
     "gate": ("--max-confirmed-rate", "1", "--min-usable", "1"),
     "judge": ("--judge", "judge.py:trusting"),
     "export": ("--out", "away"),
+    "card": ("--to", "away"),
     "repair": ("--epochs", "1", "--proof", "quick"),
     "curve": ("--corruptions", "brightness", "--conditions", "none", "--count", "2"),
     "rank": ("--model", "model.py:make", "--data", "npz:toy.npz", "--by", "near-failures"),

@@ -124,7 +124,15 @@ class WorstCase:
 
     @property
     def least_scale(self) -> Float[Tensor, " n"]:
-        """The least of all that was found, per image; infinite where nothing was."""
+        """The least of all that was found, per image; infinite where nothing was.
+
+        A failure by one condition alone lies in the box of all, so it counts too.
+        """
+        return torch.stack([self.searched, *self.alone.values()]).amin(0)
+
+    @property
+    def searched(self) -> Float[Tensor, " n"]:
+        """The least that was found in the box of all conditions, where `z` is."""
         return torch.stack(list(self.least.values())).amin(0)
 
     @property
@@ -155,7 +163,7 @@ class WorstCase:
         questions: where it still rises, more would be found.
         """
         most = int(self.queries.max())
-        found = self.least_scale <= 1
+        found = self.searched <= 1
         budgets = [math.ceil(most / part) for part in (8, 4, 2, 1)]
         shares = [float((found & (self.queries <= one)).double().mean()) for one in budgets]
         return [{"queries": one, "share": share} for one, share in zip(budgets, shares)]
@@ -269,7 +277,7 @@ def _known(
         any_fails = (table.failing > 0)[rows]
         known.append(("draws", (table.least_z[rows], table.least_pattern[rows], any_fails)))
     for other in others:
-        own = (other.least_scale <= 1)[rows]
+        own = (other.searched <= 1)[rows]
         known.append(("other models", (other.z[rows], other.pattern[rows], own)))
     return known
 

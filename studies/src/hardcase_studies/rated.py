@@ -203,6 +203,8 @@ def _found(
 
 def _rate(value: Mapping[str, Any]) -> str:
     if not value["total"]:
+        return "0 of 0"
+    if not value["total"]:
         return "none"
     return f"{value['hits']} of {value['total']} = {value['share']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
 
