@@ -284,7 +284,8 @@ class Asking:
             uniform += (1 - uniform) * len(asked) / len(people)
         weight = (4 * predicted * (1 - predicted)) ** power * self._unlike(left, asked) + 1e-12
         chances = uniform / len(left) + (1 - uniform) * weight / weight.sum()
-        words = f"{uniform:.0%} alike, the rest by doubt^{power:g} and unlikeness"
+        least = f"{100 * (FOR_RATE if reachable else FOR_VERDICTS)[0]:.0f} %"
+        words = f"at least {least} alike for all, the rest by doubt^{power:g} and unlikeness"
         aim = max(self._distance(rule), self._aim)
         return _Look(left, chances / chances.sum(), predicted, aim, words)
 
