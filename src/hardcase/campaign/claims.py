@@ -202,7 +202,7 @@ def moved_boxes(
     Example:
         >>> import torch
         >>> from hardcase.imaging.resample import centred_places
-        >>> still = centred_places(8, 8, torch.zeros(1))[None]
+        >>> still = centred_places(8, 8, torch.zeros(1))
         >>> [one.tolist() for one in moved_boxes(torch.tensor([[1.5, 2.0, 5.0, 7.0]]), still)]
         [[[1.5, 2.0, 5.0, 7.0]], [1.0]]
     """
