@@ -155,7 +155,7 @@ class Asking:
         >>> people = FindingPopulation(names, np.linspace(-2, 4, 60), 0.5, 100)
         >>> asking = Asking(people, budget=10)
         >>> while (draw := asking.draw()) is not None:
-        ...     asking.answer(draw.number, people.odds[draw.row] > 0)
+        ...     asking.answer(draw.number, bool(people.odds[draw.row] > 0))
         >>> asking.standing().answers, asking.rule.answers
         (10, 10)
     """

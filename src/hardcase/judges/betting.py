@@ -148,7 +148,7 @@ def answers_needed(
 
     Example:
         >>> answers_needed(300, 0.12, 0.05)
-        161
+        167
     """
     wanted = math.log(2 / (1 - LEVEL)) - reached
     grown = 0.0
