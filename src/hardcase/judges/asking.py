@@ -280,14 +280,13 @@ class Asking:
         predicted = rule.probability(people.odds[left])
         reachable = self._needed(rule) <= self.budget // self.runs - knew
         uniform, power = FOR_RATE if reachable else FOR_VERDICTS
+        words = f"at least {100 * uniform:.0f} % alike for all, the rest by doubt^{power:g}"
         if reachable:  # of the few that are left none may be rare, or bets must be small
             uniform += (1 - uniform) * len(asked) / len(people)
         weight = (4 * predicted * (1 - predicted)) ** power * self._unlike(left, asked) + 1e-12
         chances = uniform / len(left) + (1 - uniform) * weight / weight.sum()
-        least = f"{100 * (FOR_RATE if reachable else FOR_VERDICTS)[0]:.0f} %"
-        words = f"at least {least} alike for all, the rest by doubt^{power:g} and unlikeness"
         aim = max(self._distance(rule), self._aim)
-        return _Look(left, chances / chances.sum(), predicted, aim, words)
+        return _Look(left, chances / chances.sum(), predicted, aim, f"{words} and unlikeness")
 
     def _within_budget(self) -> float:
         """The least distance that the budget separates; bets that aim nearer win nothing."""

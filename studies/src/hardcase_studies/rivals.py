@@ -13,7 +13,6 @@ import torch
 import hardcase as hc
 from hardcase.conditions import ConditionBox, condition_box
 from hardcase.randomness import Rng
-from hardcase.registry import method
 from hardcase.types import Evaluator, Seeds, State
 
 PROFILES = {1: "scanner", 3: "handheld"}
@@ -37,7 +36,6 @@ class RandomDraws:
         return state
 
 
-@method("random-conditions", paper="ours: the null of every comparison")
 def random_conditions(shape: tuple[int, int, int], *, queries: int = 100) -> hc.Method:
     """Random draws of declared conditions until one fails; nothing is searched.
 
@@ -111,9 +109,10 @@ class RandomSquares:
         return max(1, min(round(math.sqrt(area)), height - 1, width - 1))
 
 
-@method("square", paper="Andriushchenko, Croce, Flammarion and Hein, ECCV 2020")
 def square(*, epsilon: float = 0.3, share: float = 0.8, queries: int = 1000) -> hc.Method:
     """Square Attack in an L-infinity ball: random squares that raise the margin are kept.
+
+    M. Andriushchenko, F. Croce, N. Flammarion, M. Hein. Square Attack. ECCV 2020.
 
     Args:
         epsilon: Radius of the ball, in units of [0, 1].
