@@ -14,7 +14,7 @@ NAMES = ClassNames(["cat", "dog", "3"])
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "class -1")]
+    ("number", "name"), [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "lost"), (-3, "false alarm"), (-4, "class -4")]
 )
 def test_any_output_has_a_name(number, name):
     assert NAMES[number] == name
