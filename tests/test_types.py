@@ -14,12 +14,8 @@ NAMES = ClassNames(["cat", "dog", "3"])
 
 
 @pytest.mark.parametrize(
-<<<<<<< HEAD
     ("number", "name"),
     [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "lost"), (-9, "class -9")],
-=======
-    ("number", "name"), [(0, "cat"), (2, "3"), (3, "class 3"), (999, "class 999"), (-1, "lost"), (-3, "false alarm"), (-4, "class -4")]
->>>>>>> claims
 )
 def test_any_output_has_a_name(number, name):
     assert NAMES[number] == name
