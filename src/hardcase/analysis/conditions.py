@@ -421,7 +421,9 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     if not decided:
         return run
     lost = decided.count(False)
-    low, high = binomial_interval(lost, len(decided))
+    undecided = len(shown) - len(decided)  # may be lost or kept: the interval holds for both
+    low = binomial_interval(lost, len(shown)).low
+    high = binomial_interval(lost + undecided, len(shown)).high
     said = {
         "lost": lost,
         "decided": len(decided),
@@ -530,11 +532,12 @@ def lost_in_words(said: Mapping[str, Any] | None) -> str:
     if said is None:
         return "no judge was asked whether the failing images still show what they showed"
     text = (
-        f"{said['lost']} of {said['decided']} random failing images lost their label by the judge"
-        f" ({_span([said['low'], said['high']])})"
+        f"of {said['shown']} random failing images the judge calls {said['lost']} lost and"
+        f" {said['decided'] - said['lost']} kept"
     )
-    open_ = said["shown"] - said["decided"]
-    return f"{text}; {open_} undecided" if open_ else text
+    if said["shown"] > said["decided"]:
+        text += f", {said['shown'] - said['decided']} undecided"
+    return f"{text}: {_span([said['low'], said['high']])} lost"
 
 
 def needed_in_words(risk: Mapping[str, Any]) -> str:
