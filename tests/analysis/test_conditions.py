@@ -174,7 +174,7 @@ def test_the_judge_says_which_labels_are_lost(versions):
     assert f"{shown // 2} lost" in in_words(Run(run.folder).record)["labels"]
 
     def mostly_undecided(findings):
-        kept = [False, *[None] * (len(findings) - 1)]
+        kept = [False if i == 0 else None for i in range(len(findings))]
         return hc.Verdicts(valid=[True] * len(kept), label_kept=kept)
 
     said = hc.judge(run, by=mostly_undecided).record["risk"]["lost_labels"]
