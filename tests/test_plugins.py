@@ -51,7 +51,8 @@ def test_what_every_process_of_others_loads_imports_no_torch():
     assert done.stdout.strip() == "False"
 
 
-def test_checkmaite_is_given_classes_and_a_version():
-    exports = plugins.maite_exports()
+@pytest.mark.parametrize("found", [plugins.maite_exports, plugins.maite_detection_exports])
+def test_checkmaite_is_given_classes_and_a_version(found):
+    exports = found()
     assert exports.pop("__plugin_api_version__") == plugins.CHECKMAITE_API
     assert all(isinstance(one, type) for one in exports.values())

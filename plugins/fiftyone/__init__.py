@@ -13,8 +13,10 @@ import fiftyone.operators as foo
 import hardcase as hc
 from fiftyone.operators import types
 from hardcase.analysis.conditions import shown_draws
+from hardcase.campaign.claims import CLAIM_KINDS, Claims
 from hardcase.conditions import PROFILES
 from hardcase.data.images import images_of
+from hardcase.runs.claims import finding_claims, seed_claims
 from hardcase.runs.verify import CONDITIONS, read_beside
 from hardcase.statistics import verdict_status
 from hardcase.tensors import remade
@@ -35,6 +37,8 @@ class Failure(NamedTuple):
     how: str
     tags: Sequence[str]
     confidence: float | None = None
+    row: int | None = None
+    """Its place among the findings; None of a draw, of which no code is kept."""
 
 
 class FindFailures(foo.Operator):
@@ -126,12 +130,12 @@ def seed_shares(run: hc.Run) -> dict[str, float]:
 def failures(run: hc.Run) -> Iterator[Failure]:
     """What the search found, then a random choice of failing conditions."""
     words = run.changes() if len(run) else []
-    for finding, change in zip(run, words):
+    for place, (finding, change) in enumerate(zip(run, words)):
         row = finding.row
         status = "unjudged" if run.verdicts is None else verdict_status(run.verdicts.get(row["id"]))
         yield Failure(
             row["id"], row["seed"], run.classes[row["expected"]], run.classes[row["predicted"]],
-            remade(row["image"]["bytes"]), change or row["method"], ("finding", row["kind"], status), row["confidence"],
+            remade(row["image"]["bytes"]), change or row["method"], ("finding", row["kind"], status), row["confidence"], place,
         )  # fmt: skip
     for place, row in enumerate(shown_draws(run)["shown"]):
         yield Failure(
@@ -142,21 +146,7 @@ def failures(run: hc.Run) -> Iterator[Failure]:
 
 def load_run(run: hc.Run, media: Path, name: str) -> fo.Dataset:
     """A data set with a group for every failure: its seed, and what the model gets wrong."""
-    media.mkdir(parents=True, exist_ok=True)
-    samples = []
-    for one in failures(run):
-        group = fo.Group()
-        tame = re.sub(r"[^\w.-]", "_", one.name)[:120]
-        [seed] = run.stored_seed_images([run.seed_rows[one.seed]])
-        for slice_, data in (("seed", remade(seed)), ("finding", one.image)):
-            path = media / f"{tame}-{slice_}.png"
-            path.write_bytes(data)
-            sample = fo.Sample(filepath=str(path), group=group.element(slice_), tags=[*one.tags], seed=one.seed)
-            sample["ground_truth"] = fo.Classification(label=one.expected)
-            samples.append(sample)
-        sample["prediction"] = fo.Classification(label=one.predicted, confidence=one.confidence)
-        sample["changed"] = one.how
-        sample["difference"] = changed_box(*(media / f"{tame}-{part}.png" for part in ("seed", "finding")))
+    samples = grouped_samples(run, media)
     dataset = fo.Dataset(name, persistent=True)
     dataset.add_group_field("group", default="finding")
     dataset.add_samples(samples)
@@ -165,17 +155,52 @@ def load_run(run: hc.Run, media: Path, name: str) -> fo.Dataset:
     return dataset
 
 
+def grouped_samples(run: hc.Run, media: Path) -> list[fo.Sample]:
+    """Seed and finding of every failure, in turn; their images are written to a folder."""
+    media.mkdir(parents=True, exist_ok=True)
+    claims = {"seed": seed_claims(run), "finding": finding_claims(run)}
+    samples = []
+    for one in failures(run):
+        group = fo.Group()
+        tame = re.sub(r"[^\w.-]", "_", one.name)[:120]
+        [seed] = run.stored_seed_images([run.seed_rows[one.seed]])
+        rows = {"seed": run.seed_rows[one.seed], "finding": one.row}
+        for slice_, data in (("seed", remade(seed)), ("finding", one.image)):
+            path = media / f"{tame}-{slice_}.png"
+            path.write_bytes(data)
+            sample = fo.Sample(filepath=str(path), group=group.element(slice_), tags=[*one.tags], seed=one.seed)
+            sample["ground_truth"] = fo.Classification(label=one.expected)
+            sample["claimed"] = claimed_box(claims[slice_], rows[slice_], path, one.expected)
+            samples.append(sample)
+        sample["prediction"] = fo.Classification(label=one.predicted, confidence=one.confidence)
+        sample["changed"] = one.how
+        if sample["claimed"] is None:
+            sample["difference"] = changed_box(*(media / f"{tame}-{part}.png" for part in ("seed", "finding")))
+    return samples
+
+
+def claimed_box(claims: Claims | None, row: int | None, image: Path, label: str) -> fo.Detections | None:
+    """Where an object is claimed to be; None where nothing with a place is, or it is not known."""
+    if claims is None or row is None or CLAIM_KINDS[int(claims.kind[row])] != "at":
+        return None
+    with Image.open(image) as opened:
+        return _detections(label, claims.box[row].tolist(), opened.size)
+
+
 def changed_box(seed: Path, finding: Path) -> fo.Detections:
     """The box of what differs by more than a sixteenth of the scale."""
     with Image.open(seed) as first, Image.open(finding) as second:
         difference = ImageChops.difference(first.convert("L"), second.convert("L"))
         box = difference.point(lambda value: 255 * (value > 16)).getbbox()
-        width, height = difference.size
     if box is None:
         return fo.Detections()
-    left, top, right, bottom = box
+    return _detections("changed", box, difference.size)
+
+
+def _detections(label: str, box: Sequence[float], size: tuple[int, int]) -> fo.Detections:
+    (left, top, right, bottom), (width, height) = box, size
     inside = [left / width, top / height, (right - left) / width, (bottom - top) / height]
-    return fo.Detections(detections=[fo.Detection(label="changed", bounding_box=inside)])
+    return fo.Detections(detections=[fo.Detection(label=label, bounding_box=inside)])
 
 
 def register(plugin: Any) -> None:

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-__all__ = ["CHECKMAITE_API", "PLUGINS", "Plugin", "lightning_callbacks", "maite_exports", "rows"]
+__all__ = [
+    *("CHECKMAITE_API", "PLUGINS", "Plugin", "lightning_callbacks", "maite_detection_exports"),
+    *("maite_exports", "rows"),
+]
 
 CHECKMAITE_API = "1.0.0"
-"""The version of CheckMAITE's plug-ins that `maite_exports` speaks."""
+"""The version of CheckMAITE's plug-ins that is spoken here."""
 
 
 class Plugin(NamedTuple):
@@ -89,7 +92,7 @@ PLUGINS: Sequence[Plugin] = (
         "maite",
         "maite",
         "pip install 'hardcase[maite]'",
-        "models and image sets in MAITE's protocols, found by CheckMAITE too",
+        "classifiers, detectors and image sets in MAITE's protocols, found by CheckMAITE too",
         "hardcase.suite.maite",
         "teams/maite.md",
     ),
@@ -145,11 +148,22 @@ def lightning_callbacks() -> list[Any]:
 
 
 def maite_exports() -> dict[str, Any]:
-    """What CheckMAITE finds here: classes by name, and the version of its plug-ins they follow."""
+    """What CheckMAITE finds for classification: classes by name, and the version they follow."""
     from hardcase.suite.maite import MaiteDataset, MaiteModel
 
     return {
         "__plugin_api_version__": CHECKMAITE_API,
         "HardcaseModel": MaiteModel,
         "HardcaseDataset": MaiteDataset,
+    }
+
+
+def maite_detection_exports() -> dict[str, Any]:
+    """What CheckMAITE finds for object detection, likewise."""
+    from hardcase.suite.maite import MaiteDetectionDataset, MaiteDetectionModel
+
+    return {
+        "__plugin_api_version__": CHECKMAITE_API,
+        "HardcaseModel": MaiteDetectionModel,
+        "HardcaseDataset": MaiteDetectionDataset,
     }

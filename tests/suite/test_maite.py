@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,21 @@ import numpy as np
 import pytest
 import torch
 
+import hardcase as hc
+from claims.toys import CLASSES, Windows, scenes
+from hardcase.claims.annotations import AnnotatedImages, load_annotations
+from hardcase.claims.boxes import overlap
+from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
-from hardcase.suite.maite import FromMaite, MaiteDataset, MaiteModel, images_from_maite
+from hardcase.suite.maite import (
+    WEAKEST,
+    FromMaite,
+    MaiteDataset,
+    MaiteDetectionDataset,
+    MaiteDetectionModel,
+    MaiteModel,
+    images_from_maite,
+)
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -57,6 +71,75 @@ def test_images_out_of_range_are_refused():
         images_from_maite(MaiteDataset(replace(toy_images(3), x=torch.zeros(0, 1, 8, 8).byte(), y=torch.zeros(0).long(), id=())))  # fmt: skip
 
 
+def detection():
+    """A detector and images with boxes, both in MAITE's form."""
+    annotated = AnnotatedImages(*scenes(6))
+    model = MaiteDetectionModel(claim_model(Windows(), "boxes", CLASSES))
+    return model, MaiteDetectionDataset(annotated), annotated
+
+
+def places(target):
+    """What an image shows and where, in any order."""
+    return sorted((int(k), *map(float, box)) for k, box in zip(target.labels, target.boxes))
+
+
+def test_images_with_boxes_come_back_as_they_were():
+    _, dataset, annotated = detection()
+    again = load_annotations(dataset)
+    assert torch.equal(again.images.x, annotated.images.x)
+    assert (again.images.id, again.images.name) == (annotated.images.id, annotated.images.name)
+    assert again.images.classes == CLASSES
+    for one, two in zip(again.annotations, annotated.annotations, strict=True):
+        assert places(one) == places(two)
+
+
+def test_classes_without_a_name_are_numbers_and_targets_need_boxes():
+    _, dataset, _ = detection()
+    dataset.metadata = {"id": "bare", "index2label": {1: "bright"}}
+    assert load_annotations(dataset).images.classes == ("0", "bright")
+    with pytest.raises(Problem, match="no boxes"):
+        load_annotations(MaiteDataset(toy_images(3)))
+    with pytest.raises(Problem, match="tags"):
+        MaiteDetectionModel(claim_model(Windows(), "tags", CLASSES))
+
+
+def test_a_detector_tells_one_box_for_each_object():
+    model, dataset, _ = detection()
+    images, targets, _ = zip(*(dataset[i] for i in range(len(dataset))))
+    for said, known in zip(model(images), targets, strict=True):
+        assert set(places(known)) <= set(places(said))
+        assert ((said.scores >= WEAKEST) & (said.scores <= 1)).all()
+        boxes, labels = torch.from_numpy(said.boxes), torch.from_numpy(said.labels)
+        same = (labels[:, None] == labels) & ~torch.eye(len(labels), dtype=torch.bool)
+        assert not ((overlap(boxes, boxes) > 0.5) & same).any()
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+
+
+def test_a_run_of_their_detector_on_their_images(tmp_path):
+    """A detector that can only be asked, on boxes, by what is stored of the run."""
+    model, dataset, annotated = detection()
+    given = {"method": "none", "conditions": "handheld", "judge": False, "task": "boxes"}
+    run = hc.run(model, dataset, out=tmp_path / "run", **given)
+    objects = sum(len(one.labels) for one in annotated.annotations)
+    assert run.record["claims"]["task"] == "boxes"
+    assert run.record["claims"]["images"] == len(dataset)
+    assert run.record["risk"]["seeds"] == objects
+
+
+def test_maite_itself_asks_a_detector():
+    maite = pytest.importorskip("maite.tasks", reason="needs pip install maite")
+    protocols = pytest.importorskip("maite.protocols.object_detection", reason="likewise")
+    model, dataset, _ = detection()
+    predictions, _ = maite.predict(model=model, dataset=dataset, batch_size=4)
+    said = [one for batch in predictions for one in batch]
+    assert len(said) == len(dataset)
+    assert all(len(one.boxes) == len(one.labels) == len(one.scores) for one in said)
+    assert isinstance(model, protocols.Model)
+    assert isinstance(dataset, protocols.Dataset)
+    assert isinstance(said[0], protocols.ObjectDetectionTarget.__origin__)
+
+
 def test_maite_itself_predicts_and_evaluates():
     maite = pytest.importorskip("maite.tasks", reason="needs pip install maite")
     images = toy_images(6)
@@ -67,10 +150,25 @@ def test_maite_itself_predicts_and_evaluates():
     assert labels == images.y.tolist()
 
 
-def test_the_entry_points_are_what_they_say(monkeypatch):
+def test_the_entry_points_are_what_they_say(monkeypatch, tmp_path):
     pytest.importorskip("pyright", reason="MAITE's checker needs pyright; make teams installs it")
     beside = str(Path(sys.executable).parent)  # where MAITE looks when it is imported
     monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")
     project = pytest.importorskip("maite._internals.testing.project", reason="hardcase[maite]")
+    monkeypatch.syspath_prepend(str(stated_points(tmp_path)))
     found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase")
-    assert found == {"hardcase_MaiteDataset": True, "hardcase_MaiteModel": True}
+    classes = (MaiteDataset, MaiteModel, MaiteDetectionDataset, MaiteDetectionModel)
+    assert found == {f"hardcase_{one.__name__}": True for one in classes}
+
+
+def stated_points(folder):
+    """What an installation of this pyproject.toml says of itself, whatever is installed here."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    about = folder / "hardcase-0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hardcase\nVersion: 0\n")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in points.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return folder

@@ -10,6 +10,9 @@ import torch
 fo = pytest.importorskip("fiftyone", reason="in an environment of its own: docs/teams/fiftyone.md")
 
 import hardcase as hc  # noqa: E402
+from claims.toys import SIDE, Windows, scenes  # noqa: E402
+from hardcase.claims.annotations import AnnotatedImages  # noqa: E402
+from hardcase.runs.claims import finding_claims  # noqa: E402
 
 PLUGIN = Path(__file__).parents[2] / "plugins" / "fiftyone"
 NET = """
@@ -25,16 +28,13 @@ def make():
 """
 
 
-@pytest.fixture(scope="module")
-def plugin():
+@pytest.fixture
+def plugin(code):
     try:
         fo.list_datasets()
     except Exception as error:
         pytest.skip(f"FiftyOne's database does not start: {error}")
-    spec = importlib.util.spec_from_file_location("hardcase_fiftyone", PLUGIN / "__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return code
 
 
 @pytest.fixture
@@ -66,6 +66,15 @@ def executed(operator, dataset, **params):
     request = {"dataset_name": dataset.name, "params": params, "view": []}
     context = ExecutionContext(request, executor=Executor(), operator_uri=operator.uri)
     return asyncio.run(do_execute_operator(operator, context))
+
+
+@pytest.fixture(scope="module")
+def code():
+    """The plug-in's own module, which needs no database."""
+    spec = importlib.util.spec_from_file_location("hardcase_fiftyone", PLUGIN / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_both_operators_are_found_by_the_plugin_system(plugin, monkeypatch):
@@ -102,3 +111,26 @@ def test_failures_of_a_view_are_marked_and_the_run_is_loaded(plugin, dataset, tm
             0 <= part <= 1 for box in sample.difference.detections for part in box.bounding_box
         )
     assert groups.count_sample_tags()["condition"] > 0
+
+
+def test_boxes_of_a_detectors_run_are_those_that_are_claimed(code, tmp_path):
+    """By the samples alone: without a data set there is no database."""
+    given = {"conditions": "handheld", "judge": False, "method": "natural-blackbox"}
+    options = {"queries": 40}
+    run = hc.run(
+        Windows(), AnnotatedImages(*scenes(6)), out=tmp_path / "run", options=options, **given
+    )
+    assert len(run) > 0
+    samples = code.grouped_samples(run, tmp_path / "media")
+    found = [one for one in samples if one.group.name == "finding" and "finding" in one.tags]
+    boxes = finding_claims(run).box / SIDE
+    assert len(found) == len(run)
+    for sample, box in zip(found, boxes.tolist(), strict=True):
+        [claimed] = sample.claimed.detections
+        left, top, width, height = claimed.bounding_box
+        assert [left, top, left + width, top + height] == pytest.approx(box, abs=1e-6)
+        assert claimed.label == sample.ground_truth.label != sample.prediction.label
+        assert not sample.has_field("difference") or sample.difference is None
+    for sample in samples:
+        if sample.group.name == "seed":
+            assert len(sample.claimed.detections) == 1

@@ -24,7 +24,7 @@ from torch.nn import functional
 from hardcase.claims.boxes import corners
 from hardcase.claims.outputs import ABSENT, Detections, Task
 from hardcase.claims.subjects import flat_table
-from hardcase.data.own import file_bytes
+from hardcase.data.own import file_bytes, names_by_number
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import logits_of
 from hardcase.models.http import Http, TensorSpec, decode, encode, name_of, output_specs
@@ -652,8 +652,7 @@ class MaiteDetector(AskedNetwork):
         self.model = model
         self.name = str(model.metadata["id"])
         self.hash = digest(["maite", self.name])
-        named = dict(model.metadata.get("index2label", {}))
-        self.class_names = tuple(str(named.get(i, i)) for i in range(max(named, default=-1) + 1))
+        self.class_names = names_by_number(model.metadata.get("index2label", {}))
         self.layout = Layout("boxes", len(self.class_names))
 
     def ask(self, x: Float[Tensor, "m c h w"]) -> Tensor | Detections:

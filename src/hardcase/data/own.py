@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "OwnData",
     "class_names",
     "labelled",
+    "names_by_number",
     "natural",
     "numbered",
     "read_csv",
@@ -65,6 +66,17 @@ class OwnData:
 
 def numbered(prefix: str, count: int) -> tuple[str, ...]:
     return tuple(f"{prefix}/{i:05d}" for i in range(count))
+
+
+def names_by_number(table: Mapping[int, str], least: int = 0) -> tuple[str, ...]:
+    """Names of classes from a table that may leave some out, which are called by their number.
+
+    Example:
+        >>> names_by_number({1: "cat", 3: "dog"})
+        ('0', 'cat', '2', 'dog')
+    """
+    count = max(least, max(table, default=-1) + 1)
+    return tuple(str(table.get(number, number)) for number in range(count))
 
 
 def natural(text: str) -> tuple[list[str | int], str]:

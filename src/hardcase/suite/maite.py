@@ -1,17 +1,24 @@
-"""MAITE's protocols of image classification: our models and image sets as theirs, and theirs as
-ours. Nothing here needs `maite`: its protocols are structural.
+"""MAITE's protocols of image classification and object detection: our models and image sets as
+theirs, and theirs as ours. Nothing here needs `maite`: its protocols are structural.
+
+Theirs of object detection need nothing: ``hc.run(detector, dataset, task="boxes")``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.boxes import strongest
+from hardcase.claims.outputs import Detections
+from hardcase.claims.subjects import ClaimModel
+from hardcase.data.own import names_by_number
 from hardcase.errors import Problem
 from hardcase.tensors import to_grid
 from hardcase.types import Answer, Images, Model, Offer, Tap
@@ -19,7 +26,13 @@ from hardcase.types import Answer, Images, Model, Offer, Tap
 if TYPE_CHECKING:  # for those who check MAITE's entry points statically
     from maite.protocols import DatasetMetadata, DatumMetadata, ModelMetadata
 
-__all__ = ["FromMaite", "MaiteDataset", "MaiteModel", "images_from_maite"]
+__all__ = [
+    *("FromMaite", "MaiteBoxes", "MaiteDataset", "MaiteDetectionDataset", "MaiteDetectionModel"),
+    *("MaiteModel", "images_from_maite"),
+]
+
+WEAKEST = 0.05
+"""Probability from which on a box is told: metrics of detectors want weak ones too."""
 
 
 class MaiteModel:
@@ -37,9 +50,8 @@ class MaiteModel:
 
     def __call__(self, input_batch: Sequence[Any], /) -> list[np.ndarray]:
         """Logits of images (channels, height, width) in [0, 1]."""
-        images = torch.stack([torch.as_tensor(np.asarray(one)) for one in input_batch]).float()
         with torch.no_grad():
-            logits = self.subject(images.to(self.subject.device)).logits
+            logits = self.subject(_stacked(input_batch).to(self.subject.device)).logits
         return list(logits.float().cpu().numpy())
 
 
@@ -60,11 +72,89 @@ class MaiteDataset:
         return len(self.images)
 
     def __getitem__(self, index: int, /) -> tuple[np.ndarray, np.ndarray, DatumMetadata]:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
-        image = self.images.x[index].float().div(255).numpy()
+        image = _image(self.images, index)
         target = np.eye(len(self.images.classes), dtype=np.float32)[int(self.images.y[index])]
         return image, target, {"id": self.images.id[index]}
+
+
+class MaiteBoxes(NamedTuple):
+    """Objects in an image, as `maite.protocols.object_detection.ObjectDetectionTarget`.
+
+    Args:
+        boxes: XYXY in pixels, one row each.
+        labels: The class of each.
+        scores: Its probability; 1 where it is known.
+    """
+
+    boxes: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+
+
+class MaiteDetectionModel:
+    """A detector as `maite.protocols.object_detection.Model`: one box for each object.
+
+    Args:
+        subject: A detector that answers claims, such as
+            `hardcase.claims.load.claim_model(net, "boxes", classes)`.
+    """
+
+    def __init__(self, subject: ClaimModel) -> None:
+        if subject.task != "boxes":
+            raise Problem(f"{subject.name} answers {subject.task}; a detector answers boxes.")
+        self.subject = subject
+        names = dict(enumerate(subject.class_names))
+        self.metadata: ModelMetadata = {"id": subject.name, "index2label": names}
+
+    def __call__(self, input_batch: Sequence[Any], /) -> list[MaiteBoxes]:
+        """Objects in images (channels, height, width) in [0, 1]."""
+        x = _stacked(input_batch).to(self.subject.device)
+        with torch.no_grad():
+            said = self.subject.read(self.subject.model(x).logits, x)
+        assert isinstance(said, Detections)
+        own = said.logits[..., : len(self.subject.class_names)]
+        found = strongest(Detections(said.boxes, own))
+        scores = found.scores.sigmoid()
+        told = found.kept & (scores >= WEAKEST)
+        return [
+            MaiteBoxes(*(part[rows].cpu().numpy() for part in (boxes, labels, sure)))
+            for boxes, labels, sure, rows in zip(found.boxes, found.labels, scores, told)
+        ]
+
+
+class MaiteDetectionDataset:
+    """Images with boxes as `maite.protocols.object_detection.Dataset`.
+
+    Args:
+        annotated: As `hardcase.claims.annotations.load_annotations` returns them.
+    """
+
+    def __init__(self, annotated: AnnotatedImages) -> None:
+        self.annotated = annotated
+        names = dict(enumerate(annotated.images.classes))
+        self.metadata: DatasetMetadata = {"id": annotated.images.name, "index2label": names}
+
+    def __len__(self) -> int:
+        return len(self.annotated)
+
+    def __getitem__(self, index: int, /) -> tuple[np.ndarray, MaiteBoxes, DatumMetadata]:
+        images = self.annotated.images
+        image = _image(images, index)
+        known = self.annotated.annotations[index]
+        sure = np.ones(len(known.labels), dtype=np.float32)
+        target = MaiteBoxes(known.boxes.numpy(), known.labels.numpy(), sure)
+        return image, target, {"id": images.id[index]}
+
+
+def _stacked(arrays: Sequence[Any]) -> Float[Tensor, "m *rest"]:
+    return torch.stack([torch.as_tensor(np.asarray(one)) for one in arrays]).float()
+
+
+def _image(images: Images, index: int) -> np.ndarray:
+    if not -len(images) <= index < len(images):
+        raise IndexError(f"image {index} of {len(images)}")
+    image: np.ndarray = images.x[index].float().div(255).numpy()
+    return image
 
 
 class FromMaite:
@@ -99,7 +189,7 @@ class FromMaite:
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
     ) -> Answer:
         said = self.model(list(x.detach().cpu().numpy()))
-        logits = torch.stack([torch.as_tensor(np.asarray(one)) for one in said]).float()
+        logits = _stacked(said)
         return Answer(logits.clamp_min(1e-12).log() if self.probabilities else logits)
 
 
@@ -123,8 +213,7 @@ def images_from_maite(dataset: Any) -> Images:
             raise Problem(f"the images of this MAITE data set reach from {span}, not from 0 to 1.")
         x = (255 * to_grid(x.float())).round().to(torch.uint8)
     y = torch.tensor([int(np.asarray(target).argmax()) for _, target, _ in rows])
-    named = dict(dataset.metadata.get("index2label", {}))
-    count = max(len(np.asarray(rows[0][1])), *(int(key) + 1 for key in named), 0)
-    classes = tuple(str(named.get(number, number)) for number in range(count))
+    count = len(np.asarray(rows[0][1]))
+    classes = names_by_number(dataset.metadata.get("index2label", {}), count)
     ids = tuple(str(metadata["id"]) for _, _, metadata in rows)
     return Images(x, y, ids, classes, name=str(dataset.metadata["id"]))
