@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,7 +56,10 @@ __all__ = [
     "dear",
     "doubt_in_words",
     "in_words",
+    "keep_lost_labels",
     "keep_worst",
+    "lost_in_words",
+    "lost_share",
     "measure_run",
     "needed_in_words",
     "needed_to_tell",
@@ -420,19 +423,35 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     decided = [kept for kept in verdicts.label_kept if kept is not None]
     if not decided:
         return run
-    lost = decided.count(False)
-    low, high = binomial_interval(lost, len(decided))
-    said = {
-        "lost": lost,
-        "decided": len(decided),
-        "shown": len(shown),
-        "low": low,
-        "high": high,
-    }
+    said = lost_share(decided.count(False), len(decided), len(shown))
+    return keep_lost_labels(run, "lost_labels", said)
+
+
+def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
+    """Return how many random failing draws lost their label, with the interval of their share.
+
+    Args:
+        lost: Draws that no longer show what the seed showed.
+        decided: Draws of which that was decided, either way.
+        shown: Draws that were looked at.
+    """
+    low, high = binomial_interval(lost, decided)
+    return {"lost": lost, "decided": decided, "shown": shown, "low": low, "high": high}
+
+
+def keep_lost_labels(
+    run: Run, key: Literal["lost_labels", "lost_labels_people"], said: Mapping[str, Any]
+) -> Run:
+    """Keep with the risk of a run how many of its random failing draws lost their label.
+
+    Args:
+        run: A run with a risk.
+        key: By the judge, or by people.
+        said: What `lost_share` returns; of people also how many they were.
+    """
     with locked(run.folder):
         record = run.store.record()
-        risk = {**record["risk"], "lost_labels": said}
-        run.store.write_record({**record, "risk": risk})
+        run.store.write_record({**record, "risk": {**record["risk"], key: dict(said)}})
     return Run(run.folder)
 
 
@@ -488,7 +507,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             f" volume, no probability in the field"
         )
     if not claims or risk.get("lost_labels"):
-        lines["labels"] = lost_in_words(risk.get("lost_labels"))
+        lines["labels"] = lost_in_words(risk)
     return lines
 
 
@@ -525,16 +544,27 @@ def reference_in_words(one: Mapping[str, Any]) -> str:
     )
 
 
-def lost_in_words(said: Mapping[str, Any] | None) -> str:
-    """Return which share of random failing images no longer shows what the seed showed."""
-    if said is None:
+def lost_in_words(risk: Mapping[str, Any]) -> str:
+    """Return which share of random failing images no longer shows what the seed showed.
+
+    Args:
+        risk: What run.json keeps under ``risk``: by the judge, by people, both or neither.
+    """
+    what = " random failing images lost their label"
+    told = list[str]()
+    for key in ("lost_labels", "lost_labels_people"):
+        said = risk.get(key)
+        if not said:
+            continue
+        who = f"{said['people']} people" if "people" in said else "the judge"
+        span = _span([said["low"], said["high"]])
+        told.append(f"{said['lost']} of {said['decided']}{what} by {who} ({span})")
+        undecided = said["shown"] - said["decided"]
+        told += [f"{undecided} undecided"] * bool(undecided)
+        what = ""
+    if not told:
         return "no judge was asked whether the failing images still show what they showed"
-    text = (
-        f"{said['lost']} of {said['decided']} random failing images lost their label by the judge"
-        f" ({_span([said['low'], said['high']])})"
-    )
-    open_ = said["shown"] - said["decided"]
-    return f"{text}; {open_} undecided" if open_ else text
+    return "; ".join(told)
 
 
 def needed_in_words(risk: Mapping[str, Any]) -> str:
