@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
 from asking import as_people
 
 import hardcase as hc
@@ -13,7 +12,6 @@ from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_study import analyse, new, record
-from hardcase_study.answers import Answers
 from hardcase_study.bundle import Study
 
 
@@ -38,20 +36,14 @@ def own(stored, tmp_path):
 def answered(study, say):
     """Three people answer every item by `say(expected, stimulus)`; checks and repeats rightly."""
     store = as_people(study, raters=3)
+    rows = list[tuple[str, str, str]]()
     for one in store.all():
-        item = study.items[one.item]
-        shown = study.stimuli[item.stimuli[0]]
+        shown = study.stimuli[study.items[one.item].stimuli[0]]
         label = study.classes[shown.expected]
-        if shown.finding:
-            label = say(label, shown)
-        value = json.dumps({"label": label})
-        store._transact(
-            lambda run, one=one, value=value: run(
-                "UPDATE answer SET value = ? WHERE rater = ? AND item = ?",
-                (value, one.rater, one.item),
-            )
-        )
-    return store
+        said = say(label, shown) if shown.finding else label
+        rows.append((json.dumps({"label": said}), one.rater, one.item))
+    change = "UPDATE answer SET value = ? WHERE rater = ? AND item = ?"
+    store._transact(lambda run: [run(change, *row) for row in rows])
 
 
 def test_draws_are_shown_each_by_itself_with_the_label_of_their_seed(stored, own, tmp_path):
@@ -94,7 +86,7 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     judged = hc.judge(run, by=keeps).record
     assert judged["risk"]["lost_labels_people"] == people
     assert judged["risk"]["lost_labels"]["lost"] == 0
-    assert f"by the judge (0.0 to" in in_words(judged)["labels"]
+    assert "by the judge (0.0 to" in in_words(judged)["labels"]
     assert f"; {len(lost)} of {rated} by 3 people" in in_words(judged)["labels"]
 
 

@@ -36,6 +36,7 @@ from hardcase.conditions.risk import (
     needed_seeds,
     with_pattern,
 )
+from hardcase.conditions.worst import most_questions
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
@@ -65,6 +66,7 @@ __all__ = [
     "needed_to_tell",
     "paired_differences",
     "shown_draws",
+    "worst_expected",
 ]
 
 EFFECT = 0.01
@@ -75,6 +77,8 @@ OFTEN = 30.0
 """Seconds after which it is said how far measuring has come."""
 ROWS = 64
 """Images that are drawn again at once."""
+GRADIENT_COST = 3
+"""Questions that take as long as one gradient: forth, and twice as much back."""
 Say = Callable[[str], None]
 
 
@@ -189,7 +193,7 @@ def measure_run(
             subject, seeds, box, table, seed=seed, tell=_telling(say)
         ).to_json()
     if conditions.worst:
-        say("worst case: searching the declared box")
+        say(worst_expected(subject, seeds, box))
         figures |= measure_worst(
             subject, seeds, box, table=table, seed=seed, tell=_telling(say)
         ).to_json()
@@ -218,7 +222,40 @@ def _rows(table: RiskTable) -> list[dict[str, Any]]:
 
 
 def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
-    """What measuring will take, in words: a few draws of the first image are timed."""
+    """What measuring will take, in words."""
+    conditions = len(box.conditions.ranges)
+    again = COST_DRAWS * conditions if conditions > 1 else 0
+    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
+    return (
+        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
+        f"{count:,} questions, about {_time(count * _seconds_each(subject, seeds, box))}"
+    )
+
+
+def worst_expected(subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
+    """Return what the worst case will take, in words.
+
+    Args:
+        subject: The model.
+        seeds: All images.
+        box: The declared conditions.
+    """
+    questions, gradients = most_questions(subject, box)
+    count = len(seeds) * (questions + GRADIENT_COST * gradients)
+    return (
+        f"worst case: searching the declared box, up to {questions:,} questions and "
+        f"{gradients:,} gradients for each of {len(seeds):,} images, about "
+        f"{_time(count * _seconds_each(subject, seeds, box))}"
+    )
+
+
+def _time(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
+
+
+def _seconds_each(subject: Model, seeds: ImageSet, box: ConditionBox) -> float:
+    """Seconds of a question: a few draws of the first image are timed."""
     first = seeds.first(1)
     measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
     each = 0.0
@@ -229,15 +266,7 @@ def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: in
         each = took / (few + 1)
         if took > 0.5:
             break
-    conditions = len(box.conditions.ranges)
-    again = COST_DRAWS * conditions if conditions > 1 else 0
-    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
-    minutes, seconds = divmod(round(each * count), 60)
-    time = f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
-    return (
-        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
-        f"{count:,} questions, about {time}"
-    )
+    return each
 
 
 def _telling(say: Say) -> Callable[[int, int], None]:

@@ -123,7 +123,8 @@ def record(
 
     ``run.json`` gains ``"people"``: ``rated``, ``confirmed`` and ``undecided``, the ``rate`` with
     its interval, and the ``findings``, which no later study draws as unseen. A study of failing
-    draws enters ``"lost_labels_people"`` under ``"risk"`` instead. A run is known by its findings, so it may have been moved. Answers of a simulated crowd are never entered, and those
+    draws enters ``"lost_labels_people"`` under ``"risk"`` instead. A run is known by its findings
+    or draws, so it may have been moved. Answers of a simulated crowd are never entered, and those
     of suspicious raters are left out as in the analysis.
 
     Args:
