@@ -72,14 +72,16 @@ def test_a_curve_needs_something_to_draw(home):
     assert "--model" in str(said.exception)
 
 
-def test_curves_of_conditions_stay_with_the_run(home):
+def test_curves_of_conditions_stay_with_the_run(home, capsys):
     import hardcase as hc
     from hardcase.cli.main import main
 
     words = "run --model models.py:net --data npz:halves.npz?split=all --method none --seeds 12 -q"
     Path("own.toml").write_text('exposure = "±3 stops"\nnoise = "0..90 levels"\n')
     assert main([*words.split(), "--conditions", "own.toml", "--out", "declared"]) == 0
-    assert main(["curve", "declared", "--corruptions", "none", "-q"]) == 0
+    assert main(["curve", "declared", "--corruptions", "none"]) == 0
+    expected = capsys.readouterr()
+    assert "gradients for each of 12 images, about " in expected.out + expected.err
     run = hc.Run("declared")
     assert run.verification.state == "verified"
     assert 0 < run.record["worst_case"]["value"] <= 1

@@ -8,7 +8,7 @@ from torch import nn
 
 import hardcase as hc
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
-from hardcase.conditions.worst import bisected
+from hardcase.conditions.worst import bisected, most_questions
 from hardcase.errors import Problem
 from hardcase.types import Answer, Images
 
@@ -124,3 +124,20 @@ def test_bisection_keeps_to_the_failing_side():
     assert failed.tolist() == [True, True, False]
     assert bool(((low < edge) & (edge <= high))[:2].all())
     assert (high - low)[:2].tolist() == pytest.approx([2**-10] * 2)
+
+
+@pytest.mark.parametrize("level", [128, 250])
+def test_no_more_is_asked_than_was_said_before(level):
+    """Images that never fail take every gradient; 16 are asked at once, without padding."""
+    own = subject()
+    asked = {True: 0, False: 0}
+
+    def count(net, given, out):
+        asked[given[0].requires_grad] += len(given[0]) / 16
+
+    own.net.register_forward_hook(count)
+    measure_worst(own, images(16, level), box())
+    questions, gradients = most_questions(own, box())
+    assert 0.5 * questions < asked[False] <= questions
+    assert asked[True] == gradients if level == 250 else 0 < asked[True] < gradients
+    assert most_questions(OnlyLabels(), box())[1] == 0

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from hardcase.conditions.risk import (
     needed_seeds,
     with_pattern,
 )
+from hardcase.conditions.worst import most_questions
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
@@ -56,12 +57,16 @@ __all__ = [
     "dear",
     "doubt_in_words",
     "in_words",
+    "keep_lost_labels",
     "keep_worst",
+    "lost_in_words",
+    "lost_share",
     "measure_run",
     "needed_in_words",
     "needed_to_tell",
     "paired_differences",
     "shown_draws",
+    "worst_expected",
 ]
 
 EFFECT = 0.01
@@ -72,6 +77,8 @@ OFTEN = 30.0
 """Seconds after which it is said how far measuring has come."""
 ROWS = 64
 """Images that are drawn again at once."""
+GRADIENT_COST = 3
+"""Questions that take as long as one gradient: forth, and twice as much back."""
 Say = Callable[[str], None]
 
 
@@ -186,7 +193,7 @@ def measure_run(
             subject, seeds, box, table, seed=seed, tell=_telling(say)
         ).to_json()
     if conditions.worst:
-        say("worst case: searching the declared box")
+        say(worst_expected(subject, seeds, box))
         figures |= measure_worst(
             subject, seeds, box, table=table, seed=seed, tell=_telling(say)
         ).to_json()
@@ -215,7 +222,40 @@ def _rows(table: RiskTable) -> list[dict[str, Any]]:
 
 
 def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
-    """What measuring will take, in words: a few draws of the first image are timed."""
+    """What measuring will take, in words."""
+    conditions = len(box.conditions.ranges)
+    again = COST_DRAWS * conditions if conditions > 1 else 0
+    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
+    return (
+        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
+        f"{count:,} questions, about {_time(count * _seconds_each(subject, seeds, box))}"
+    )
+
+
+def worst_expected(subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
+    """Return what the worst case will take, in words.
+
+    Args:
+        subject: The model.
+        seeds: All images.
+        box: The declared conditions.
+    """
+    questions, gradients = most_questions(subject, box)
+    count = len(seeds) * (questions + GRADIENT_COST * gradients)
+    return (
+        f"worst case: searching the declared box, up to {questions:,} questions and "
+        f"{gradients:,} gradients for each of {len(seeds):,} images, about "
+        f"{_time(count * _seconds_each(subject, seeds, box))}"
+    )
+
+
+def _time(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
+
+
+def _seconds_each(subject: Model, seeds: ImageSet, box: ConditionBox) -> float:
+    """Seconds of a question: a few draws of the first image are timed."""
     first = seeds.first(1)
     measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
     each = 0.0
@@ -226,15 +266,7 @@ def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: in
         each = took / (few + 1)
         if took > 0.5:
             break
-    conditions = len(box.conditions.ranges)
-    again = COST_DRAWS * conditions if conditions > 1 else 0
-    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
-    minutes, seconds = divmod(round(each * count), 60)
-    time = f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
-    return (
-        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
-        f"{count:,} questions, about {time}"
-    )
+    return each
 
 
 def _telling(say: Say) -> Callable[[int, int], None]:
@@ -420,21 +452,37 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     decided = [kept for kept in verdicts.label_kept if kept is not None]
     if not decided:
         return run
-    lost = decided.count(False)
-    undecided = len(shown) - len(decided)  # may be lost or kept: the interval holds for both
-    low = binomial_interval(lost, len(shown)).low
-    high = binomial_interval(lost + undecided, len(shown)).high
-    said = {
-        "lost": lost,
-        "decided": len(decided),
-        "shown": len(shown),
-        "low": low,
-        "high": high,
-    }
+    said = lost_share(decided.count(False), len(decided), len(shown))
+    return keep_lost_labels(run, "lost_labels", said)
+
+
+def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
+    """Return how many random failing draws lost their label, with the interval of their share.
+
+    Args:
+        lost: Draws that no longer show what the seed showed.
+        decided: Draws of which that was decided, either way.
+        shown: Draws that were looked at.
+    """
+    undecided = shown - decided  # may be lost or kept: the interval holds for both
+    low = binomial_interval(lost, shown).low
+    high = binomial_interval(lost + undecided, shown).high
+    return {"lost": lost, "decided": decided, "shown": shown, "low": low, "high": high}
+
+
+def keep_lost_labels(
+    run: Run, key: Literal["lost_labels", "lost_labels_people"], said: Mapping[str, Any]
+) -> Run:
+    """Keep with the risk of a run how many of its random failing draws lost their label.
+
+    Args:
+        run: A run with a risk.
+        key: By the judge, or by people.
+        said: What `lost_share` returns; of people also how many they were.
+    """
     with locked(run.folder):
         record = run.store.record()
-        risk = {**record["risk"], "lost_labels": said}
-        run.store.write_record({**record, "risk": risk})
+        run.store.write_record({**record, "risk": {**record["risk"], key: dict(said)}})
     return Run(run.folder)
 
 
@@ -490,7 +538,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             f" volume, no probability in the field"
         )
     if not claims or risk.get("lost_labels"):
-        lines["labels"] = lost_in_words(risk.get("lost_labels"))
+        lines["labels"] = lost_in_words(risk)
     return lines
 
 
@@ -527,17 +575,26 @@ def reference_in_words(one: Mapping[str, Any]) -> str:
     )
 
 
-def lost_in_words(said: Mapping[str, Any] | None) -> str:
-    """Return which share of random failing images no longer shows what the seed showed."""
-    if said is None:
+def lost_in_words(risk: Mapping[str, Any]) -> str:
+    """Return which share of random failing images no longer shows what the seed showed.
+
+    Args:
+        risk: What run.json keeps under ``risk``: by the judge, by people, both or neither.
+    """
+    told = list[str]()
+    for key in ("lost_labels", "lost_labels_people"):
+        said = risk.get(key)
+        if not said:
+            continue
+        who = f"{said['people']} people call" if "people" in said else "the judge calls"
+        text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
+        if said["shown"] > said["decided"]:
+            text += f", {said['shown'] - said['decided']} undecided"
+        told.append(f"{text} ({_span([said['low'], said['high']])} lost)")
+        shown = said["shown"]
+    if not told:
         return "no judge was asked whether the failing images still show what they showed"
-    text = (
-        f"of {said['shown']} random failing images the judge calls {said['lost']} lost and"
-        f" {said['decided'] - said['lost']} kept"
-    )
-    if said["shown"] > said["decided"]:
-        text += f", {said['shown'] - said['decided']} undecided"
-    return f"{text}: {_span([said['low'], said['high']])} lost"
+    return f"of {shown} random failing images {'; '.join(told)}"
 
 
 def needed_in_words(risk: Mapping[str, Any]) -> str:

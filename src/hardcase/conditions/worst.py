@@ -36,7 +36,7 @@ from hardcase.statistics import interval
 from hardcase.tensors import chunks, per_row
 from hardcase.types import Budget, Images, Method, Model, Search, Seeds
 
-__all__ = ["WorstCase", "bisected", "measure_worst"]
+__all__ = ["WorstCase", "bisected", "measure_worst", "most_questions"]
 
 SCALES = (0.25, 0.5, 0.75, 1.0)
 """Scales of the curve."""
@@ -266,6 +266,27 @@ def measure_worst(
         if tell is not None:
             tell(done, len(images))
     return _joined(parts)
+
+
+def most_questions(subject: Model, box: ConditionBox) -> tuple[int, int]:
+    """Return how many questions and how many gradients the worst case asks of an image at most.
+
+    Args:
+        subject: The model.
+        box: The declared conditions.
+    """
+    graded = subject.offers == "gradients"
+    ways = 2 if graded else 1
+    back = HALVINGS + 1
+    questions = 1 + (ROUNDS + 1) * QUERIES + (ways + 1) * back
+    gradients = graded * (ROUNDS + 2) * GRADIENTS
+    ranges = box.conditions.ranges
+    if graded and len(ranges) > 1:
+        for name, declared in ranges.items():
+            single = condition_box(Conditions({name: declared}), box.space.shape)
+            questions += back + (2 * len(SCALES) if single.size == 1 else 0)
+            gradients += 2 * (GRADIENTS // 3) if single.size > 1 else 0
+    return questions, gradients
 
 
 def _known(

@@ -147,6 +147,10 @@ class _LostLabels(_Entries):
     high: Number
 
 
+class _LostByPeople(_LostLabels):
+    people: Whole
+
+
 class _Needed(_Entries):
     effect: Number
     seeds: Whole
@@ -163,6 +167,7 @@ class _Risk(_Entries):
     costs: list[_Cost] = []
     references: list[_Reference] = []
     lost_labels: _LostLabels | None = None
+    lost_labels_people: _LostByPeople | None = None
     needed: _Needed | None = None
 
 

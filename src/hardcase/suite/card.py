@@ -120,7 +120,7 @@ class CardContent:
             f" {risk['draws']} random conditions each; intervals are for images like these."
         )
         yield "Nothing is said of conditions that were not declared, nor of other data."
-        yield f"Labels: {lost_in_words(risk.get('lost_labels'))}."
+        yield f"Labels: {lost_in_words(risk)}."
         if record.get("worst_case"):
             yield "The worst case is what a search found: another search may find more."
         for note in record.get("notes") or ():

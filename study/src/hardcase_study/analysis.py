@@ -75,6 +75,7 @@ def analyse(
         "all": everyone,
         "screened": measured(study, good, seed) if good and bad else everyone,
         "shares": shares(study, given),
+        "lost_labels": lost_labels(study, good or given),
         "confirmed": {name: one.to_json() for name, one in rates(study, good or given).items()},
     }
     place = Path(out) if out else study.folder / "analysis"
@@ -302,7 +303,7 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
     """The people-confirmed rate of each run; empty for designs that draw no sample of labels."""
     said = outcomes(study, given)
     strata = study.settings.get("strata")
-    if not said or not strata:
+    if not said or not strata or study.of_conditions:
         return {}
     made = {}
     for name, about in study.settings["runs"].items():
@@ -322,6 +323,28 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
                 rated, sizes, judged, about["attempted"] or 0, before=before
             )
     return made
+
+
+def lost_labels(study: Study, given: Sequence[Given]) -> dict[str, dict[str, Any]]:
+    """Of each run: how many of its random failing draws lost their label by people.
+
+    Empty for studies of findings.
+    """
+    from hardcase.analysis.conditions import lost_share
+
+    if not study.of_conditions:
+        return {}
+    said = outcomes(study, given)
+    found = {}
+    for name in study.settings["runs"]:
+        own = {stimulus for stimulus in said if study.stimuli[stimulus].run == name}
+        counts = Counter(said[stimulus] for stimulus in own)
+        people = {one.rater for one in given if own & {*study.items[one.item].stimuli}}
+        if own:
+            decided = len(own) - counts["undecided"]
+            share = lost_share(counts["rejected"], decided, len(own))
+            found[name] = {**share, "people": len(people)}
+    return found
 
 
 def _rated_share(study: Study, said: dict[str, str], stratum: str, size: int) -> float:

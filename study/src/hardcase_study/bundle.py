@@ -35,6 +35,8 @@ SCHEMA = 1
 ANSWERS = "answers.sqlite"
 OTHERS = 0o077
 """The rights of everybody but the owner of a file."""
+CONDITIONS = "random failing draws of declared conditions"
+"""The population of a study that asks whether these lost their label."""
 DESIGNS = ("label", "likert", "rank", "compare", "same", "sinvad", "argus", "fault")
 
 
@@ -74,6 +76,11 @@ class Study:
     @property
     def design(self) -> str:
         return str(self.settings["design"])
+
+    @property
+    def of_conditions(self) -> bool:
+        """Whether it asks about failing draws of declared conditions, not about findings."""
+        return self.settings.get("population") == CONDITIONS
 
     @property
     def classes(self) -> tuple[str, ...]:

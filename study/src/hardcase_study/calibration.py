@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from hardcase.errors import Problem
-from hardcase_study.analysis import counted, outcomes, rates
+from hardcase_study.analysis import counted, lost_labels, outcomes, rates
 from hardcase_study.answers import Answers, Given
 from hardcase_study.bundle import Study, opaque
 from hardcase_study.confirmed import ConfirmedRate
-from hardcase_study.drawing import rated_before
+from hardcase_study.drawing import draw_name, rated_before
 from hardcase_study.forms import NONE
 from hardcase_study.screening import unflagged
 
@@ -122,8 +122,9 @@ def record(
     """Enter into runs what people said of them; returns the entries by run folder.
 
     ``run.json`` gains ``"people"``: ``rated``, ``confirmed`` and ``undecided``, the ``rate`` with
-    its interval, and the ``findings``, which no later study draws as unseen. A run is known by its
-    findings, so it may have been moved. Answers of a simulated crowd are never entered, and those
+    its interval, and the ``findings``, which no later study draws as unseen. A study of failing
+    draws enters ``"lost_labels_people"`` under ``"risk"`` instead. A run is known by its findings
+    or draws, so it may have been moved. Answers of a simulated crowd are never entered, and those
     of suspicious raters are left out as in the analysis.
 
     Args:
@@ -137,6 +138,8 @@ def record(
     if "ask" in study.settings:
         return _record_asked(study, given, runs, database)
     given = unflagged(study, given)
+    if study.of_conditions:
+        return _record_lost(study, given, runs)
     own: dict[str, dict[str, str]] = {}
     for stimulus, word in outcomes(study, given).items():
         one = study.stimuli[stimulus]
@@ -148,6 +151,31 @@ def record(
         if (place / "run.json").exists():
             made[str(place)] = _enter(place, str(study.settings["id"]), own, found)
     return {place: entry for place, entry in made.items() if entry}
+
+
+def _record_lost(
+    study: Study, given: Sequence[Given], runs: Sequence[str | Path]
+) -> dict[str, dict[str, Any]]:
+    """Enter how many random failing draws lost their label beside what the judge said of them."""
+    from hardcase.analysis.conditions import keep_lost_labels, shown_draws
+    from hardcase.runs.results import Run
+
+    rated = {name: set[str]() for name in study.settings["runs"]}
+    for one in study.stimuli.values():
+        if one.finding:
+            rated[one.run].add(one.finding)
+    found = lost_labels(study, given)
+    made: dict[str, dict[str, Any]] = {}
+    for place in map(Path, runs or [one["folder"] for one in study.settings["runs"].values()]):
+        if not (place / "run.json").exists():
+            continue
+        run = Run(place)
+        own = {draw_name(i, row) for i, row in enumerate(shown_draws(run)["shown"])}
+        names = [name for name in found if rated[name] <= own]
+        if names:
+            keep_lost_labels(run, "lost_labels_people", found[names[0]])
+            made[str(place)] = found[names[0]]
+    return made
 
 
 def _record_asked(

@@ -54,6 +54,10 @@ def new_command(
     limit: Annotated[
         float | None, typer.Option(help="--ask: the confirmed rate to decide about.")
     ] = None,
+    conditions: Annotated[
+        bool,
+        typer.Option("--conditions", help="label: about random failing draws, not findings."),
+    ] = False,
 ) -> None:
     """Make a study of what runs found: blinded, balanced, with checks."""
     from hardcase_study.designs import new
@@ -78,6 +82,7 @@ def new_command(
         seed=seed,
         ask=ask,
         limit=limit,
+        conditions=conditions,
     )
     facts = study.settings
     typer.echo(
@@ -163,10 +168,14 @@ def analyse_command(
         "numbers with and without them in the report"
     )
     for place, entry in entered.items():
-        typer.echo(
-            f"{place}: {entry['rated']} rated, {entry['confirmed']} confirmed, "
-            f"{entry['undecided']} undecided"
-        )
+        if "lost" in entry:
+            counts = f"{entry['shown']} rated, {entry['lost']} lost their label"
+        else:
+            counts = (
+                f"{entry['rated']} rated, {entry['confirmed']} confirmed, "
+                f"{entry['undecided']} undecided"
+            )
+        typer.echo(f"{place}: {counts}")
     if not entered and not found["simulated"] and found["design"] in ("label", "same"):
         typer.echo(
             "nothing was entered into the runs: they are elsewhere, or no image has two answers by "

@@ -23,7 +23,7 @@ import numpy as np
 from hardcase.errors import Problem, choice
 from hardcase_study import bundle, choosing, drawing
 from hardcase_study.assignment import Sizes
-from hardcase_study.bundle import Study
+from hardcase_study.bundle import CONDITIONS, Study
 from hardcase_study.drawing import Source
 from hardcase_study.making import Making, StudyPlan, write
 
@@ -49,6 +49,7 @@ def new(
     seed: int = 0,
     ask: int | None = None,
     limit: float | None = None,
+    conditions: bool = False,
 ) -> Study:
     """Make a study of what `runs` found, in the folder `out`.
 
@@ -70,6 +71,8 @@ def new(
             before it, one person each; the study ends when its decision is made.
         limit: With `ask`: the confirmed rate that decides; by default the rate to five points is
             wanted.
+        conditions: For ``label``: about the random failing draws of the runs' declared conditions
+            instead of their findings. The answers say how many of them lost their label.
     """
     if design not in bundle.DESIGNS:
         raise choice("design", design, bundle.DESIGNS)
@@ -79,7 +82,12 @@ def new(
         raise choice("language", language, tuple(bundle.shipped_words()))
     if stop and design != "label":
         raise Problem(f"--stop is a rule about labels; the design is {design!r}.")
-    sources = _named([_opened(one) for one in runs])
+    if conditions and (design != "label" or ask is not None):
+        raise Problem(
+            "--conditions goes with the design label, without --ask.",
+            fix="hardcase study new RUN --conditions",
+        )
+    sources = _named([_opened(one, conditions) for one in runs])
     usual = {**_USUAL, **_SIZES.get(design, {})}
     if ask is not None:
         usual |= _asked_sizes(ask, raters or 1)
@@ -109,10 +117,12 @@ def _asked_sizes(ask: int, raters: int) -> dict[str, int]:
     return {"raters": raters, "per_rater": own + checks, "checks": checks, "repeats": 0}
 
 
-def _opened(run: str | Path | Source) -> Source:
+def _opened(run: str | Path | Source, conditions: bool) -> Source:
     from hardcase.runs.results import Run
 
-    return run if isinstance(run, Source) else Source.of_run(Run(run))
+    if isinstance(run, Source):
+        return run
+    return Source.of_conditions(Run(run)) if conditions else Source.of_run(Run(run))
 
 
 def _named(sources: Sequence[Source]) -> dict[str, Source]:
@@ -146,6 +156,8 @@ def _sampled(making: Making, count: int) -> list[drawing.Drawn]:
     drawn, strata = drawing.sample(making.sources, count, making.rng, fixed=share)
     making.facts["strata"] = strata
     making.facts["population"] = "failing seeds, one finding each, not rated before"
+    if any(source.by_itself for source in making.sources.values()):
+        making.facts["population"] = CONDITIONS
     return drawn
 
 

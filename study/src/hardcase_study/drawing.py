@@ -9,10 +9,13 @@ them (see `hardcase_study.confirmed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from hardcase.errors import Problem
+from hardcase_study.bundle import opaque
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +41,7 @@ class Source:
         verdicts: What the judge said, by finding.
         rated: What people have said before, by finding.
         about: What ``study.json`` says of it.
+        by_itself: Each finding stands for itself, not one for each seed.
     """
 
     method: str
@@ -47,6 +51,7 @@ class Source:
     verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rated: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    by_itself: bool = False
 
     @classmethod
     def of_run(cls, run: Run) -> Source:
@@ -76,6 +81,38 @@ class Source:
             run.verdicts or {},
             rated_before(record),
             about,
+        )
+
+    @classmethod
+    def of_conditions(cls, run: Run) -> Source:
+        """The random failing draws that a run keeps of its declared conditions.
+
+        A draw is named after what it shows, so that a run is known by its draws.
+        """
+        from hardcase.analysis.conditions import shown_draws
+
+        shown = () if run.record.get("claims") else shown_draws(run)["shown"]
+        if not shown:
+            raise Problem(
+                f"{run.folder} keeps no failing draws of declared conditions to ask about.",
+                "Runs of classifiers with a risk above 0 keep up to 60.",
+                fix="hardcase study new RUN",
+            )
+        findings = [
+            {
+                "id": draw_name(place, row),
+                "seed": row["seed"],
+                "kind": "label",
+                "expected": row["label"],
+                "predicted": row["predicted"],
+                "method": "conditions",
+                "image": {"bytes": row["image"]},
+            }
+            for place, row in enumerate(shown)
+        ]
+        known = cls.of_run(run)
+        return replace(
+            known, method="conditions", findings=findings, verdicts={}, rated={}, by_itself=True
         )
 
     @classmethod
@@ -128,6 +165,13 @@ class Source:
         return groups
 
 
+def draw_name(place: int, row: Mapping[str, Any]) -> str:
+    """The name of a failing draw (a row of `shown_draws`), by its label and its pixels."""
+    from hardcase.tensors import decode
+
+    return opaque("draw", place, row["label"], decode(row["image"]).numpy().tobytes().hex())
+
+
 def _stored(images: Sequence[bytes]) -> list[dict[str, bytes]]:
     return [{"bytes": data} for data in images]
 
@@ -165,8 +209,11 @@ def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row,
 
     The one that stands for a seed is drawn at random among those with the best verdict, so a seed
     the judge calls confirmed is represented by a finding it calls confirmed. Seeds with a finding
-    that people have rated before are no longer unseen and left out.
+    that people have rated before are no longer unseen and left out. Where findings stand for
+    themselves, it is each of them by its own name.
     """
+    if source.by_itself:
+        return {row["id"]: (row, "unjudged") for row in source.failing}
     over = {row["seed"] for row in source.failing if row["id"] in source.rated}
     best: dict[str, list[tuple[Row, str]]] = {}
     for row in source.failing:

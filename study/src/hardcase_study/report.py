@@ -53,6 +53,14 @@ def lead(study: Study, found: dict[str, Any]) -> str:
                 f"{rate['failing']} rated)"
             )
         return f"{start}. {'; '.join(told)}."
+    if found["lost_labels"]:
+        from hardcase.analysis.conditions import lost_in_words
+
+        lost = [
+            f"{name}: {lost_in_words({'lost_labels_people': one})}"
+            for name, one in found["lost_labels"].items()
+        ]
+        return f"{start}. {'; '.join(lost)}."
     return f"{start}."
 
 
