@@ -75,7 +75,7 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     assert people["people"] == 3
     assert "people" not in run.record, "nothing was said of findings"
     assert run.verification.state == "verified"
-    words = f"{len(lost)} of {rated} random failing images lost their label by 3 people"
+    words = f"3 people call {len(lost)} lost"
     assert words in in_words(run.record)["labels"]
     assert words in capsys.readouterr().out
     assert words in (own / run.report()).read_text()
