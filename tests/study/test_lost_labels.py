@@ -86,8 +86,8 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     judged = hc.judge(run, by=keeps).record
     assert judged["risk"]["lost_labels_people"] == people
     assert judged["risk"]["lost_labels"]["lost"] == 0
-    assert "by the judge (0.0 to" in in_words(judged)["labels"]
-    assert f"; {len(lost)} of {rated} by 3 people" in in_words(judged)["labels"]
+    assert "the judge calls 0 lost" in in_words(judged)["labels"]
+    assert words in in_words(judged)["labels"]
 
 
 def test_a_run_is_known_by_its_draws(own, tmp_path):
