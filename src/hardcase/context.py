@@ -317,6 +317,8 @@ class Context:
         spec = self.config.data
         if "resize=" in spec or "crop=" in spec or not spec.startswith(FILES):
             return spec
+        if self.task != "classes":  # networks that make claims take images of any size
+            return spec
         wanted = ""
         if self.objects.subject is not None or is_stated(self.config.model):
             wanted = getattr(self.subject, "sizing", "")

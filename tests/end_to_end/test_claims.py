@@ -114,3 +114,34 @@ def test_the_demos_find_claims_that_a_witness_keeps(world, task):
     record = json.loads(done.out)
     assert record["accuracy"]["value"] > 0.9
     assert record["funnel"]["witnessed"] >= 0.8 * record["funnel"]["attempted"]
+
+
+def test_a_small_random_detector_of_hugging_face(world):
+    transformers = pytest.importorskip("transformers", reason="pip install transformers")
+    import torch
+
+    torch.manual_seed(0)
+    names = dict(enumerate(("tree", "house", "road")))
+    config = transformers.YolosConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        image_size=[32, 32], patch_size=8, num_detection_tokens=6, num_channels=3,
+        id2label=names, label2id={name: number for number, name in names.items()},
+    )  # fmt: skip
+    transformers.YolosForObjectDetection(config).eval().save_pretrained("tiny")
+    for row, name in enumerate(names.values()):
+        Path("photos", name).mkdir(parents=True)
+        for each in range(4):
+            x = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8)
+            Image.fromarray(x.numpy()).save(Path("photos", name, f"{row}{each}.png"))
+    words = ("--model", "hf:tiny?threshold=0.05", "--data", "folder:photos?split=all")
+    doctor = world("doctor", *words, "--task", "boxes", "--format", "json")
+    assert doctor.code in (0, 2), doctor.err
+    assert "boxes" in doctor.out
+    done = world(
+        *("run", *words, "--task", "boxes", "--method", "natural", "--gradients", 4, "--seeds", 6),
+        *("--witness", "none", "--out", "out", "--allow-low-accuracy"),
+    )
+    assert done.code == 0, done.err
+    record = json.loads(Path("out/run.json").read_text())
+    assert record["claims"]["kinds"]["has"] == 6
+    assert record["complete"]

@@ -449,7 +449,7 @@ def _optional(name: str, extra: str, purpose: str) -> DoctorLine:
 
 
 @o.takes(
-    *("config", "model", "data", "method", "settings", "device", "offline"),
+    *("config", "model", "data", "method", "task", "settings", "device", "offline"),
     *("allow_low_accuracy", "trust_pickle", "format", "verbose"),
 )
 def doctor(flags: o.Flags) -> None:
