@@ -210,6 +210,12 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper="ours",
     ),
     PaperStudy(
+        name="detectors",
+        summary="claims that EfficientDet-Lite0 loses as a black box while SSD-MobileNet keeps them; Lite0 to 2 by accuracy and risk",
+        paper="ours",
+        needs="photographs with boxes of COCO's classes; fetched networks",
+    ),
+    PaperStudy(
         name="yardstick",
         summary="every method at equal network passes on the same seeds, judged by one judge, beside random conditions",
         paper="ours",
