@@ -175,3 +175,10 @@ def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch,
     assert "one witness of 2" in caplog.text
     every = parse({**values, "witnesses": ["default"]})
     assert Context(every, Objects(subject=toy_subject())).witnesses == both
+
+
+def test_sizes_of_claims_are_as_the_data_says_whatever_a_hub_states():
+    """A hub's network is not asked for its size: it would ask for the data's classes in turn."""
+    wanted = {"model": "hf:nobody/none", "data": "folder:photos", "task": "boxes"}
+    config = parse({**wanted, "method": {"name": "natural"}, "offline": True})
+    assert Context(config).data == "folder:photos"

@@ -136,7 +136,7 @@ ROWS: tuple[Entry, ...] = (
         steps="queries", fixed={"search": "evolution"},
     ),
 )  # fmt: skip
-"""The null, eighteen methods in the forms that differ in substance, and two that only differ in their name's preset."""
+"""The null and twenty forms of seventeen methods."""
 
 
 def run(bench: Bench) -> Outcome:
