@@ -1,5 +1,7 @@
 """The small detector and tagger: shapes, gradients, what cells learn, and what training reaches."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -125,3 +127,9 @@ def test_detectors_reach_their_precision(name):
 def test_the_tagger_reaches_its_accuracy():
     _, card = networks.trained_network("digit-tagger", *split_of("tags"))
     assert card["accuracy"] >= 0.97
+
+
+def test_a_detector_is_not_trained_without_boxes(some):
+    bare = tuple(replace(one, boxes=one.boxes[:0]) for one in some.annotations)
+    with pytest.raises(Problem, match="boxes"):
+        networks.trained_network("digit-detector", replace(some, annotations=bare), some)

@@ -354,6 +354,11 @@ def trained_network(
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs)
     task = row.facts["task"]
+    if task == "boxes" and not any(len(one.boxes) for one in train.annotations):
+        raise Problem(
+            f"{name} learns from boxes, and {train.images.name} has none.",
+            fix="--data canvas5k, or data with boxes: coco:FILE.json, yolo:DIR, voc:DIR",
+        )
     goal, measure = GOALS[task]
     config = {
         "name": name,
