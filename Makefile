@@ -70,8 +70,8 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
 	$(BIN)/python -m hardcase.catalogue
 
-results: venv  ## the tables between marks in RESULTS.md and docs, written from results/*.json; measures nothing
-	$(BIN)/python docs/make_results.py
+results: venv  ## the tables between marks in RESULTS.md and docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
+	$(BIN)/python docs/make_results.py $(CHECK)
 
 docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
 	$(BIN)/python docs/make_tables.py

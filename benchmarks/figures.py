@@ -1,10 +1,12 @@
-"""One figure, and how figures are collected."""
+"""One figure, and how the figures of one sitting are collected."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -12,9 +14,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "results"
-COLUMNS = ["name", "value", "unit", "against", "command", "commit"]
-COMMANDS = {"bench-cpu": "python -m benchmarks", "bench-gpu": "python -m benchmarks gpu"}
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+COLUMNS = ["name", "value", "unit", "against", "command", "commit", "load", "code"]
+COMMANDS = {"bench-cpu": "make bench", "bench-gpu": "make gpu"}
 ABOUT: Mapping[str, Any] = {
     "seeds": 0,
     "data": "mnist5k, or made",
@@ -45,10 +48,15 @@ def collect(
     result: str | None = "bench-cpu",
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print each figure as it comes and merge it into the stored result, newest value of a name.
+    """Print each figure as it comes and add it to the stored result of this commit.
 
-    Every row has the commit that measured it. `about` is what the result says of the machine;
-    without a result nothing is stored.
+    A result is of one commit: rows that another one measured are dropped. Every row has the load of
+    the machine when it was measured and the hash of the code that was imported by then.
+
+    Args:
+        figures: Measured one after the other as they are asked for.
+        result: Name of the stored result; without one nothing is stored.
+        about: What the result says of the machine.
     """
     if result is None:
         for figure in figures:
@@ -58,14 +66,47 @@ def collect(
 
     path = RESULTS / f"{result}.json"
     record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    now = commit()
+    if record.get("commit") != now:
+        record = {}
     record = {**ABOUT, **record, **(about or {}), "name": result, "columns": COLUMNS}
-    known = {row["name"]: row for row in record["rows"] if row.get("commit")}
+    exercised = dict(record.get("exercised", {}))
+    known = {row["name"]: row for row in record["rows"]}
     for figure in figures:
         print(figure, flush=True)
-        known[figure.name] = {**asdict(figure), "commit": commit()}
+        files = imported_files()
+        code = hash_of(files)
+        exercised[code] = files
+        load = round(os.getloadavg()[0], 2)
+        known[figure.name] = {**asdict(figure), "commit": now, "load": load, "code": code}
         record["rows"] = sorted(known.values(), key=lambda row: str(row["name"]))
+        record["exercised"] = exercised
         record["command"] = COMMANDS.get(result, figure.command)
         write(path, record)
+
+
+def imported_files() -> list[str]:
+    """Files of this checkout that this process has imported: the code that a figure exercises."""
+    paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {Path(path).resolve() for path in paths if path}
+    own = {path.relative_to(ROOT) for path in files if path.is_relative_to(ROOT)}
+    return sorted(str(path) for path in own if path.suffix == ".py" and path.parts[0] != ".venv")
+
+
+def hash_of(files: Iterable[str]) -> str:
+    """One short hash of the contents of several files of the checkout; one that is gone counts."""
+    contents = hashlib.sha256()
+    for file in files:
+        path = ROOT / file
+        contents.update(path.read_bytes() if path.is_file() else b"gone")
+    return contents.hexdigest()[:16]
+
+
+def stale_rows(record: Mapping[str, Any]) -> list[str]:
+    """Names of the rows whose code was changed since they were measured."""
+    exercised = record.get("exercised", {})
+    current = {code for code, files in exercised.items() if hash_of(files) == code}
+    return [row["name"] for row in record["rows"] if row.get("code") not in current]
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -31,6 +31,7 @@ from hardcase.methods.argus import argus
 from hardcase.methods.feature_perturbation import feature_perturbation
 from hardcase.models import zoo
 from hardcase.models.zoo import build_classifier
+from hardcase.plan import plan_of
 from hardcase.runs.start import Watcher, start
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, collect
@@ -173,7 +174,7 @@ class Clock(Watcher):
 
 def shard_rate(context: Context, what: str, repeats: int = 3) -> float:
     """Queries or gradients a second inside the shards of the last of several runs."""
-    plan = context.plan
+    plan = plan_of(context)
     rate = 0.0
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as home:
@@ -221,7 +222,7 @@ def _pgd(precision: str, goal: float) -> Iterator[Figure]:
     for _ in range(2):  # the first run warms up
         clock = Clock()
         with tempfile.TemporaryDirectory() as home:
-            start(context.plan, Path(home) / "run", clock)
+            start(plan_of(context), Path(home) / "run", clock)
         rates.append(clock.rate("gradients"))
     name = "gpu-pgd-resnet18" if precision == "strict" else f"gpu-pgd-resnet18-{precision}"
     yield share(name, rates[-1], alone, "gradients", goal)

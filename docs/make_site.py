@@ -212,7 +212,17 @@ def main() -> int:
         shutil.rmtree(place / "html", ignore_errors=True)
     cache = f"nb_execution_cache_path={place / 'cache'}"
     words = ["-W", "--keep-going", "-q", "-c", HERE, "-b", "html", "-d", place / "doctrees", "-D", cache]
-    return sphinx(list(map(str, [*words, place / "source", place / "html"])))
+    failed = sphinx(list(map(str, [*words, place / "source", place / "html"])))
+    (place / "html" / "yardstick.html").write_text(yardstick(), encoding="utf-8")
+    return failed
+
+
+def yardstick() -> str:
+    """Return every stored row of the yardstick as a page whose tables sort."""
+    from hardcase_studies.yardstick_table import YardstickTable, page, read
+
+    stored = sorted((ROOT / "results" / "yardstick").glob("*.json"))
+    return page(YardstickTable(schema=1, rows=tuple(row for path in stored for row in read(path).rows)))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from hardcase.cli.listing import KINDS, rows
-from hardcase.cli.options import CAMPAIGN, Flags
+from hardcase.cli.options import CAMPAIGN, shared
 from hardcase.config import Config, MethodConfig
 
 HEAD = """# What there is
@@ -52,7 +51,7 @@ def configuration() -> str:
 def row(key: str, field: FieldInfo) -> str:
     flags = {"peers": "peer", "witnesses": "witness"}
     flag = flags.get(key, key)
-    option = get_type_hints(Flags, include_extras=True)[flag].__metadata__[0] if flag in CAMPAIGN else None
+    option = shared(flag) if flag in CAMPAIGN else None
     kind = str(field.annotation).replace("typing.", "").replace("<class '", "").replace("'>", "")
     kind = re.sub(r"Annotated\[(\w+), .*?\)\]\)\]", r"\1", kind)
     kind = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace(", ", " or "), kind)

@@ -164,8 +164,8 @@ DEFECTS = (
     Defect(
         "a merge that replaces",
         "criteria/memory.py",
-        "        if joined is None:\n            joined = torch.zeros(",
-        "        if True:\n            joined = torch.zeros(",
+        "table = self.table.clone()",
+        "table = torch.zeros_like(self.table)",
         "tests/criteria",
     ),
     Defect(
@@ -206,9 +206,23 @@ DEFECTS = (
     Defect(
         "a seed that is shown with the image of another row group",
         "runs/folder.py",
-        "inside = wanted[places] - (ends[part] - lengths[part])",
-        "inside = wanted[places] % lengths[part] - (part > 0)",
+        "(wanted[inside] - ends[number] + length)",
+        "(wanted[inside] % length - (number > 0))",
         "tests/runs",
+    ),
+    Defect(
+        "a file that is not what the ledger says",
+        "runs/folder.py",
+        "if file_size_and_crc(path, size) == [size, check]:",
+        "if path.is_file():",
+        "tests/torture/test_damage.py tests/torture/test_flips.py",
+    ),
+    Defect(
+        "a record of another run",
+        "runs/verify.py",
+        'if not now or run_digest(now) != run_digest(begun["record"]):',
+        "if not now:",
+        "tests/torture/test_damage.py",
     ),
     Defect(
         "a generated seed that one verifier accepts",

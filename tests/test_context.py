@@ -13,6 +13,7 @@ from hardcase.context import Context, Objects
 from hardcase.errors import Problem
 from hardcase.judges.held_out import features_of, for_run
 from hardcase.models.witnesses import WitnessSelection
+from hardcase.plan import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -139,7 +140,7 @@ def test_the_doctor_shows_which_output_means_which_class():
 
 def test_shards_follow_the_device_and_the_method():
     def shard(method):
-        return Context.of(toy_subject(), toy_images(4), method, train=toy_images(40)).plan.shard
+        return plan_of(Context.of(toy_subject(), toy_images(4), method, train=toy_images(40))).shard
 
     assert {method: shard(method) for method in ("pgd", "fgsm", "adapt")} == {
         "pgd": 32,
@@ -152,7 +153,7 @@ def test_shards_follow_the_device_and_the_method():
 
 
 def test_worker_processes_are_spread_unless_a_device_was_named():
-    plan = Context.of(toy_subject(), toy_images(4), "pgd", workers=2).plan
+    plan = plan_of(Context.of(toy_subject(), toy_images(4), "pgd", workers=2))
     assert plan.devices == (), "nothing to spread over"
 
 
@@ -169,7 +170,7 @@ def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch,
     values = {"model": "zoo:efficientnet-lite0", "data": "folder:photos", "method": "natural"}
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))
-    monkeypatch.setattr(Context, "_some", toy_images(4))
+    monkeypatch.setattr(Context, "sample", toy_images(4))
     monkeypatch.setattr(WitnessSelection, "default", lambda self, epochs="": both)
     assert Context(parse(values), Objects(subject=toy_subject())).witnesses == both[:1]
     assert "one witness of 2" in caplog.text

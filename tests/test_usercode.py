@@ -4,7 +4,6 @@ import signal
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,14 +11,9 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
-from hardcase.testing.toys import Quarters, toy_images
-from hardcase.usercode import (
-    Raised,
-    Unanswered,
-    count_interrupt,
-    file_member,
-    guarded,
-)
+from hardcase.testing.toys import Quarters
+from hardcase.usercode import Raised, Unanswered, count_interrupt, file_member, guarded
+from tiny import save_toys
 
 MODELS = '''
 import sys
@@ -58,9 +52,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("odd.py").write_text(MODELS)
-    images = toy_images(120)
-    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
-    np.savez("toy.npz", **arrays, classes=np.array(images.classes))
+    save_toys(Path(), 120)
     return tmp_path
 
 
@@ -102,16 +94,6 @@ def test_other_verbs_too(folder, capsys):
     for model in ("factory_exits", "factory_interrupts", "imaginary"):
         assert main(["replay", "out", "--model", f"odd.py:{model}"]) == 2
         assert f"odd.py:{model}" in capsys.readouterr().err
-
-
-def test_worker_processes_name_the_model_and_a_mended_one_is_another(folder, capsys):
-    from hardcase.cli.main import main
-
-    assert run("--model", "odd.py:exits", "--workers", "2") == 2
-    assert "model odd.py:exits called sys.exit(0), in shard" in capsys.readouterr().err
-    Path("odd.py").write_text(MODELS.replace("< 20", "< 10**9"))
-    assert main(["resume", "out", "-q"]) == 2
-    assert "the model source is not the one this run began with" in capsys.readouterr().err
 
 
 def test_an_exit_nobody_guarded_is_no_success(tmp_path, monkeypatch, capsys):

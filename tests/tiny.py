@@ -1,5 +1,6 @@
 """Image sets and evaluators made by code, and ways to rewrite a stored run."""
 
+import numpy as np
 import torch
 
 from hardcase.types import Images
@@ -157,3 +158,12 @@ def put_verdicts(run, said, **entries):
     checksums = {"part-00000.parquet": size_and_crc(data)}
     run.store.write("run.json", checked_json({**run.record, **entries, "verdicts": checksums}))
     return Run(run.folder)
+
+
+def save_toys(folder, count, **options):
+    """The toy images as ``toy.npz`` in a folder."""
+    from hardcase.testing.toys import toy_images
+
+    images = toy_images(count, **options)
+    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
+    np.savez(folder / "toy.npz", **arrays, classes=np.array(images.classes))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,27 @@ from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.load import claim_model
-from hardcase.claims.outputs import TASKS, Task
+from hardcase.claims.outputs import Task
 from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
-from hardcase.context import SEEDS, Context, Objects, few, several
+from hardcase.context import SEEDS, Context, Objects, as_tuple
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
 from hardcase.errors import NO_SEEDS, Problem
+from hardcase.judges.background import judge_in_background
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
+from hardcase.plan import plan_of
 from hardcase.runs import start
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
+from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
-from hardcase.runs.start import Watcher
-from hardcase.types import Budget, Findings, Images, Method, Model
+from hardcase.splits import sample_of
+from hardcase.types import Budget, Findings, Images, Method, Model, is_photographic
 
 __all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "search"]
 
@@ -147,7 +150,7 @@ def search(
         raise Problem(
             f"no seed{elsewhere} is classified correctly: nothing to search from.", code=NO_SEEDS
         )
-    plan = context.plan
+    plan = plan_of(context)
     found = search_campaign(
         context.campaign, images.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
@@ -241,25 +244,30 @@ def conduct(
         again: Go on with what the folder holds.
         say: Told why a run was not measured or judged.
     """
-    with watching as watcher:
-        context.load()
-        done = start.start(context.plan, folder, watcher, again=again)
-        if context.campaign.method.details.keys() & {"places", "mix"}:
-            from hardcase.report.paths import paint_paths
+    judged = bool(context.config.judge) and context.task == "classes"  # judges know classes alone
+    with ExitStack() as beside:
+        with watching as watcher:
+            plan = plan_of(context)
+            by_features = context.config.judge_features or is_photographic(plan.images.shape)
+            if judged and by_features:
+                beside.enter_context(judge_in_background(folder, say))
+            done = start.start(plan, folder, watcher, again=again)
+            if context.campaign.method.details.keys() & {"places", "mix"}:
+                from hardcase.report.paths import paint_paths
 
-            paint_paths(done, context.campaign, context.seeds)
-    if not done.record["complete"]:
-        return done
-    criteria = context.config.criteria
-    if criteria is not None:
-        from hardcase.suite.coverage import reach
+                paint_paths(done, context.campaign, context.seeds)
+        if not done.record["complete"]:
+            return done
+        criteria = context.config.criteria
+        if criteria is not None:
+            from hardcase.suite.coverage import reach
 
-        try:
-            done = reach(done, context.subject, criteria, training=context.train)
-        except Problem as problem:
-            say(f"coverage was not measured: {problem.what}")
-    done = measured(context, done, say)
-    if not context.config.judge or context.task != "classes":  # judges know classes alone
+            try:
+                done = reach(done, context.subject, criteria, training=context.train)
+            except Problem as problem:
+                say(f"coverage was not measured: {problem.what}")
+        done = measured(context, done, say)
+    if not judged:
         return done
     return finish(done, say=say, device=context.device, images=context.labelled)
 
@@ -400,11 +408,11 @@ def _context_of(
     if isinstance(subject, str) and isinstance(data, str) and not built:
         values |= {"model": subject, "data": data, "seeds": seeds}
         values["method"] = {**(options or {}), "name": method or _chosen(values)}
-        live = Objects(peers=tuple(peers) or None, witnesses=several(witnesses.models))
+        live = Objects(peers=tuple(peers) or None, witnesses=as_tuple(witnesses.models))
         return Context(parse(values), live)
     data = _with_claims(data, str(settings.get("task", "auto")))
     images, rest = _data_of(data, seeds, seed)
-    some = few(images)
+    some = sample_of(images)
     loaded = partial(_network, some=some, settings=settings)
     beside = settings.get("references")
     references: list[Model] = []
@@ -440,12 +448,11 @@ def _with_claims(data: Any, wanted: str) -> Any:
 
 def _task(wanted: str, data: Any) -> Task:
     """What networks of such data answer."""
-    known = task_of(wanted, data if isinstance(data, str) else "")
-    if isinstance(data, Images):
-        known = task_of_seeds(data) if wanted == "auto" else wanted
-    elif isinstance(data, AnnotatedImages) and wanted == "auto":
-        known = usual_task(data.annotations)
-    return next(task for task in TASKS if task == known)
+    if wanted == "auto" and isinstance(data, Images):
+        return task_of_seeds(data)
+    if wanted == "auto" and isinstance(data, AnnotatedImages):
+        return usual_task(data.annotations)
+    return task_of(wanted, data if isinstance(data, str) else "")
 
 
 def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:

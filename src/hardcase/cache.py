@@ -1,6 +1,4 @@
-"""Where downloaded data and trained networks live, and how a file is written so that nobody sees
-half of it.
-"""
+"""Where data and networks are kept, and how a file is written so that nobody sees half of it."""
 
 from __future__ import annotations
 
@@ -24,10 +22,7 @@ SPREAD = 100
 
 
 def cache_folder() -> Path:
-    """The folder named by ``HARDCASE_CACHE``, else ``hardcase`` in the user's cache folder.
-
-    It need not exist yet.
-    """
+    """The folder named by ``HARDCASE_CACHE``, else ``hardcase`` in the user's cache folder."""
     named = os.environ.get("HARDCASE_CACHE")
     try:
         if named:
@@ -40,9 +35,7 @@ def cache_folder() -> Path:
 
 
 def named_path(text: str) -> Path:
-    """The path that a user's words name, ``~`` for their home; words that no path can be are a
-    problem.
-    """
+    """The path that a user's words name, ``~`` for their home."""
     try:
         path = Path(text).expanduser()
         path.lstat()
@@ -68,13 +61,8 @@ def unpacked(path: Path, least: int = 2**30) -> int:
 
 @contextmanager
 def turn(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock file `path`, which other processes may hold; True if it is held.
-
-    The operating system frees the lock of a process that died.
-
-    Args:
-        path: It is made, with its folder.
-        wait: Until others have let go; else False comes back at once.
+    """Hold the lock file `path`, which the operating system frees when a process dies; without
+    `wait`, False comes back at once where another process holds it.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
@@ -98,8 +86,7 @@ def write_atomically(
 
     Args:
         path: Its folder is made where it is missing.
-        content: The bytes themselves, or a function that writes them to the temporary path it is
-            given (a hidden name beside `path` with the same ending).
+        content: The bytes, or a function that writes them to the temporary path it is given.
         flush: Whether the file must outlive a power cut; without it, it outlives the process.
     """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}{path.suffix}")
@@ -118,7 +105,12 @@ def write_atomically(
         if isinstance(error, OSError):
             raise unwritable(path, error) from error
         if isinstance(error, MemoryError):
-            raise _no_memory(path) from error
+            raise Problem(
+                f"the memory ran out while {path} was written.",
+                "Shards that were finished are stored.",
+                fix="fewer workers or a smaller batch_size, then go on",
+                code=INTERNAL,
+            ) from error
         raise
     if flush:
         with suppress(OSError):  # some file systems cannot flush a folder
@@ -182,13 +174,4 @@ def unwritable(path: Path, error: OSError) -> Problem:
         "Nothing was left behind under that name.",
         fix="free some space, or choose a writable folder (--out DIR for runs, HARDCASE_CACHE=DIR"
         " for the cache)",
-    )
-
-
-def _no_memory(path: Path) -> Problem:
-    return Problem(
-        f"the memory ran out while {path} was written.",
-        "Shards that were finished are stored.",
-        fix="fewer workers or a smaller batch_size, then go on",
-        code=INTERNAL,
     )

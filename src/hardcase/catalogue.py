@@ -46,11 +46,6 @@ def describe(
 ) -> list[dict[str, Any]]:
     """The rows of a kind as plain values, without those of plug-ins.
 
-    Args:
-        kind: Which kind of part, see `ROOMS`.
-        measured: What can only be read from a part once it is made, such as a method's needs and
-            budget; what it says takes the place of the part's facts.
-
     Example:
         >>> from hardcase.catalogue import describe
         >>> next(row for row in describe("space") if row["name"] == "light")["options"]["most"]
@@ -61,12 +56,7 @@ def describe(
 
 
 def row_of(part: Part, measured: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything that the catalogue says of a part, as plain values.
-
-    Args:
-        part: A row of the registry.
-        measured: Facts that take the place of its own.
-    """
+    """Everything that the catalogue says of a part, as plain values."""
     options = {
         name: {
             "default": _plain(option.default),
@@ -115,11 +105,7 @@ def build_catalogue() -> dict[str, Any]:
 
 
 def write_catalogue(path: Path = CATALOGUE) -> Path:
-    """Write the catalogue of all parts of this package.
-
-    Args:
-        path: The file; by default the one that is installed with the package.
-    """
+    """Write the catalogue of all parts of this package."""
     path.write_text(render(), encoding="utf-8")
     return path
 
@@ -140,9 +126,6 @@ def bibtex(keys: Iterable[str]) -> str:
 
     The key of a method's first source brings the others of the method with it: runs of earlier
     versions stored only that one.
-
-    Args:
-        keys: Citation keys, as a run's record lists them.
 
     Raises:
         Problem: If no part has such a citation.

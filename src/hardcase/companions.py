@@ -1,9 +1,6 @@
-"""Distributions beside this one: the verbs, studies and readers that they bring by entry points.
-
-Three groups are read. ``hardcase.verbs``: a verb of the command line, as a function or a typer
-application. ``hardcase.studies``: an experiment for ``hardcase reproduce``. ``hardcase.readers``: a
-module that reads what people answered in a study. Nothing is imported before it is used, and
-nothing here imports torch.
+"""Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
+applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
+people answered). Nothing is imported before it is used, and nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member
@@ -21,47 +18,21 @@ from hardcase.usercode import file_member
 __all__ = ["PaperStudy", "companion_verbs", "find", "load_verb", "reader", "studies"]
 
 
-class CompanionVerb(NamedTuple):
-    """A verb that another distribution brings.
-
-    Args:
-        extra: ``pip install hardcase[EXTRA]`` brings it.
-        help: Its line in ``hardcase --help``, shown whether it is installed or not.
-    """
-
-    extra: str
-    help: str
-
-
-_KNOWN: Mapping[str, CompanionVerb] = {
-    "study": CompanionVerb(
-        "study",
-        "People rate what was found; their answers confirm failures and calibrate the judge.",
-    ),
-    "rank": CompanionVerb(
-        "studies", "Say which images to label first, because the model most likely errs on them."
-    ),
-    "escape": CompanionVerb(
-        "studies", "Which classes border on which; names pairs that look mislabelled."
-    ),
-    "faults": CompanionVerb(
-        "studies", "Plant faults into small networks and measure which methods detect them."
-    ),
-    "reproduce": CompanionVerb("studies", "Repeat a published experiment and print its tables."),
-    "yardstick": CompanionVerb(
-        "studies", "Put a method of your own beside all others at equal cost."
-    ),
+_KNOWN = {
+    "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
+    "rank": "Say which images to label first, because the model most likely errs on them.",
+    "escape": "Which classes border on which; names pairs that look mislabelled.",
+    "faults": "Plant faults into small networks and measure which methods detect them.",
+    "reproduce": "Repeat a published experiment and print its tables.",
+    "yardstick": "Put a method of your own beside all others at equal cost.",
 }
-"""Verbs of the two distributions that are developed with this one."""
+"""Verbs of the two distributions that are developed with this one, with their lines of help, which
+are shown whether they are installed or not."""
 
 
 def companion_verbs() -> dict[str, str]:
-    """Every verb of a companion with its line of help.
-
-    These are the known ones, installed or not, and those that other distributions bring, which are
-    described by the summary of their distribution. None of them is imported.
-    """
-    lines = {name: known.help for name, known in _KNOWN.items()}
+    """Every verb of a companion with its line of help; none of them is imported."""
+    lines = {**_KNOWN}
     for point in entry_points(group="hardcase.verbs"):
         if point.name not in lines:
             lines[point.name] = point.dist.metadata["Summary"] if point.dist else ""
@@ -69,22 +40,15 @@ def companion_verbs() -> dict[str, str]:
 
 
 def load_verb(name: str) -> Any:
-    """Import the function or the typer application of a verb in `companion_verbs`.
-
-    Raises:
-        Problem: If its distribution is not installed.
-    """
+    """Import the function or the typer application of a verb in `companion_verbs`."""
     for point in entry_points(group="hardcase.verbs", name=name):
         return point.load()
-    raise _not_installed(f"`hardcase {name}`", _KNOWN[name].extra)
+    extra = "study" if name == "study" else "studies"
+    raise _not_installed(f"`hardcase {name}`", extra)
 
 
 def reader() -> Any:
-    """The module that reads what people answered: ``rated(folder)`` and ``record(folder, runs=)``.
-
-    Raises:
-        Problem: If the distribution that makes and reads studies is not installed.
-    """
+    """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
     for point in entry_points(group="hardcase.readers", name="study"):
         return point.load()
     raise _not_installed("reading the answers of a study", "study")
@@ -112,9 +76,6 @@ def studies() -> dict[str, PaperStudy]:
 
     A distribution says more than a name by a mapping ``STUDIES`` from names to `PaperStudy` in its
     ``__init__.py``, which must import no torch.
-
-    Raises:
-        Problem: If no installed distribution has any.
     """
     found = {}
     for name, point in _studies().items():
@@ -125,11 +86,7 @@ def studies() -> dict[str, PaperStudy]:
 
 
 def find(name: str) -> Callable[[Any], Any]:
-    """The function of the study called `name`, or of a file of one's own: ``file.py:function``.
-
-    Raises:
-        Problem: If there is none of this name; the message lists those there are.
-    """
+    """The function of the study called `name`, or of a file of one's own: ``file.py:function``."""
     path, _, member = name.rpartition(":")
     if path.endswith(".py"):
         own: Callable[[Any], Any] = file_member(Path(path), member)

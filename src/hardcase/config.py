@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -16,6 +16,9 @@ from hardcase.cache import named_path
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, rows
 from hardcase.usercode import likely_factory
+
+if TYPE_CHECKING:
+    from hardcase.claims.outputs import Task
 
 __all__ = [
     *("BudgetConfig", "Config", "MethodConfig", "assign", "check_names", "chosen_method"),
@@ -254,24 +257,18 @@ def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
         raise wrong_value(place, error) from error
 
 
-def task_of(wanted: str, data: str, model: str = "") -> str:
+def task_of(wanted: str, data: str, model: str = "") -> Task:
     """What networks answer: as wanted, else as the model's name says, or the data's.
-
-    Args:
-        wanted: A task, or ``auto``.
-        data: The name of the data.
-        model: The name of the model.
 
     Example:
         >>> task_of("auto", "coco:labels.json"), task_of("auto", "mnist", "zoo:lenet5")
         ('boxes', 'classes')
     """
-    if wanted != "auto":
-        return wanted
-    code = model.rpartition("@")[2].partition("?")[0]
-    known = {f"zoo:{row['name']}": row for row in rows("models")}
-    stated = known.get(code, {}).get("task") or annotated_as(data)
-    return str(stated or "classes")
+    if wanted == "auto":
+        code = model.rpartition("@")[2].partition("?")[0]
+        known = {f"zoo:{row['name']}": row for row in rows("models")}
+        wanted = known.get(code, {}).get("task") or annotated_as(data) or "classes"
+    return cast("Task", wanted)
 
 
 def annotated_as(data: str) -> str | None:

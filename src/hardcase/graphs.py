@@ -38,10 +38,6 @@ class CapturedCall:
 
     Fill `inputs` and call it, then read `out`. On a CPU, where a device is only played, the call
     itself is repeated.
-
-    Args:
-        call: Takes and gives tensors of constant shapes, and waits for nothing.
-        inputs: Tensors like those that it will be given.
     """
 
     def __init__(self, call: Call, *inputs: Tensor) -> None:
@@ -91,9 +87,7 @@ class CapturedCalls(dict[Hashable, CapturedCall | None]):
 
 
 def side_by_side(call: Call, lanes: int) -> Call:
-    """A call of several tiles, each computed for itself; in a capture each on a stream of its own,
-    so that kernels that do not fill a device run at once.
-    """
+    """A call of several tiles; in a capture each on its own stream, so that all run at once."""
 
     def several(*inputs: Tensor) -> list[Tensor]:
         tiles = [one.chunk(lanes) for one in inputs]
@@ -160,13 +154,7 @@ _graphs: WeakKeyDictionary[nn.Module, CapturedCalls] = WeakKeyDictionary()
 
 
 def replayed(owner: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``call(x)``, as a graph where that works and pays.
-
-    Args:
-        owner: The network that `call` computes with; its graphs end with it.
-        call: A method of it, or the network itself, that takes and gives one tensor.
-        x: The input; every shape has a graph of its own.
-    """
+    """``call(x)``, as a graph of `owner` where that works and pays; every shape has its own."""
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
     if eager or not x.is_cuda or x.numel() > SMALL:
         return call(x)

@@ -101,11 +101,6 @@ def mean_interval(
     a sign-flip test of the deviations from it has p ≤ 5 %. For laws as skewed as an exponential one
     all of these cover about 90 % with ten units or fewer.
 
-    Args:
-        values: One number for each independent unit.
-        unit: What they are, in plural; printed where there are few.
-        rng: Draws the subsets where there are more than 4096; a fixed stream if None.
-
     Example:
         >>> print(mean_interval([11.0, 14, 18, 13, 6, 9]).text(".3g"))
         11.8 [6, 18]
@@ -141,10 +136,6 @@ def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
     Statistics & Probability Letters 1986), so that it is not wider than need be. Fewer than six
     values have no interval: even their range covers less than 95 %.
 
-    Args:
-        values: One number for each independent unit.
-        unit: What they are, in plural.
-
     Example:
         >>> print(median_interval([float(i) for i in range(1, 21)]).text(".1f"))
         10.0 [6.2, 14.8]
@@ -171,10 +162,6 @@ def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> In
 
     R. G. Newcombe, Statistics in Medicine 1998, 2635-2650, method 10: built from Wilson's
     intervals, so that 0 of 200 against 0 of 200 is not told as if it were certain.
-
-    Args:
-        first: Which rows are so under the first condition.
-        second: Which of the same rows are so under the second.
 
     Example:
         >>> yes = torch.ones(10, dtype=torch.bool)
@@ -220,11 +207,6 @@ def max_statistic(
     Signs are flipped for whole rows, and each measure's |t| is compared with the largest |t| of
     each flip (P. Westfall and S. Young, 1993): the chance that the best of k measures that show
     nothing looks as good. A measure without any spread has p = 1.
-
-    Args:
-        values: Paired differences, one row for each independent pair, one column for each measure.
-        rng: Draws the signs.
-        permutations: The most patterns.
     """
     table = values.double()
     signs = flips(len(table), int(math.log2(permutations)), permutations, rng)

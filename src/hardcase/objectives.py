@@ -117,13 +117,6 @@ def nearest(fit: Bool[Tensor, " m"], distance: Float[Tensor, " m"]) -> Float[Ten
     Args:
         fit: Which candidates count.
         distance: Distance of each from its seed.
-
-    Example:
-        >>> import torch
-        >>> from hardcase.objectives import UNFIT, nearest
-        >>> found = nearest(torch.tensor([True, False]), torch.tensor([2e4, 1.0]))
-        >>> found.tolist() == [-2e4, -UNFIT]
-        True
     """
     return torch.where(fit, -distance.clamp(max=UNFIT / 2), -UNFIT)
 
@@ -134,20 +127,19 @@ class NearestFailing:
     """Among failing candidates the nearest to the seed's code in L1; any of them beats one that
     does not fail (SINVAD, Eq. 1).
 
-    `encode` gives the code of a candidate's image, as Equation 1 measures it; without it, what
-    the search holds is measured, as in the authors' code.
-
     Args:
         oracle: Says which candidates fail.
-        encode: Gives the code of a candidate's image, as Equation 1 measures it; by default the
-            search's own.
+        encode: Gives the code of a candidate's image, as Equation 1 measures it; by default what
+            the search holds, as in the authors' code.
     """
 
     oracle: Oracle
     encode: Callable[[Probe], Tensor] | None = None
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        code = probe.z if self.encode is None else self.encode(probe)
+        code = probe.z
+        if self.encode is not None:
+            code = self.encode(probe)
         distance = total(flat(code - probe.origin.z).abs())
         return nearest(self.oracle(probe), distance)
 
@@ -238,7 +230,7 @@ class LabelFalls:
     probabilities: bool = False
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        answer = probe.logits.softmax(1) if self.probabilities else probe.logits
+        answer = _answer(probe.logits, self.probabilities)
         return -answer.gather(1, probe.origin.y[:, None]).squeeze(1)
 
 
@@ -260,8 +252,7 @@ class Differential:
     probabilities: bool = False
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        answers = torch.stack([probe.logits, *probe.peers], 1)  # m p k
-        answers = answers.softmax(2) if self.probabilities else answers
+        answers = _answer(torch.stack([probe.logits, *probe.peers], 1), self.probabilities)  # m p k
         label = probe.origin.y[:, None, None].expand(-1, answers.shape[1], 1)
         own = answers.gather(2, label).squeeze(2)
         deviating = probe.targets.get("deviating", torch.zeros_like(probe.origin.y))
@@ -290,14 +281,17 @@ class Competitors:
     probabilities: bool = False
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        answer = probe.logits.softmax(1) if self.probabilities else probe.logits
+        answer = _answer(probe.logits, self.probabilities)
         label = probe.origin.y[:, None]
-        others = (
-            answer.scatter(1, label, -torch.inf)
-            .topk(min(self.k, answer.shape[1] - 1), dim=1)
-            .values
-        )
+        rivals = min(self.k, answer.shape[1] - 1)
+        others = answer.scatter(1, label, -torch.inf).topk(rivals, dim=1).values
         return self.weight * total(others) - answer.gather(1, label).squeeze(1)
+
+
+def _answer(logits: Tensor, probabilities: bool) -> Tensor:
+    if probabilities:
+        return logits.softmax(-1)
+    return logits
 
 
 @part("objective", "pushed", needs="a guide", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -320,9 +314,11 @@ class Pushed:
         unit = probe.targets.get(f"{self.name}/unit")
         if unit is None:
             return torch.zeros(len(probe.logits), device=probe.logits.device)
-        values = self.read(probe).gather(1, unit[:, None] if unit.ndim == 1 else unit)
+        values = self.read(probe).gather(1, unit.unsqueeze(1).flatten(1))  # one unit, or several
         sign = probe.targets.get(f"{self.name}/sign")
-        return total(values if sign is None else values * sign)
+        if sign is not None:
+            values = values * sign
+        return total(values)
 
 
 @part("objective", "sum", needs="scores")
@@ -332,22 +328,6 @@ class Sum:
 
     Args:
         terms: Pairs of a weight and an objective.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> terms = ((1.0, hc.objectives.Margin()), (0.1, hc.objectives.CrossEntropy()))
-        >>> method = hc.Method(
-        ...     space=hc.spaces.Pixels(),
-        ...     search=hc.searches.GradientAscent(step_size=0.05),
-        ...     objective=hc.objectives.Sum(terms),
-        ...     oracle=hc.oracles.LeavesLabel(),
-        ...     needs="gradients",
-        ... )
-        >>> budget = hc.Budget(gradients=30)
-        >>> found = hc.search(toy_subject(), toy_images(2), method=method, budget=budget)
-        >>> len(found)
-        2
     """
 
     terms: tuple[tuple[float, Objective], ...]
@@ -415,7 +395,7 @@ class Surprise:
     """How surprising the outputs of `layer` are: the more the better, or the nearer to `goal` the
     better.
 
-    `surprise` takes traces and predicted classes; what has no surprise (not a number) scores -inf.
+    What has no surprise (not a number) scores -inf.
 
     Args:
         surprise: Surprise of traces, given the predicted classes.
@@ -429,5 +409,6 @@ class Surprise:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         value = self.surprise(probe.activations[self.layer], probe.logits.argmax(1))
-        score = value if self.goal is None else -(value - self.goal).abs()
-        return score.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        if self.goal is not None:
+            value = -(value - self.goal).abs()
+        return value.nan_to_num(-torch.inf, torch.inf, -torch.inf)

@@ -105,12 +105,11 @@ class Confident:
     kind: ClassVar[Kind] = "label"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        plain = LeavesLabel() if self.target is None else Reaches(self.target)
-        label = (
-            probe.origin.y if self.target is None else torch.full_like(probe.origin.y, self.target)
-        )
-        ahead = margin(probe.logits, label) * (1 if self.target is None else -1)
-        return plain(probe) & (ahead >= self.confidence)
+        if self.target is None:
+            ahead = margin(probe.logits, probe.origin.y)
+            return LeavesLabel()(probe) & (ahead >= self.confidence)
+        ahead = -margin(probe.logits, torch.full_like(probe.origin.y, self.target))
+        return Reaches(self.target)(probe) & (ahead >= self.confidence)
 
 
 @part("oracle", "disagreement", needs="peers")
@@ -122,8 +121,10 @@ class Disagree:
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
         own = probe.logits.argmax(1)
-        differs = [peer.argmax(1) != own for peer in probe.peers]
-        return torch.stack(differs).any(0) if differs else torch.zeros_like(own, dtype=torch.bool)
+        differs = torch.zeros_like(own, dtype=torch.bool)
+        for peer in probe.peers:
+            differs = differs | (peer.argmax(1) != own)
+        return differs
 
 
 @part("oracle", "non-finite", needs="scores")
@@ -164,11 +165,12 @@ class Splits:
     kind: ClassVar[Kind] = "disagreement"
 
     def __call__(self, probe: Probe) -> Bool[Tensor, " m"]:
-        wrong = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
-        right = [
-            margin(peer.softmax(1), probe.origin.y) <= -self.min_margin for peer in probe.peers
-        ]
-        return wrong & torch.stack(right).all(0) if right else torch.zeros_like(wrong)
+        splits = margin(probe.logits.softmax(1), probe.origin.y) >= self.min_margin
+        if not probe.peers:
+            return torch.zeros_like(splits)
+        for peer in probe.peers:
+            splits = splits & (margin(peer.softmax(1), probe.origin.y) <= -self.min_margin)
+        return splits
 
 
 @part("oracle", "surprising", needs="activations")
@@ -264,4 +266,6 @@ def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: 
             fix="--peer MODEL",
         )
     made = NAMED[wanted]()
-    return own if made.kind == own.kind else made
+    if made.kind == own.kind:
+        return own
+    return made

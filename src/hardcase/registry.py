@@ -15,9 +15,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,28 +26,9 @@ from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member, guarded
 
 __all__ = [
-    "ROOMS",
-    "Option",
-    "Part",
-    "Preset",
-    "check_offer",
-    "citation_key",
-    "criterion",
-    "data",
-    "generator",
-    "guide",
-    "judge",
-    "method",
-    "model",
-    "objective",
-    "options_of",
-    "oracle",
-    "part",
-    "parts",
-    "resolve",
-    "rows",
-    "search",
-    "space",
+    *("ROOMS", "Option", "Part", "Preset", "check_offer", "citation_key", "criterion", "data"),
+    *("generator", "guide", "judge", "method", "model", "objective", "options_of", "oracle"),
+    *("part", "parts", "resolve", "rows", "search", "space"),
 ]
 ROOMS = {
     "method": "methods",
@@ -329,7 +311,8 @@ def parts(kind: str) -> dict[str, Part]:
     """All parts of a kind by name: those of the package and those of installed entry points."""
     if kind not in _loaded:
         _load(kind)
-    return dict(sorted(_parts[kind].items(), key=lambda item: item[0].split("@")))
+    known = _parts[kind]
+    return {name: known[name] for name in sorted(known, key=methodcaller("split", "@"))}
 
 
 def resolve(kind: str, spec: str) -> Part:
@@ -348,7 +331,6 @@ def resolve(kind: str, spec: str) -> Part:
         >>> resolve("method", "pgd").options["gradients"].default
         40
     """
-    _known_kind(kind)
     path, _, member = spec.rpartition(":")
     if path.endswith(".py"):
         return _supplied(kind, Path(path), member)
@@ -358,6 +340,7 @@ def resolve(kind: str, spec: str) -> Part:
     return known[spec]
 
 
+@cache
 def rows(kind: str) -> list[dict[str, Any]]:
     """What ``hardcase list`` shows of a kind, from the stored catalogue: needs no torch.
 

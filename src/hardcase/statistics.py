@@ -21,15 +21,8 @@ __all__ = [
 ]
 
 STEPS = (
-    "seeds",
-    "usable",
-    "attempted",
-    "failing",
-    "witnessed",
-    "valid",
-    "label_kept",
-    "confirmed",
-    "distinct",
+    *("seeds", "usable", "attempted", "failing", "witnessed", "valid", "label_kept"),
+    *("confirmed", "distinct"),
 )
 """Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None."""
 
@@ -218,9 +211,6 @@ def _setting(value: Any) -> str:
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
     """How many findings there are of each kind; only what leaves its seed's label is failing.
 
-    Args:
-        kinds: How often each of `KINDS` was found; kinds that never were may be missing.
-
     Example:
         >>> kinds_in_words({"label": 3, "disagreement": 5})
         '8 findings: 3 failing, 5 disagreements'
@@ -249,6 +239,7 @@ def count(
     `generated`, the funnel begins with the samples and those that independent networks verified.
     """
     first = generated or {}
+    statuses = [row["status"] for row in seeds]
     usable = [
         row
         for row in seeds
@@ -278,7 +269,14 @@ def count(
             },
             "distinct": distinct,
         },
-        "skipped": _skipped(seeds),
+        "skipped": {
+            "misclassified": statuses.count("skipped: misclassified"),
+            "non_finite": statuses.count("skipped: non-finite"),
+            "target": statuses.count("skipped: target"),
+            "reconstruction": statuses.count("skipped: reconstruction"),
+            "out_of_time": statuses.count("out of time"),
+            "waiting": statuses.count("waiting"),
+        },
         "findings": {
             "looked": sum(row["looked"] for row in seeds),
             "failing": sum(row["failing"] for row in seeds),
@@ -332,18 +330,6 @@ def undecided(
     rows = [(row["seed"], verdict_status(verdicts.get(row["id"]))) for row in failing]
     known = {seed for seed, said in rows if said == "confirmed"}
     return len({seed for seed, said in rows if said == "open"} - known)
-
-
-def _skipped(seeds: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
-    statuses = [row["status"] for row in seeds]
-    return {
-        "misclassified": statuses.count("skipped: misclassified"),
-        "non_finite": statuses.count("skipped: non-finite"),
-        "target": statuses.count("skipped: target"),
-        "reconstruction": statuses.count("skipped: reconstruction"),
-        "out_of_time": statuses.count("out of time"),
-        "waiting": statuses.count("waiting"),
-    }
 
 
 Numbers = Sequence[float] | Sequence[int] | Tensor

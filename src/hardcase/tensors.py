@@ -75,12 +75,7 @@ LARGEST = 2**26
 
 
 def decode(data: bytes | None, side: tuple[int, ...] | None = None) -> UInt8[Tensor, "c h w"]:
-    """The image in a PNG, as one or three channels; nothing else is opened.
-
-    Args:
-        data: The file's content.
-        side: Height and width that it must have, if that is known.
-    """
+    """The image in a PNG, as one or three channels; nothing else is opened."""
     from PIL import Image
 
     try:
@@ -278,11 +273,6 @@ def sent(x: Tensor, parts: Iterable[slice], device: torch.device) -> Iterator[Te
 def constant(values: tuple[Any, ...], like: torch.dtype, device: torch.device) -> Tensor:
     """Numbers as a tensor on a device, made once: whoever copies to a device waits for all that it
     has still to do, and nothing that waits can be captured (`hardcase.graphs`).
-
-    Args:
-        values: Numbers, or rows of them.
-        like: Their type.
-        device: Where they are needed.
     """
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=like, device=device)
@@ -350,27 +340,23 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 
     Of state that is no tensor, which a network may keep beside its weights, the type counts.
     """
-
-    def content(value: Tensor) -> bytes:
-        plain = value.detach().cpu()
-        if plain.is_quantized or plain.layout is not torch.strided:
-            plain = plain.dequantize() if plain.is_quantized else plain.to_dense()
-        return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
     parts = list[bytes | str]()
     for name, value in sorted(tensors.items()):
-        if isinstance(value, Tensor):
-            parts += [f"{name}:{value.dtype}:{tuple(value.shape)}", content(value)]
-        else:
+        if not isinstance(value, Tensor):
             parts.append(f"{name}:{type(value).__name__}")
+            continue
+        plain = value.detach().cpu()
+        if plain.is_quantized:
+            plain = plain.dequantize()
+        elif plain.layout is not torch.strided:
+            plain = plain.to_dense()
+        content = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        parts += [f"{name}:{value.dtype}:{tuple(value.shape)}", content]
     return digest(parts)
 
 
 def digest_values(tensors: Iterable[Tensor]) -> str:
     """A hash of what tensors hold, whatever their names, shapes and order; empty if there are none.
-
-    Args:
-        tensors: The parameters of a network.
 
     Example:
         >>> a = torch.ones(2, 3)
@@ -386,9 +372,6 @@ def digest_values(tensors: Iterable[Tensor]) -> str:
 def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
     """A number for the content of every image: what a judge has learned from, and what a store
     holds.
-
-    Args:
-        x: 8-bit images.
 
     Example:
         >>> images = torch.arange(8, dtype=torch.uint8).reshape(2, 1, 2, 2)

@@ -356,9 +356,13 @@ class Findings:
         )
 
 
+Answers = Sequence[bool | None] | Bool[Tensor, " t"]
+
+
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a judge says of findings, row by row; None means that it cannot tell.
+    """What a judge says of findings, row by row; None means that it cannot tell. Truth values may
+    come as a tensor; they are kept as a list.
 
     Args:
         valid: Does the image look like the data?
@@ -372,10 +376,16 @@ class Verdicts:
         [True, None]
     """
 
-    valid: Sequence[bool | None]
-    label_kept: Sequence[bool | None]
+    valid: Answers
+    label_kept: Answers
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Float[Tensor, "t d"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("valid", "label_kept"):
+            answers = getattr(self, name)
+            if isinstance(answers, Tensor):
+                object.__setattr__(self, name, answers.tolist())
 
     @staticmethod
     def join(parts: Sequence[Verdicts]) -> Verdicts:

@@ -1,6 +1,5 @@
-"""One guard around code that users supply: factories, forward passes, generators, judges.
-
-Whatever such code raises becomes a `Problem` that names it, except the user's own Ctrl-C.
+"""One guard around code that users supply: whatever it raises becomes a `Problem` that names it,
+except the user's own Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,19 +18,8 @@ from typing import Any, NoReturn
 from hardcase.errors import Problem
 
 __all__ = [
-    "Endless",
-    "Leave",
-    "Raised",
-    "Unanswered",
-    "count_interrupt",
-    "file_member",
-    "guard_code",
-    "guarded",
-    "interrupts",
-    "likely_factory",
-    "require_consent",
-    "reraise",
-    "within",
+    *("Endless", "Leave", "Raised", "Unanswered", "count_interrupt", "file_member", "guard_code"),
+    *("guarded", "interrupts", "likely_factory", "require_consent", "reraise", "within"),
 ]
 
 _interrupts = 0
@@ -47,11 +35,7 @@ def guard_code(leave: Leave | None) -> None:
 
 
 def require_consent(thing: str | Path) -> None:
-    """Called before a file that can hold code is opened, and before an address is talked to.
-
-    Raises:
-        Problem: If another's run folder named it, and the user has not allowed it.
-    """
+    """Raise if another's run folder named this file or address, and the user has not allowed it."""
     if _leave is not None:
         _leave(thing)
 
@@ -82,17 +66,10 @@ def interrupts() -> int:
 def reraise(
     error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
 ) -> NoReturn:
-    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C stays itself.
+    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C, memory that
+    ran out, calls that were broken off and problems stay themselves.
 
-    For calls too frequent for `guarded`: a bare ``try`` costs nothing until something is raised.
-    Memory that ran out, calls that were broken off and problems that are told already stay too.
-
-    Args:
-        error: What the code raised.
-        what: What was called, for example ``model zoo:lenet5``.
-        before: `interrupts()` when the call began.
-        why: What the failure means for the user.
-        fix: What to do about it.
+    For calls too frequent for `guarded`; `before` are the `interrupts()` when the call began.
     """
     # torch's class is looked up by its name: nothing here imports torch
     no_memory = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
@@ -103,38 +80,21 @@ def reraise(
         python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if _interrupts > before or python:
             raise error
-        said = f"{what} raised KeyboardInterrupt."
+        message = f"{what} raised KeyboardInterrupt."
     elif isinstance(error, SystemExit):
-        said = f"{what} called sys.exit({error.code})."
+        message = f"{what} called sys.exit({error.code})."
     elif isinstance(error, Exception):
         first = (str(error).splitlines() or ["no message"])[0]
-        said = f"{what} raised {type(error).__name__}: {first}"
+        message = f"{what} raised {type(error).__name__}: {first}"
     else:
         raise error
-    raise Raised(said, *filter(None, [why]), fix=fix) from error
+    raise Raised(message, *filter(None, [why]), fix=fix) from error
 
 
 @contextmanager
 def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
-    """Run user code; anything it raises, `SystemExit` included, becomes a `Problem` naming `what`.
-
-    Args:
-        what: What is being called, e.g. ``model zoo:lenet5``.
-        why: What the failure means for the user.
-        fix: What to do about it.
-
-    Raises:
-        Problem: Instead of any exception of the code inside.
-        KeyboardInterrupt: Only if the user typed it.
-
-    Example:
-        >>> from hardcase.errors import Problem
-        >>> try:
-        ...     with guarded("model net.py:make"):
-        ...         raise SystemExit(0)
-        ... except Problem as problem:
-        ...     print(problem)
-        model net.py:make called sys.exit(0).
+    """Run user code; anything it raises, `SystemExit` included, becomes a `Problem` naming `what`
+    and saying `why` that matters and what to do.
     """
     before = _interrupts
     try:
@@ -147,12 +107,9 @@ def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
 
 @contextmanager
 def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
-    """Break off what takes longer than so many seconds, where the system can (the main thread of a
-    POSIX process). Inside another such block, the outer one's time holds.
+    """Break off what takes longer, where the system can (the main thread of a POSIX process).
 
-    Args:
-        seconds: How long it may take; None: any time.
-        error: What is raised then.
+    Inside another such block, the outer one's time holds.
     """
     main = threading.current_thread() is threading.main_thread()
     can = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
@@ -173,9 +130,7 @@ def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Itera
 
 
 def likely_factory(path: Path) -> str:
-    """The function of a file that makes a network, by its name; else its first class. The file is
-    read, not run.
-    """
+    """The function or class of a file that seems to make a network; the file is not run."""
     try:
         nodes = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, SyntaxError, ValueError):
@@ -187,20 +142,16 @@ def likely_factory(path: Path) -> str:
 
 
 def file_member(path: Path, member: str) -> Callable[..., Any]:
-    """The function or class called `member` of a Python file, which is run for that.
-
-    Raises:
-        Problem: If there is no such file or member, or the file cannot be imported.
-    """
+    """The function or class called `member` of a Python file, which is run for that."""
     module = _module(path)
-    made = getattr(module, member, None)
-    if not callable(made):
+    found = getattr(module, member, None)
+    if not callable(found):
         known = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
         raise Problem(
             f"{path} has no function {member!r}.",
             f"callable there: {', '.join(known) or 'nothing'}",
         )
-    return made  # type: ignore[no-any-return]  # callable, checked above
+    return found  # type: ignore[no-any-return]  # callable, checked above
 
 
 def _module(path: Path) -> ModuleType:

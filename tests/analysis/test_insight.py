@@ -29,7 +29,7 @@ def test_curves_of_a_model_that_noise_confuses():
     assert len(noise["error"]) == 5
     assert noise["crossing"]["queries"] == 8
     assert contrast["curve"][-1]["failing"] == 0, "the order of brightness stays"
-    assert found["corruption_error"]["corruptions"] == ("gaussian_noise", "contrast"), (
+    assert found["corruption_error"]["corruptions"] == ["gaussian_noise", "contrast"], (
         "speckle is one of the extra four"
     )
     seen = []

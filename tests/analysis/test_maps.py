@@ -8,7 +8,6 @@ from hardcase.analysis.insight import STATES, map_of_run
 from hardcase.analysis.maps import Features, grid_from, grid_of, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
-from hardcase.methods import pgd
 from hardcase.searches.illumination import Illumination
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
@@ -24,6 +23,9 @@ def digits(count):
             x[i, 0, row, left : left + 2 + i % 4] = 200
     y = torch.arange(count) % 2
     return Images(x, y, tuple(map(str, range(count))), ("a", "b"), name="strokes")
+
+
+MAPPED = {"method": "pgd", "options": {"epsilon": 0.5}, "judge": False}
 
 
 def method():
@@ -78,16 +80,8 @@ def test_a_method_becomes_a_search_that_fills_cells():
 
 
 def test_a_run_keeps_a_finding_per_seed_and_cell_and_its_map_agrees(tmp_path):
-    run = hc.run(
-        toy_subject(),
-        toy_images(6),
-        out=tmp_path / "run",
-        method="pgd",
-        options={"epsilon": 0.5},
-        map="brightness:6,contrast:6",
-        budget=Budget(queries=150),
-        judge=False,
-    )
+    asked = {**MAPPED, "map": "brightness:6,contrast:6", "budget": Budget(queries=150)}
+    run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", **asked)
     assert run.record["map"]["axes"][0]["name"] == "brightness"
     found = map_of_run(run)
     assert sum(row["visits"] for row in found["cells"]) == 6 * 150
@@ -101,42 +95,20 @@ def test_a_run_keeps_a_finding_per_seed_and_cell_and_its_map_agrees(tmp_path):
         assert by_id[row["example"]]["seed"] == row["seed"]
     page = run.report()
     assert "Map of failures" in page.read_text(encoding="utf-8")
-    again = hc.resume(
-        tmp_path / "run",
-        toy_subject(),
-        toy_images(6),
-        method="pgd",
-        options={"epsilon": 0.5},
-        map="brightness:6,contrast:6",
-        budget=Budget(queries=150),
-        judge=False,
-    )
+    again = hc.resume(tmp_path / "run", toy_subject(), toy_images(6), **asked)
     assert again.record["complete"]
+    plain = hc.run(toy_subject(), toy_images(4), out=tmp_path / "plain", **MAPPED)
+    assert map_of_run(plain) is None
 
 
 def test_shards_rounds_and_workers_change_no_byte_of_a_map(tmp_path):
     parts = {}
     for workers in (1, 2):
         folder = tmp_path / str(workers)
-        hc.run(
-            toy_subject(),
-            toy_images(8),
-            out=folder,
-            method="pgd",
-            options={"epsilon": 0.5},
-            map="brightness:5,contrast:5",
-            budget=Budget(queries=20),
-            execution=hc.Execution(shard=2, rounds=2, workers=workers),
-            judge=False,
-        )
+        asked = {**MAPPED, "map": "brightness:5,contrast:5", "budget": Budget(queries=20)}
+        execution = hc.Execution(shard=2, rounds=2, workers=workers)
+        hc.run(toy_subject(), toy_images(8), out=folder, execution=execution, **asked)
         files = sorted([*folder.glob("findings/*"), *folder.glob("state/deltas*")])
         parts[workers] = {path.name: path.read_bytes() for path in files}
     assert len(parts[1]) == 8
     assert parts[1] == parts[2]
-
-
-def test_another_run_has_no_map(tmp_path):
-    run = hc.run(
-        toy_subject(), toy_images(4), out=tmp_path / "run", method=pgd(epsilon=0.3), judge=False
-    )
-    assert map_of_run(run) is None

@@ -104,17 +104,9 @@ def test_a_run_that_was_measured_otherwise_is_refused_before_the_search(tmp_path
 
 def test_a_run_stands_beside_the_models_that_it_is_given(tmp_path):
     other = toy_subject(20.0)
-    other.net.mean.weight.data += 0.1 * torch.randn(
-        4, 64, generator=torch.Generator().manual_seed(3)
-    )
-    run = hc.run(
-        toy_subject(20.0),
-        toy_images(40),
-        out=tmp_path / "run",
-        method="none",
-        conditions={"exposure": "±2 stops", "rotation": "±40 deg"},
-        references=[other],
-    )
+    rng = torch.Generator().manual_seed(3)
+    other.net.mean.weight.data += 0.1 * torch.randn(4, 64, generator=rng)
+    run = measured(tmp_path, "run", references=[other])
     (one,) = run.record["risk"]["references"]
     assert one["seeds"] == 40
     assert one["low"] <= one["difference"] <= one["high"]

@@ -121,20 +121,9 @@ def test_data_sets_of_torchvision():
     coco = [[{"bbox": [1, 2, 19, 20], "category_id": 1}], []]
     annotated = load_annotations(Pairs(coco))
     assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
-    voc = [
-        {
-            "annotation": {
-                "object": [
-                    {
-                        "name": "dog",
-                        "bndbox": {"xmin": "2", "ymin": "3", "xmax": "20", "ymax": "22"},
-                    }
-                ]
-            }
-        },
-        {"annotation": {}},
-    ]
-    annotated = load_annotations(Pairs(voc))
+    place = {"xmin": "2", "ymin": "3", "xmax": "20", "ymax": "22"}
+    voc = {"annotation": {"object": [{"name": "dog", "bndbox": place}]}}
+    annotated = load_annotations(Pairs([voc, {"annotation": {}}]))
     assert annotated.images.classes == ("dog",)
     assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
     masks = [np.full((30, 40), 1, dtype=np.uint8)] * 2

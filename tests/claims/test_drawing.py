@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.drawing import colour_of, draw_annotation, draw_annotations
+from hardcase.claims.drawing import colour_of, draw_annotation
 from hardcase.claims.outputs import Annotation
 from hardcase.cli.inspect import _annotations
 from hardcase.types import Images
@@ -34,17 +34,6 @@ def test_a_mask_tints_its_pixels_only():
     )
     assert (drawn[:10] == 100).all()
     assert (drawn[10:] != 100).any(2).all()
-
-
-def test_a_sheet_holds_as_many_as_asked_for_and_no_more_than_there_are():
-    count = 30
-    x = torch.arange(count, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 16, 16).clone()
-    images = Images(x, torch.zeros(count).long(), tuple(map(str, range(count))), ("a",))
-    tags = Annotation(torch.tensor([0]), torch.zeros(0, 4), NO_MASK)
-    annotated = AnnotatedImages(images, (tags,) * count)
-    sheet = draw_annotations(annotated)
-    assert sheet.size == (4 * 244, 3 * 244)
-    assert draw_annotations(annotated.take(torch.arange(2))).size == (2 * 244, 244)
 
 
 def test_doctor_draws_and_says_what_is_odd(tmp_path, monkeypatch):

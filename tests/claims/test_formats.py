@@ -126,47 +126,25 @@ def test_names_in_yaml(text, wanted):
     assert names_in_yaml(text, "names") == wanted
 
 
-def break_json(root):
-    (root / "labels.json").write_text("{")
+def text(name, content):
+    """Write a file anew."""
+    return lambda root: (root / name).write_text(content)
 
 
-def break_category(root):
-    text = json.loads((root / "labels.json").read_text())
-    text["annotations"][0]["category_id"] = 55
-    (root / "labels.json").write_text(json.dumps(text))
+def coco(part, key, value):
+    """Change the first row of a part of COCO's JSON."""
 
+    def spoil(root):
+        stated = json.loads((root / "labels.json").read_text())
+        stated[part][0][key] = value
+        (root / "labels.json").write_text(json.dumps(stated))
 
-def break_box(root):
-    text = json.loads((root / "labels.json").read_text())
-    text["annotations"][0]["bbox"] = [1, 2, 3]
-    (root / "labels.json").write_text(json.dumps(text))
-
-
-def break_id(root):
-    text = json.loads((root / "labels.json").read_text())
-    text["categories"][0]["id"] = ["a"]
-    (root / "labels.json").write_text(json.dumps(text))
-
-
-def break_label(root):
-    (root / "labels" / "one.txt").write_text("7 0.5 0.5 0.1 0.1\n")
-
-
-def break_line(root):
-    (root / "labels" / "one.txt").write_text("0 0.5 0.5\n")
-
-
-def break_xml(root):
-    (root / "Annotations" / "0.xml").write_text("<annotation><object>")
-
-
-def bomb(root):
-    (root / "Annotations" / "0.xml").write_text('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>')
+    return spoil
 
 
 def break_table(root):
-    text = (root / "tags.csv").read_text().replace("1,0,0", "1,maybe,0")
-    (root / "tags.csv").write_text(text)
+    table = (root / "tags.csv").read_text().replace("1,0,0", "1,maybe,0")
+    (root / "tags.csv").write_text(table)
 
 
 def lose_image(root):
@@ -176,15 +154,19 @@ def lose_image(root):
 @pytest.mark.parametrize(
     ("write", "spoil", "words"),
     [
-        (write_coco, break_json, "cannot read"),
-        (write_coco, break_category, "category 55"),
-        (write_coco, break_box, "four numbers"),
-        (write_coco, break_id, "cannot read"),
+        (write_coco, text("labels.json", "{"), "cannot read"),
+        (write_coco, coco("annotations", "category_id", 55), "category 55"),
+        (write_coco, coco("annotations", "bbox", [1, 2, 3]), "four numbers"),
+        (write_coco, coco("categories", "id", ["a"]), "cannot read"),
         (write_coco, lose_image, "1 of 4 images"),
-        (write_yolo, break_label, "class 7"),
-        (write_yolo, break_line, "line 1"),
-        (write_voc, break_xml, "Pascal VOC"),
-        (write_voc, bomb, "entities"),
+        (write_yolo, text("labels/one.txt", "7 0.5 0.5 0.1 0.1\n"), "class 7"),
+        (write_yolo, text("labels/one.txt", "0 0.5 0.5\n"), "line 1"),
+        (write_voc, text("Annotations/0.xml", "<annotation><object>"), "Pascal VOC"),
+        (
+            write_voc,
+            text("Annotations/0.xml", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'),
+            "entities",
+        ),
         (write_voc, lose_image, "1 of 4 images"),
         (lambda root: write_tags(root, columns=True), break_table, "maybe"),
     ],

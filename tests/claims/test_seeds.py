@@ -13,7 +13,7 @@ from hardcase.claims.load import claim_model
 from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task, with_absent
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import condition_box, measure_risk
-from hardcase.conditions.intervals import mean_interval
+from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
@@ -157,7 +157,7 @@ def test_limits_of_risk_are_held_against_images_not_claims(run):
     table = measure_risk(model, seeds, box, costs=False)
     assert table.value == pytest.approx(risk["value"])
     low, high = table.images_like_these
-    plain = mean_interval(table.shares)
+    plain = bounded_mean_interval(table.shares)
     assert high - low > plain.high - plain.low  # ten images say less than fifteen claims
 
 

@@ -47,18 +47,8 @@ NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 
 def test_a_curve_is_told_and_written(home):
-    said = call(
-        curve,
-        *NAMED,
-        "--corruptions",
-        "gaussian_noise,fog",
-        "--conditions",
-        "none",
-        "--count",
-        "6",
-        "--out",
-        "curve.json",
-    )
+    asked = "--corruptions gaussian_noise,fog --conditions none --count 6 --out curve.json"
+    said = call(curve, *NAMED, *asked.split())
     assert said.exit_code == 0, said.output
     assert "gaussian_noise" in said.stdout
     written = json.loads(Path("curve.json").read_text())

@@ -11,7 +11,7 @@ from hardcase.cli.main import main
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_json_has_the_agreed_keys(kind, capsys):
+def test_json_has_the_agreed_keys_and_text_names_every_row(kind, capsys):
     assert main(["list", kind, "--format", "json"]) == 0
     table = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in table] == [row["name"] for row in rows(kind)]
@@ -19,14 +19,9 @@ def test_json_has_the_agreed_keys(kind, capsys):
         assert set(row) == {"name", "summary", "needs", "paper", "laws"}
         assert isinstance(row["laws"], list)
         assert row["summary"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_text_names_every_row(kind, capsys):
     assert main(["list", kind]) == 0
     said = capsys.readouterr().out
     assert all(row["name"] in said for row in rows(kind))
-    assert said.strip()
 
 
 def test_verbose_confesses_differences(capsys):
@@ -39,12 +34,8 @@ def test_verbose_confesses_differences(capsys):
 def test_one_row_is_shown_in_full(capsys):
     assert main(["list", "criteria", "kmnc"]) == 0
     said = capsys.readouterr().out
-    for words in ("kmnc", "option cuts", "right-open, left-open, closed", "ma2018deepgauge"):
-        assert words in said
+    assert all(word in said for word in ("kmnc", "option cuts", "left-open", "ma2018deepgauge"))
     assert "tknc" not in said
-
-
-def test_one_row_as_json_has_its_options(capsys):
     assert main(["list", "criteria", "kmnc", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["options"]["k"] == {"default": 1000, "help": "Sections per unit.", "choices": []}
@@ -57,11 +48,10 @@ def test_an_unknown_table_or_row_is_a_usage_error(capsys):
     assert "try: pgd" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_listing_needs_no_torch(kind):
+def test_listing_needs_no_torch():
     code = (
         "import sys; from hardcase.cli.main import main; "
-        f"main(['list', '{kind}', '--format', 'json']); "
+        f"[main(['list', kind, '--format', 'json']) for kind in {KINDS!r}]; "
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)

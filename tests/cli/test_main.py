@@ -36,17 +36,12 @@ def test_help_and_list_import_nothing_heavy_and_answer_at_once(words):
     assert "sinvad" in done.stdout or "Usage" in done.stdout
 
 
-def test_help_names_every_verb(capsys):
+def test_the_first_screen_is_one_screen_and_names_every_verb(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(verb.name.split()[0] in said for verb in VERBS)
-
-
-def test_the_first_screen_is_one_screen(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    main(["--help"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 45
+    assert len(said.splitlines()) <= 45
     assert sum(not verb.group for verb in VERBS) <= 14
 
 
@@ -107,10 +102,14 @@ def fail_with(monkeypatch, error):
     monkeypatch.setattr(frame, "_function", lambda row: verb)
 
 
-def test_a_problem_prints_its_form_and_returns_its_code(monkeypatch, capsys):
+def test_a_problem_prints_its_form_and_returns_its_code_and_an_interrupt_is_130(
+    monkeypatch, capsys
+):
     fail_with(monkeypatch, Problem("it broke.", "It matters.", fix="mend it", code=5))
     assert main(["demo"]) == 5
     assert capsys.readouterr().err == "error: it broke.\n  It matters.\n  try: mend it\n"
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert main(["demo"]) == 130
 
 
 def test_an_internal_error_is_one_line_and_a_file(monkeypatch, capsys, tmp_path):
@@ -151,13 +150,3 @@ def test_a_reader_that_has_gone_is_no_error():
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
-
-
-def test_an_interrupt_is_130(monkeypatch):
-    fail_with(monkeypatch, KeyboardInterrupt())
-    assert main(["demo"]) == 130
-
-
-def test_every_row_leads_to_a_function():
-    for verb in VERBS:
-        assert callable(frame._function(verb)), verb

@@ -6,34 +6,19 @@ from hardcase.cli.output import cell, clock, duration, facts, grid, shown
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+    ("write", "value", "said"),
+    [
+        *((duration, *pair) for pair in [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s")]),
+        *((duration, *pair) for pair in [(200, "3 min 20 s"), (7500, "2 h 5 min")]),
+        *((clock, *pair) for pair in [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")]),
+        *((cell, *pair) for pair in [(None, "–"), (12345, "12,345"), (0.123456, "0.1235")]),
+        *((cell, *pair) for pair in [(True, "True"), ("a", "a")]),
+        (facts, {"a": 1, "long": "x"}, "a     1\nlong  x"),
+        (shown, "a b", "'a b'"),
+    ],
 )
-def test_durations(seconds, said):
-    assert duration(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")]
-)
-def test_clock(seconds, said):
-    assert clock(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [(None, "–"), (12345, "12,345"), (0.123456, "0.1235"), (True, "True"), ("a", "a")],
-)
-def test_cells(value, said):
-    assert cell(value) == said
-
-
-def test_facts_are_aligned():
-    assert facts({"a": 1, "long": "x"}) == "a     1\nlong  x"
-
-
-def test_a_path_can_be_pasted():
-    assert shown("a b") == "'a b'"
+def test_values_as_people_read_them(write, value, said):
+    assert write(value) == said
 
 
 def test_numbers_lean_right_and_brackets_are_text():

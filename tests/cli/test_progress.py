@@ -15,14 +15,8 @@ from hardcase.cli.progress import Front, Lines, Screen, Stage, doubts, front, li
 from hardcase.runs.progress import Progress
 from hardcase.training.loop import TrainingProgress as Training
 
-RECORD = {
-    "method": "pgd",
-    "model": "m",
-    "data": "d",
-    "seeds": 20,
-    "classes": ["cat", "dog"],
-    "budget": {"gradients": 40},
-}
+RECORD = {"method": "pgd", "model": "m", "data": "d", "seeds": 20, "budget": {"gradients": 40}}
+RECORD |= {"classes": ["cat", "dog"]}
 
 
 def total(seeds=0, failing=0, queries=0, confusions=()):
@@ -54,14 +48,8 @@ def told(monkeypatch):
 
 def test_counts_of_the_running_shard_are_added(told):
     now = told(Front()).standing()
-    assert (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped) == (
-        20,
-        18,
-        8,
-        4,
-        6,
-        2,
-    )
+    counts = (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped)
+    assert counts == (20, 18, 8, 4, 6, 2)
     assert (now.failing, now.queries) == (5, 112)
     assert now.confusions == (("cat→dog", 2), ("dog→cat", 1))
     assert now.since_new is not None
@@ -122,7 +110,7 @@ def test_the_screen_fits_80_columns_and_says_it_all(told):
     assert max(map(len, text.splitlines())) <= 80
     for piece in (
         "pgd on m, d", "8 done · 4 running · 6 waiting · 2 skipped", "5 of 12 seeds", "not judged", "cat→dog ×2", "40 gradients",
-        "112", "a second", "probabilities", "Ctrl-C", "searching",
+        "112", "per second", "probabilities", "Ctrl-C", "searching",
     ):  # fmt: skip
         assert piece in text, piece
 

@@ -23,20 +23,11 @@ def home(tmp_path, monkeypatch):
     root.handlers[:] = before[1]
 
 
-WORDS = (
-    "run",
-    "--data",
-    "npz:greys.npz?split=all",
-    "--method",
-    "pgd",
-    "--seeds",
-    "40",
-    "--allow-low-accuracy",
-)
+WORDS = "run --data npz:greys.npz?split=all --method pgd --seeds 40 --allow-low-accuracy"
 
 
 def test_findings_are_right_before_and_wrong_now(home, capsys):
-    words = [*WORDS, "--model", "models.py:new", "--baseline", "models.py:old", "--out", "new"]
+    words = f"{WORDS} --model models.py:new --baseline models.py:old --out new".split()
     assert main(words) == 0, capsys.readouterr().err
     run = Run("new")
     light = run.images().float().mean((1, 2, 3)) / 255
@@ -55,7 +46,7 @@ def test_findings_are_right_before_and_wrong_now(home, capsys):
 
 
 def test_the_roles_swapped_find_the_other_class(home, capsys):
-    words = [*WORDS, "--model", "models.py:old", "--baseline", "models.py:new", "--out", "swapped"]
+    words = f"{WORDS} --model models.py:old --baseline models.py:new --out swapped".split()
     assert main([*words, "--oracle", "regression"]) == 0, capsys.readouterr().err
     assert set(Run("swapped").findings["expected"].to_pylist()) == {0}
 
@@ -69,5 +60,5 @@ def test_the_roles_swapped_find_the_other_class(home, capsys):
     ],
 )
 def test_what_does_not_go_together_is_told(home, capsys, more, told):
-    assert main([*WORDS, "--model", "models.py:new", "--out", "x", *more]) == 2
+    assert main([*WORDS.split(), "--model", "models.py:new", "--out", "x", *more]) == 2
     assert told in capsys.readouterr().err

@@ -59,16 +59,9 @@ def world(tmp_path, monkeypatch, fresh_registry):
 
 
 def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
-    words = ["run", "--method", "dlfuzz", "--data", "own.py:bars", "--model", "own.py:Thirds"]
-    words += [
-        "--seeds",
-        "6",
-        "--criterion",
-        "own.py:loud",
-        "--criteria",
-        "nc,own.py:loud:threshold=0.1",
-    ]
-    assert main([*words, "--out", "run", "--progress", "none"]) == 0
+    words = "run --method dlfuzz --data own.py:bars --model own.py:Thirds --seeds 6 --out run"
+    more = "--criterion own.py:loud --criteria nc,own.py:loud:threshold=0.1 --progress none"
+    assert main([*words.split(), *more.split()]) == 0
     run = Run("run")
     assert run.record["data"] == "own.py:bars"
     assert run.seeds["id"][0].as_py().startswith("bar-1-")

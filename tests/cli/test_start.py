@@ -43,11 +43,11 @@ def test_init_never_writes_over_a_configuration(project, capsys):
 
 def test_weights_and_models_of_hubs_are_recognised(project):
     (project / "net.pt").write_bytes(b"")
-    assert look(project).model.endswith("net.pt@" + str(project / "net.py") + ":make")
+    assert look(project)["model"][0].endswith("net.pt@" + str(project / "net.py") + ":make")
     (project / "vit").mkdir()
     (project / "vit" / "config.json").write_text("{}")
     (project / "vit" / "model.safetensors").write_bytes(b"")
-    assert look(project).model == f"hf:{project / 'vit'}"
+    assert look(project)["model"][0] == f"hf:{project / 'vit'}"
 
 
 def test_an_empty_folder_is_told_of(tmp_path, capsys):

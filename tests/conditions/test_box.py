@@ -5,9 +5,8 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.conditions.box import condition_box
+from hardcase.conditions.box import condition_box, sobol
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
-from hardcase.conditions.draws import sobol
 from hardcase.corruptions import CORRUPTIONS
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of

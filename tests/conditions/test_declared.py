@@ -118,6 +118,7 @@ def test_a_table_declares_the_span_of_its_columns(tmp_path):
         ("rotation\n1\n2,3\n", "line 3 has more columns"),
         ("rotaton\n1\n2\n", "try: rotation"),
         ("rotation\n1\n999\n", "line 3"),
+        ("rotation\n1\n9\n", "line 3: rotation is 9, outside what is declared"),
         ("", "0 rows"),
         ("rotation\n", "0 rows"),
         ("rotation,\n1,2\n3,4\n", "line 1: a column has no name"),
@@ -128,15 +129,9 @@ def test_a_table_declares_the_span_of_its_columns(tmp_path):
 def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
     file = tmp_path / "field.csv"
     file.write_text(text)
+    beside = {"rotation": "±8 deg"} if "9" in text else {}
     with pytest.raises(Problem, match=fragment):
-        Conditions({}, table=str(file))
-
-
-def test_a_row_outside_what_is_declared_beside_the_table_is_named(tmp_path):
-    file = tmp_path / "field.csv"
-    file.write_text("rotation\n1\n9\n")
-    with pytest.raises(Problem, match="line 3: rotation is 9, outside what is declared"):
-        Conditions({"rotation": "±8 deg"}, table=str(file))
+        Conditions(beside, table=str(file))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +139,6 @@ def test_a_row_outside_what_is_declared_beside_the_table_is_named(tmp_path):
     [
         ('rotatoin = "±8 deg"', "line 3: there is no condition 'rotatoin'"),
         ('rotation = "±8"', "line 3: conditions.rotation"),
-        ('rotation = "8..-8 deg"', "line 3: conditions.rotation"),
-        ('rotation = "2..8 deg"', "line 3: conditions.rotation"),
-        ('rotation = "±400 deg"', "line 3: conditions.rotation"),
         ('corruption.fog = "0..9"', "line 3: conditions.corruption.fog"),
         ('"corruption.fog" = "1..3"', "line 3: conditions.corruption.fog"),
         ('corruption.foggy = "0..3"', "line 3: there is no condition 'corruption.foggy'"),

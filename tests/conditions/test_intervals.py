@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardcase.conditions.intervals import binomial_interval, mean_interval
+from hardcase.conditions.intervals import binomial_interval, bounded_mean_interval
 
 DRAWS = 64
 
@@ -46,7 +46,7 @@ def test_intervals_cover_the_mean_as_often_as_promised(law, count, repeats):
     covered = 0
     for _ in range(repeats):
         values, mean = draw(rng, count)
-        bounds = mean_interval(values, low)
+        bounds = bounded_mean_interval(values, low)
         covered += bounds.low <= mean <= bounds.high
     noise = 2.6 * (0.95 * 0.05 / repeats) ** 0.5
     assert covered / repeats >= 0.95 - noise
@@ -54,15 +54,15 @@ def test_intervals_cover_the_mean_as_often_as_promised(law, count, repeats):
 
 def test_without_a_failure_the_upper_bound_is_about_four_over_the_seeds():
     for count in (50, 200, 1000):
-        bounds = mean_interval(np.zeros(count))
+        bounds = bounded_mean_interval(np.zeros(count))
         assert bounds.low == 0
         assert 3 / count < bounds.high < 4.5 / count
 
 
 def test_many_values_have_the_same_interval_by_either_rule():
     values = np.random.default_rng(0).beta(0.5, 3, 5_001)
-    student = mean_interval(values)
-    weighted = mean_interval(values[:-1])
+    student = bounded_mean_interval(values)
+    weighted = bounded_mean_interval(values[:-1])
     assert np.allclose(student, weighted, atol=5e-4)
 
 

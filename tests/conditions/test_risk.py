@@ -6,33 +6,12 @@ import torch
 from torch import nn
 
 import hardcase as hc
+from conditions.toys import darkness, grey
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import Conditions
 from hardcase.conditions.risk import compare_risk, measure_risk, needed_seeds
 from hardcase.errors import Problem
 from hardcase.types import Images
-
-
-class Darkness(nn.Module):
-    """Names class 1 where the mean of an image is below a threshold."""
-
-    def __init__(self, threshold):
-        super().__init__()
-        self.threshold = nn.Parameter(torch.tensor(threshold), requires_grad=False)
-
-    def forward(self, x):
-        dark = self.threshold - x.mean((1, 2, 3))
-        return torch.stack([-dark, dark], 1) * 1000
-
-
-def subject(threshold=0.4):
-    return hc.Subject(Darkness(threshold), classes=("light", "dark"), name="darkness")
-
-
-def images(count=64, level=0.5, label=0):
-    x = torch.full((count, 1, 16, 16), round(level * 255)).to(torch.uint8)
-    y = torch.full((count,), label)
-    return Images(x, y, tuple(f"grey/{i}" for i in range(count)), ("light", "dark"), "grey")
 
 
 def exposure(text="±1 stops"):
@@ -42,7 +21,7 @@ def exposure(text="±1 stops"):
 def test_the_share_of_failing_draws_is_the_volume_of_the_box_that_fails():
     # 128/255 * 2^(s/2.2) < 0.4 for s below -0.717 stops: 14.1 % of ±1 stop
     expected = (1 - 2.2 * np.log2((128 / 255) / 0.4)) / 2
-    table = measure_risk(subject(), images(), exposure(), draws=64)
+    table = measure_risk(darkness(), grey(64), exposure(), draws=64)
     assert table.value == pytest.approx(expected, abs=0.01)
     low, high = table.these_images
     assert low <= expected <= high
@@ -53,8 +32,8 @@ def test_the_share_of_failing_draws_is_the_volume_of_the_box_that_fails():
 
 
 def test_all_images_count_also_those_that_are_misread_as_they_are():
-    right = images(20)
-    wrong = images(20, level=0.1)
+    right = grey(20)
+    wrong = grey(20, level=26)
     both = Images(
         torch.cat([right.x, wrong.x]),
         torch.cat([right.y, wrong.y]),
@@ -62,7 +41,7 @@ def test_all_images_count_also_those_that_are_misread_as_they_are():
         right.classes,
         "both",
     )
-    table = measure_risk(subject(), both, exposure(), draws=16)
+    table = measure_risk(darkness(), both, exposure(), draws=16)
     assert table.clean.tolist() == [False] * 20 + [True] * 20
     assert table.value > 0.5
     report = table.to_json()
@@ -71,20 +50,16 @@ def test_all_images_count_also_those_that_are_misread_as_they_are():
 
 
 def test_the_same_figures_in_any_batch_and_for_a_seed_alone():
-    whole = measure_risk(subject(), images(24), exposure(), draws=16)
-    parts = measure_risk(subject(), images(24), exposure(), draws=16, rows=40)
+    whole = measure_risk(darkness(), grey(24), exposure(), draws=16)
+    parts = measure_risk(darkness(), grey(24), exposure(), draws=16, rows=40)
     assert torch.equal(whole.failing, parts.failing)
     assert torch.equal(whole.shown_pattern, parts.shown_pattern)
     assert torch.equal(whole.shown_seed, parts.shown_seed)
-    one = measure_risk(subject(), images(24).take(torch.tensor([7])), exposure(), draws=16)
+    assert len(whole.shown_seed) == min(60, int(whole.failing.sum()))
+    assert set(whole.shown_predicted.tolist()) == {1}
+    assert bool((whole.failing[whole.shown_seed] > 0).all())
+    one = measure_risk(darkness(), grey(24).take(torch.tensor([7])), exposure(), draws=16)
     assert one.failing[0] == whole.failing[7]
-
-
-def test_failing_images_that_are_shown_are_failing():
-    table = measure_risk(subject(), images(24), exposure(), draws=16)
-    assert len(table.shown_seed) == min(60, int(table.failing.sum()))
-    assert set(table.shown_predicted.tolist()) == {1}
-    assert bool((table.failing[table.shown_seed] > 0).all())
 
 
 def test_answers_that_are_no_numbers_fail():
@@ -93,13 +68,13 @@ def test_answers_that_are_no_numbers_fail():
             return torch.full((len(x), 2), torch.nan)
 
     broken = hc.Subject(Broken(), classes=("light", "dark"), name="broken")
-    assert measure_risk(broken, images(4), exposure(), draws=4).value == 1
+    assert measure_risk(broken, grey(4), exposure(), draws=4).value == 1
 
 
 def test_a_worse_model_fails_the_comparison_the_same_passes_and_few_seeds_cannot_tell():
     box = exposure()
-    good = measure_risk(subject(0.36), images(200), box, draws=16, costs=False)
-    bad = measure_risk(subject(0.45), images(200), box, draws=16, costs=False)
+    good = measure_risk(darkness(0.36), grey(200), box, draws=16, costs=False)
+    bad = measure_risk(darkness(0.45), grey(200), box, draws=16, costs=False)
     shares = [dict(zip(one.id, one.shares.tolist())) for one in (good, bad)]
     assert compare_risk(shares[1], shares[0], margin=0.02).verdict == "fail"
     assert compare_risk(shares[0], shares[1], margin=0.02).verdict == "pass"
@@ -119,4 +94,4 @@ def test_more_seeds_are_needed_for_smaller_differences():
 
 def test_bad_input_is_refused():
     with pytest.raises(Problem, match="0 draws"):
-        measure_risk(subject(), images(2), exposure(), draws=0)
+        measure_risk(darkness(), grey(2), exposure(), draws=0)

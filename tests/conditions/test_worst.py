@@ -6,29 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-import hardcase as hc
+from conditions.toys import darkness, grey
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.worst import bisected, most_questions
 from hardcase.errors import Problem
-from hardcase.types import Answer, Images
+from hardcase.types import Answer
 
 LEAST = 2.2 * math.log2((128 / 255) / 0.4)
 """Stops by which a grey of 128 must be darkened to have a mean of 0.4."""
-
-
-class Darkness(nn.Module):
-    """Names class 1 where the mean of an image is below 0.4; `masked` gives no gradient."""
-
-    def __init__(self, *, masked=False):
-        super().__init__()
-        self.masked = masked
-        self.steep = nn.Parameter(torch.tensor(1000.0), requires_grad=False)
-
-    def forward(self, x):
-        dark = self.steep * (0.4 - x.mean((1, 2, 3)))
-        if self.masked:
-            dark = dark.sign() + 0 * dark
-        return torch.stack([-dark, dark], 1)
 
 
 class OnlyLabels:
@@ -44,22 +29,12 @@ class OnlyLabels:
         return Answer(nn.functional.one_hot(dark.long(), 2).float() * 50)
 
 
-def subject(**how):
-    return hc.Subject(Darkness(**how), classes=("light", "dark"), name="darkness")
-
-
-def images(count=12, level=128):
-    x = torch.full((count, 1, 16, 16), level).to(torch.uint8)
-    names = tuple(f"grey{level}/{i}" for i in range(count))
-    return Images(x, torch.zeros(count).long(), names, ("light", "dark"), "grey")
-
-
 def box(text="±1 stops"):
     return condition_box(Conditions({"exposure": text, "shift": "±5 %"}), (1, 16, 16))
 
 
 def test_the_least_scale_of_a_known_threshold_is_found():
-    found = measure_worst(subject(), images(), box())
+    found = measure_worst(darkness(), grey(), box())
     assert found.least["gradients"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     assert [row["share"] for row in found.curve()] == [0, 0, 1, 1]
@@ -73,16 +48,16 @@ def test_the_least_scale_of_a_known_threshold_is_found():
 
 
 def test_nothing_is_found_where_nothing_fails_and_misread_images_need_no_change():
-    gentle = measure_worst(subject(), images(), box("±0.5 stops"), alone=False)
+    gentle = measure_worst(darkness(), grey(), box("±0.5 stops"), alone=False)
     assert bool(gentle.least_scale.isinf().all())
     assert gentle.to_json()["worst_case"]["value"] == 0
-    wrong = measure_worst(subject(), images(level=50), box(), alone=False)
+    wrong = measure_worst(darkness(), grey(level=50), box(), alone=False)
     assert wrong.least_scale.tolist() == [0.0] * 12
     assert [row["share"] for row in wrong.curve()] == [1, 1, 1, 1]
 
 
 def test_a_model_without_gradients_is_searched_by_queries():
-    found = measure_worst(OnlyLabels(), images(), box(), queries=100)
+    found = measure_worst(OnlyLabels(), grey(), box(), queries=100)
     assert set(found.least) == {"queries"}
     assert found.beaten is None
     assert found.comparable
@@ -91,28 +66,28 @@ def test_a_model_without_gradients_is_searched_by_queries():
 
 
 def test_masked_gradients_are_not_comparable():
-    masked = subject(masked=True)
-    table = measure_risk(masked, images(), box(), draws=32, costs=False)
+    masked = darkness(masked=True)
+    table = measure_risk(masked, grey(), box(), draws=32, costs=False)
     assert bool((table.failing > 0).all())
-    found = measure_worst(masked, images(), box(), table=table, alone=False)
+    found = measure_worst(masked, grey(), box(), table=table, alone=False)
     assert bool((found.least["draws"] >= LEAST - 0.02).all())
     assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.15)
-    clear = measure_worst(masked, images(), box(), table=table, queries=0, alone=False)
+    clear = measure_worst(masked, grey(), box(), table=table, queries=0, alone=False)
     assert clear.beaten == (clear.least["gradients"] > clear.least["draws"] + 0.1).double().mean()
     assert clear.beaten > 0.02
     assert not clear.comparable
 
 
 def test_what_made_another_model_fail_is_tried():
-    other = measure_worst(subject(), images(), box(), alone=False)
-    found = measure_worst(subject(masked=True), images(), box(), others=[other], queries=0)
+    other = measure_worst(darkness(), grey(), box(), alone=False)
+    found = measure_worst(darkness(masked=True), grey(), box(), others=[other], queries=0)
     assert found.least["other models"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     with pytest.raises(Problem, match="of 12 images are given for 3"):
-        measure_worst(subject(), images(3), box(), others=[other])
+        measure_worst(darkness(), grey(3), box(), others=[other])
 
 
 def test_more_questions_never_find_less():
-    found = measure_worst(subject(), images(), box(), alone=False)
+    found = measure_worst(darkness(), grey(), box(), alone=False)
     shares = [row["share"] for row in found.doubling()]
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -129,14 +104,14 @@ def test_bisection_keeps_to_the_failing_side():
 @pytest.mark.parametrize("level", [128, 250])
 def test_no_more_is_asked_than_was_said_before(level):
     """Images that never fail take every gradient; 16 are asked at once, without padding."""
-    own = subject()
+    own = darkness()
     asked = {True: 0, False: 0}
 
     def count(net, given, out):
         asked[given[0].requires_grad] += len(given[0]) / 16
 
     own.net.register_forward_hook(count)
-    measure_worst(own, images(16, level), box())
+    measure_worst(own, grey(16, level), box())
     questions, gradients = most_questions(own, box())
     assert 0.5 * questions < asked[False] <= questions
     assert asked[True] == gradients if level == 250 else 0 < asked[True] < gradients

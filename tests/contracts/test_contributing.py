@@ -65,9 +65,9 @@ def test_criterion(capsys):
 
 
 def test_space():
-    check_space(file_member(Path("own_space.py"), "Mirrored")())
+    check_space(file_member(Path("own_space.py"), "Slope")())
     found = run(
-        *("--method", "natural", "--set", "method.space=own_space.py:Mirrored"),
+        *("--method", "natural", "--set", "method.space=own_space.py:Slope"),
         *("--witness", "none"),
     )
     assert found.record["complete"]

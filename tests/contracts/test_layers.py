@@ -12,7 +12,7 @@ LAYERS = {
     "oracles statistics inference graphs campaign",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
-    "run": "config analysis context runs judges",
+    "run": "config analysis splits context plan runs judges",
     "faces": "__init__ __main__ api report suite repair testing cli plugins lightning huggingface pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""

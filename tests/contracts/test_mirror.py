@@ -27,7 +27,7 @@ ACROSS = {
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
-    "methods/deephunter methods/tensorfuzz methods/neurons testing/toys testing/spaces "
+    "methods/deephunter methods/tensorfuzz methods/neurons testing/toys "
     "searches/gradient searches/carlini_wagner searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
@@ -42,13 +42,12 @@ ELSEWHERE = {
     "claims/test_answers.py": "claims/outputs claims/load",
     "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
     "cli/test_main.py": "errors",
-    "conditions/test_box.py": "conditions/draws",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "cli/inspect config companions",
     "fuzz/test_store_files.py": "damaged files: runs/ledger runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
-    "judges/test_features.py": "judges/feature_panel judges/textures",
-    "judges/test_training.py": "judges/networks judges/panel",
+    "judges/test_features.py": "judges/feature_panel",
+    "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/selection generators/staged "
     "spaces/activations",
     "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
@@ -56,11 +55,13 @@ ELSEWHERE = {
     "models/pretrained/mobilenetv2 "
     "models/pretrained/tflite "
     "models/pretrained/synsets",
+    "reference/test_baselines.py": "methods/latte methods/style_mixing",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
     "suite/test_gate.py": "suite/junit",
+    "test_context.py": "what a campaign is made of: plan splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "torture/test_cluster.py": "runs/ray",

@@ -8,10 +8,8 @@ from worlds import World, small_net
 from hardcase import registry
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import build_criteria
-from hardcase.criteria.profile import Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
-from hardcase.randomness import Rng
 from hardcase.tensors import from_bytes
 from tiny import bars
 
@@ -60,23 +58,6 @@ def test_constant_units_are_left_out_of_sections():
     assert result.total == 10 * (4 + 6 + 5 + 3 - still)
 
 
-def test_a_unit_that_is_all_constant_leaves_nothing_to_cover():
-    from hardcase.criteria.criterion import Measure
-    from hardcase.criteria.network import Layer, Selection
-    from hardcase.criteria.neuron import Sections
-
-    point = torch.tensor([1.0])
-    rule = Sections(
-        Selection((Layer("l", "linear", (1,), 0),)), Range(point, point, point, 0 * point), 4
-    )
-    measure = Measure("it", rule)
-    measure.observe(ActivationBatch({"l": torch.tensor([[1.0]])}, torch.zeros(1, 2)))
-    assert (measure.result().covered, measure.result().total, measure.value()) == (0, 0, 0.0)
-    assert rule.choose(torch.arange(2), Rng.numbered(0, "guides", 2), measure.memory)[
-        "section"
-    ].shape == (2,)
-
-
 @pytest.mark.parametrize("spec", CRITERIA)
 def test_not_a_number_covers_nothing(world, spec):
     criterion = world.make(spec)()
@@ -102,17 +83,6 @@ def test_infinity_breaks_nothing(world, spec, value):
     assert bool(criterion.rule.gain(frame, criterion.memory).isfinite().all())
     criterion.observe(frame)
     assert criterion.value() == criterion.value(), "the value is not a number"
-
-
-def test_infinity_is_beyond_every_range(world):
-    criterion = world.make("snac")()
-    probe = world.looks(criterion)[0]
-    criterion.observe(
-        ActivationBatch(
-            {n: torch.full_like(v, torch.inf) for n, v in probe.activations.items()}, probe.logits
-        )
-    )
-    assert criterion.value() == 1.0
 
 
 def test_a_profile_of_one_image(world):
@@ -150,15 +120,6 @@ def test_one_class_is_enough_for_likelihood():
     assert bool(Likelihood.fit(traces)(values, traces.predicted).isfinite().all())
     with pytest.raises(Problem, match="one class"):
         Distance.fit(traces)
-
-
-def test_one_input(world):
-    for spec in CRITERIA:
-        criterion = world.make(spec)()
-        probe = world.looks(criterion, sizes=(1,))[0]
-        criterion.gain(probe)
-        criterion.update(probe)
-        assert criterion.value() == criterion.value()
 
 
 def test_nothing_to_compare_is_said():

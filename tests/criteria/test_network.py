@@ -193,9 +193,3 @@ def test_unknown_layers_are_named():
     graph = trace_layers(Subject(small_net()), X)
     with pytest.raises(Problem, match="no layer 'conv9'"):
         select(graph, "0+conv9", "unit")
-
-
-def test_peers_are_prefixed():
-    graph = trace_layers(Subject(small_net()), X).prefixed("peer0/")
-    assert graph.layers[0].name == "peer0/0"
-    assert list(select(graph, "dense", "channel").taps) == ["peer0/4", "peer0/6", "peer0/8"]

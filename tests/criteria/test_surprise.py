@@ -1,11 +1,9 @@
 """Nearest neighbours: exact even where the fast product would be wrong."""
 
-import sys
-
 import pytest
 import torch
 
-from hardcase.criteria.surprise import FaissCorpus, ReferencePoints, searchable
+from hardcase.criteria.surprise import ReferencePoints
 from hardcase.errors import Problem
 
 
@@ -56,25 +54,3 @@ def test_ties_go_to_the_first_and_one_can_be_skipped():
 def test_nothing_to_be_near_to():
     with pytest.raises(Problem, match="empty"):
         ReferencePoints.of(torch.empty(0, 3)).nearest(torch.zeros(1, 3))
-
-
-def test_unknown_search():
-    with pytest.raises(Problem, match="exact, faiss"):
-        searchable(torch.zeros(3, 2), "annoy")
-
-
-def test_faiss_missing_names_the_install_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(Problem, match="pip install faiss-cpu"):
-        FaissCorpus(torch.zeros(3, 2))
-
-
-@pytest.mark.parametrize("search", ["faiss", "faiss-4"])
-def test_faiss(search):
-    pytest.importorskip("faiss", reason="faiss is not installed: pip install faiss-cpu")
-    rng = torch.Generator().manual_seed(1)
-    corpus, points = torch.randn(600, 5, generator=rng), torch.randn(40, 5, generator=rng)
-    distance, place = searchable(corpus, search).nearest(points, skip=torch.arange(40))
-    expected = brute(points, corpus, torch.arange(40))
-    assert float((place == expected.indices).float().mean()) >= (1.0 if search == "faiss" else 0.8)
-    torch.testing.assert_close(distance, (points - corpus[place]).norm(dim=1))

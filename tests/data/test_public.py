@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardcase import registry
+from hardcase import registry, tensors
 from hardcase.data import public
 from hardcase.data.public import cache_file, content_hash, fetch, public_sets
 from hardcase.data.sources import load
@@ -75,6 +75,22 @@ def test_from_a_folder_then_load_without_network(files, tiny, own_cache):
     assert images.id[11] == "mnist/train/00011"
     assert (images.name, images.split, images.hash) == ("mnist", "train", HASHES["train"])
     assert fetch("mnist")[1] == "already in the cache"
+
+
+def test_the_content_of_a_cached_file_is_hashed_once(files, tiny, monkeypatch):
+    tiny()
+    where, _ = fetch("mnist", source=files)
+    hashed = []
+    whole = tensors.digest_tensors
+    for home in (public, tensors):
+        monkeypatch.setattr(home, "digest_tensors", lambda named: hashed.append(1) or whole(named))
+    assert [load("mnist").hash for _ in range(3)] == [HASHES["test"]] * 3
+    assert len(hashed) == 1
+    changed = dict(np.load(where))
+    changed["x_test"][0] ^= 1
+    np.savez(where, **changed)
+    with pytest.raises(Problem, match="damaged: the test images are not those"):
+        load("mnist")
 
 
 def test_every_route_gives_the_same_bytes(files, tiny, tmp_path, serve):

@@ -164,7 +164,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_workers_and_the_run_is_saved(world):
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "hardcase resume out" in out
-    assert "finished and saved first" in err
+    assert "which is saved" in err
     assert len(world.findings()) < 10
     settings = Path("out/config.toml")
     settings.write_text(settings.read_text().replace("workers = 2", "workers = 1"))

@@ -155,4 +155,4 @@ def test_a_bare_network_and_a_data_set_in_python(tmp_path):
         out=tmp_path / "run",
     )
     assert run.record["funnel"]["failing"] > 0
-    assert "data:image" in run._repr_html_()
+    assert "failing" in run._repr_html_()

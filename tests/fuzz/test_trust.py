@@ -22,6 +22,7 @@ from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.models.checkpoints import read_state
 from hardcase.testing.toys import toy_images
+from tiny import save_toys
 
 ROOT = Path(hardcase.__file__).parent
 CODE = [
@@ -58,14 +59,8 @@ def object_array():
 @pytest.mark.parametrize("member", ["images", "labels", "classes"])
 def test_arrays_of_objects_are_not_unpickled(safe, member):
     images = toy_images(4)
-    np.savez(
-        "set.npz",
-        **{
-            "images": images.x.numpy(),
-            "labels": images.y.numpy(),
-            "classes": np.array(list("abcd")),
-        },
-    )
+    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
+    np.savez("set.npz", **arrays, classes=np.array(list("abcd")))
     with zipfile.ZipFile("set.npz") as whole, zipfile.ZipFile("evil.npz", "w") as other:
         for name in whole.namelist():
             other.writestr(name, object_array() if name == f"{member}.npy" else whole.read(name))
@@ -117,7 +112,7 @@ def called(tree):
 
 def test_nothing_is_evaluated_and_pickles_stay_between_own_processes():
     """The code itself: no eval, no shell; `pickle` only where a run talks to workers that it started."""
-    forbidden = {
+    forbidden = [
         "eval",
         "exec",
         "compile",
@@ -126,7 +121,7 @@ def test_nothing_is_evaluated_and_pickles_stay_between_own_processes():
         "marshal.loads",
         "yaml.load",
         "__import__",
-    }
+    ]
     for name, tree in CODE:
         for function, node in called(tree):
             assert function not in forbidden, f"{name}:{node.lineno} calls {function}"
@@ -183,13 +178,7 @@ def test_an_offline_run_asks_nobody(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
-    images = toy_images(40)
-    np.savez(
-        "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    save_toys(Path(), 40)
     words = [
         "run",
         "--model",

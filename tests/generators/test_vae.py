@@ -49,12 +49,6 @@ def test_rows_are_independent(kind):
     assert not torch.allclose(net(x, y)[1], net(other, y)[1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["linear", "conv"])
-def test_labels_are_ignored_where_none_are_asked_for(kind):
-    net, x = fresh(kind), torch.rand(4, 1, 28, 28)
-    assert torch.equal(net(x), net(x, torch.tensor([0, 1, 2, 0])))
-
-
 def test_a_conditional_vae_needs_the_label_and_uses_it_on_both_sides():
     net, x = fresh("conditional"), torch.rand(2, 1, 28, 28)
     zeros, ones = torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.long)

@@ -286,21 +286,6 @@ def test_a_code_that_nobody_uses_starts_again_from_the_encoder():
     assert int((codes.codes.abs() > 1e3).sum()) == 0
 
 
-def test_learning_follows_from_the_generator_given_to_it_alone():
-    made = []
-    torch.manual_seed(4)
-    kept = torch.get_rng_state()
-    for seed in (0, 0, 1):
-        torch.set_rng_state(kept)
-        codes = Codebook(5, 3)
-        moved = torch.get_rng_state()
-        codes.learn(grid(), stream(seed))
-        assert torch.equal(torch.get_rng_state(), moved), "learning drew from global randomness"
-        made.append(codes.codes.clone())
-    assert torch.equal(made[0], made[1])
-    assert not torch.equal(made[0], made[2])
-
-
 def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
     from hardcase.generators.vqvae import Codebooks
 

@@ -23,7 +23,7 @@ from hardcase.runs.folder import pack_deltas, unpack_deltas
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.testing.toys import toy_images, toy_subject
-from hardcase.types import Budget, Guide, Method, Probe, Seeds
+from hardcase.types import Budget, Method, Probe, Seeds
 
 AXES = (Axis("top", 0.0, 1.0, 4), Axis("left", 0.0, 1.0, 5))
 
@@ -56,15 +56,6 @@ def same(one, two):
     assert one.keys() == two.keys()
     for name in one:
         assert torch.equal(one[name], two[name]), name
-
-
-def test_it_is_a_guide_that_starts_empty():
-    guide = archive()
-    assert isinstance(guide, Guide)
-    assert guide.value() == 0
-    assert guide.choose(torch.arange(3), Rng.numbered(0, "search", 6)) == {}
-    assert {row["state"] for row in guide.table()} == {LEVELS[0]}
-    assert len(guide.table()) == 20
 
 
 def test_a_cell_keeps_the_nearest_failure_and_counts_visits():

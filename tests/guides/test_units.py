@@ -18,7 +18,7 @@ class Shown:
 
     taps, count = {}, UNITS
 
-    def active(self, probe, scaled=None):
+    def active(self, probe):
         return probe.activations["units"] > 0.5
 
     def scaled(self, probe):
@@ -268,10 +268,6 @@ def test_recent_entries_are_chosen_five_times_in_six():
     assert share[9:].sum() == 0
     assert torch.allclose(share[4:9], torch.full((5,), (1 + 1 / 9) / 6), atol=0.02)
     assert torch.allclose(share[:4], torch.full((4,), 1 / 54), atol=0.01)
-
-
-def test_the_only_entry_is_chosen():
-    assert picks_of(Recent(), 1, [0, 0])[0].tolist() == [1, 0]
 
 
 def test_entries_take_turns_and_fade():

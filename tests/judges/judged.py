@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from hardcase.judges import training
+from hardcase.judges import panel
 from hardcase.judges.panel import trained
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
@@ -16,10 +16,10 @@ from tiny import bars
 
 SIZE = 12
 QUICK = replace(
-    training.USUAL,
-    ensemble=training.USUAL.ensemble[:2],
-    members=replace(training.USUAL.members, epochs=1, steps=60, batch=32),
-    density=replace(training.USUAL.density, epochs=1, steps=30, batch=32),
+    panel.USUAL,
+    ensemble=panel.USUAL.ensemble[:2],
+    members=replace(panel.USUAL.members, epochs=1, steps=60, batch=32),
+    density=replace(panel.USUAL.density, epochs=1, steps=30, batch=32),
 )
 
 

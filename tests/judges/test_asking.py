@@ -1,10 +1,18 @@
 """Questions: drawn with stored chances, stopped when decided, true at stopping."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from crowds import at_stopping, crowd, played
+from scipy.special import expit
 
-from hardcase.judges.asking import UNIFORM, Asking, FindingPopulation
+from hardcase.judges.asking import (
+    UNIFORM,
+    Asking,
+    BettingSequence,
+    FindingPopulation,
+    answers_needed,
+)
 
 
 def test_every_chance_is_known_before_the_answer_and_at_least_a_fifth_is_uniform():
@@ -110,3 +118,124 @@ def test_coverage_at_stopping_in_two_thousand_made_crowds():
     at_budget = errors[2]  # a fixed number of answers: exactly unbiased but for the ends
     assert abs(at_budget.mean()) <= 3 * at_budget.std() / 500**0.5
     assert max(abs(each.mean()) for each in errors) <= 0.01
+
+
+def drawn(rng, kept, predicted, *, uniform, until=None):
+    """A sequence over all things, drawn by doubt; stopped where `until` says so."""
+    seen = BettingSequence(len(kept))
+    left = np.arange(len(kept))
+    while len(left) and not (until and until(seen)):
+        p = predicted[left]
+        doubt = np.sqrt(p * (1 - p)) + 1e-9
+        chances = uniform / len(left) + (1 - uniform) * doubt / doubt.sum()
+        place = rng.choice(len(left), p=chances)
+        seen.enter(chances, p, place, bool(kept[left[place]]), distance=0.05)
+        left = np.delete(left, place)
+    return seen
+
+
+def test_when_all_were_asked_the_share_is_known_exactly():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        kept = rng.random(30) < rng.random()
+        seen = drawn(rng, kept, rng.random(30), uniform=0.5)
+        assert seen.low == pytest.approx(kept.mean()) == pytest.approx(seen.high)
+        assert seen.estimate == pytest.approx(kept.mean(), abs=0.05)
+
+
+def test_intervals_only_shrink_and_never_leave_what_is_possible():
+    rng = np.random.default_rng(3)
+    kept = rng.random(80) < 0.7
+    ends = []
+    drawn(rng, kept, rng.random(80), uniform=0.2, until=lambda s: ends.append((s.low, s.high)))
+    assert all(a[0] <= b[0] and a[1] >= b[1] for a, b in pairwise(ends))
+
+
+def test_a_share_is_refused_wrongly_in_at_most_one_of_twenty_runs_at_any_time():
+    """The guarantee itself: the truth is left out at *some* moment in at most 5 %."""
+    lost = 0
+    for seed in range(200):
+        rng = np.random.default_rng((1, seed))
+        predicted = rng.beta(2, 2, 60)
+        kept = rng.random(60) < predicted**2  # the predictions are wrong
+        seen = drawn(rng, kept, predicted, uniform=0.2)
+        lost += seen.low != seen.low or not seen.low <= kept.mean() + 1e-9 <= seen.high + 2e-9
+    assert lost <= 16  # 10 are expected at most; 16 is beyond 97.5 % of a binomial
+
+
+def test_the_estimate_is_unbiased_after_a_fixed_number_of_answers():
+    errors = []
+    for seed in range(400):
+        rng = np.random.default_rng((2, seed))
+        predicted = rng.beta(2, 1, 50)
+        kept = rng.random(50) < 1 - predicted  # the predictions are upside down
+        seen = drawn(rng, kept, predicted, uniform=0.3, until=lambda s: s.answers == 15)
+        errors.append(seen.estimate - kept.mean())
+    assert abs(np.mean(errors)) < 3 * np.std(errors) / 20
+
+
+def test_good_predictions_need_fewer_answers_than_none():
+    def precise(seen):
+        return seen.high - seen.low <= 0.1 + 1e-9
+
+    answers = {"judge": [], "none": []}
+    for seed in range(6):
+        for name in answers:
+            rng = np.random.default_rng((5, seed))
+            p = rng.beta(1.2, 0.4, 200)
+            kept = rng.random(200) < p
+            predicted = p if name == "judge" else np.full(200, p.mean())
+            uniform = 0.5 if name == "judge" else 1.0
+            seen = drawn(rng, kept, predicted, uniform=uniform, until=precise)
+            answers[name].append(seen.answers)
+    assert np.mean(answers["judge"]) < 0.9 * np.mean(answers["none"])
+
+
+def test_the_forecast_is_about_what_it_takes():
+    answers = []
+    forecasts = []
+    for seed in range(8):
+        rng = np.random.default_rng((6, seed))
+        p = rng.beta(1.5, 0.7, 200)
+        kept = rng.random(200) < p
+        seen = drawn(rng, kept, p, uniform=0.5, until=lambda s: s.high - s.low <= 0.1 + 1e-9)
+        answers.append(seen.answers)
+        forecasts.append(answers_needed(200, float(np.sqrt(p * (1 - p)).mean() ** 2), 0.05))
+    assert 0.8 < np.mean(forecasts) / np.mean(answers) < 1.25
+    assert answers_needed(50, 0.25, 1e-9) == 50
+
+
+def crowd(rng, size, *, attempted=None, spread=1.5, shift=-0.4, slope=0.8):
+    """A population whose judge ranks well but is not calibrated, and the answers about it."""
+    odds = rng.normal(1.3, spread, size)
+    kept = rng.random(size) < expit(slope * odds + shift)
+    looks = rng.normal(size=(size, 8))
+    names = tuple(f"f{i}" for i in range(size))
+    return FindingPopulation(names, odds, 0.6, attempted or size, looks=looks), kept
+
+
+def played(people, kept, *, budget, limit=None, seed=0):
+    """A session that is answered to its end."""
+    asking = Asking(people, budget, limit, seed)
+    while (draw := asking.draw()) is not None:
+        asking.answer(draw.number, bool(kept[draw.row]))
+    return asking
+
+
+def at_stopping(crowds, *, size, budget, attempted=None, limit=None, first=0):
+    """For many crowds: whether the interval holds when one stops, the error, and the answers."""
+    holds, errors, answers = [], [], []
+    for number in range(first, first + crowds):
+        people, kept = crowd(
+            np.random.default_rng((11, number)),
+            size,
+            attempted=attempted,
+            shift=(-0.4, -1.5, 0.6)[number % 3],
+            slope=(0.8, 0.1, 1.2)[number // 3 % 3],  # also a judge that knows nothing
+        )
+        end = played(people, kept, budget=budget, limit=limit, seed=number).standing()
+        truth = kept.sum() / people.attempted
+        holds.append(end.low - 1e-9 <= truth <= end.high + 1e-9)
+        errors.append(end.value - truth)
+        answers.append(end.answers)
+    return np.array(holds), np.array(errors), np.array(answers)

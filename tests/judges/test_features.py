@@ -8,23 +8,29 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.judges import features
-from hardcase.judges.feature_panel import DISAGREE, FeaturePanel, PanelPlan, build, fit
+from hardcase.judges.feature_panel import (
+    COUNT,
+    DISAGREE,
+    FeaturePanel,
+    PanelPlan,
+    Textures,
+    build,
+    fit,
+    statistics,
+)
 from hardcase.judges.features import (
-    ALL,
     FITS,
     Encoder,
     FeatureStore,
     LogisticProbe,
     depths,
     encoder,
-    features_at,
     pooled,
     temperature,
 )
 from hardcase.judges.judge import where_agreed
 from hardcase.judges.rules import auroc, rules_from_exam
-from hardcase.judges.textures import COUNT, Textures, camera_processed, statistics
-from hardcase.judges.training_data import exam_of_photographs
+from hardcase.judges.training_data import camera_processed, exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import fingerprints, from_bytes
 from tiny import bars, global_state
@@ -75,16 +81,6 @@ def test_pooling_knows_maps_tokens_and_rows():
     assert pooled(torch.rand(2, 5, 4, 4)).shape == (2, 5)
     assert pooled(torch.rand(2, 7, 5)).shape == (2, 10)
     assert pooled(torch.rand(2, 5)).shape == (2, 5)
-
-
-@pytest.mark.parametrize("name", features.PHOTO_VIEWS)
-def test_views_keep_shape_and_range(name):
-    x = torch.rand(2, 3, 20, 30)
-    seen = features.PHOTO_VIEWS[name](x)
-    assert seen.shape == x.shape
-    assert 0 <= float(seen.min()) <= float(seen.max()) <= 1.0001
-    with pytest.raises(Problem, match="no view"):
-        features.view_named("upside down")
 
 
 def clouds(count=300, seed=0, classes=3):
@@ -228,13 +224,6 @@ def test_a_damaged_part_is_told(tmp_path):
         store.features(own, images.x)
 
 
-def test_keys_tell_images_apart():
-    images = photographs(20)
-    keys = fingerprints(images.x)
-    assert len(set(keys.tolist())) == 20
-    assert torch.equal(fingerprints(images.x[3:5]), keys[3:5])
-
-
 def test_the_panel_reads_images_it_has_not_seen(world):
     _, _, _, panel = world
     test = photographs(60, seed=9, split="test")
@@ -267,12 +256,6 @@ def test_rows_do_not_depend_on_their_batch(world):
         torch.testing.assert_close(
             getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4
         )
-
-
-def test_no_images_no_signals(world):
-    _, _, _, panel = world
-    none = panel.ask(torch.zeros(0, 3, 32, 32), torch.zeros(0, dtype=torch.int64))
-    assert len(none.seen) == len(none.nearness) == 0
 
 
 def test_a_panel_is_built_again_from_its_card(world):
@@ -375,14 +358,6 @@ def test_a_head_of_another_size_cannot_be_the_probe(tmp_path):
         fit([own], few, store=FeatureStore(tmp_path))
     with pytest.raises(Problem, match="needs a network that classifies"):
         fit([], few)
-
-
-def test_features_are_read_one_layer_or_all(world):
-    own, train, _, _ = world
-    seen = own.ask(from_bytes(train.x[:4]))
-    width = sum(value.shape[1] for value in seen.features.values())
-    assert features_at(seen, ALL).shape == (4, width)
-    assert features_at(seen, "").shape == (4, 3)
 
 
 def test_the_exam_tells_good_from_bad_and_rules_follow_it(world):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from judged import test_run
 
 import hardcase as hc
@@ -57,6 +58,26 @@ def test_a_function_judges_a_run(tmp_path):
     assert run.record["funnel"]["distinct"] >= 1
     assert "not known" in run.record["judge"]["standing"]
     assert run.record["judge"]["name"] == "lenient"
+
+
+def test_a_judge_may_answer_in_tensors_and_says_what_it_is_as_a_dictionary(tmp_path):
+    class Half:
+        def __init__(self):
+            self.said = {"name": "half"}
+
+        def about(self):
+            return self.said
+
+        def __call__(self, findings):
+            kept = torch.arange(len(findings)) % 2 == 0
+            return hc.Verdicts(valid=torch.ones(len(findings), dtype=torch.bool), label_kept=kept)
+
+    run = test_run(tmp_path / "run")
+    half = Half()
+    assert hc.judge(run, by=half).record["funnel"]["label_kept"] == 6
+    half.said = "half"
+    with pytest.raises(Problem, match="about"):
+        hc.judge(run, by=half)
 
 
 def test_the_command_takes_a_judge_of_a_file(own, tmp_path, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from hardcase.judges.own_run import mixture_of, own_rule
+from hardcase.judges.own_run import _thresholds, mixture_of, own_rule
 
 
 def made(rng, count, share, *, presumed=0.5, gap=3.0):
@@ -69,3 +69,10 @@ def test_thresholds_hold_for_the_images_that_were_not_asked_about():
     assert rule.probability(odds) == pytest.approx(expit(rule.shift + rule.stretch * odds))
     everybody = own_rule(odds, 0.5, asked=range(40), answers=[True] * 40)
     assert (everybody.low, everybody.high) == (0.5, 0.5)
+
+
+def test_what_people_refused_counts_among_what_is_refused_and_not_among_what_is_confirmed():
+    odds = np.linspace(-3, 3, 60)
+    low, high = np.array([_thresholds(odds, np.zeros(1), 0.0, 1.0, count) for count in (0, 20)]).T
+    assert low[1] > low[0] > 0
+    assert high[1] == high[0] < 1

@@ -1,22 +1,23 @@
 """The judge of photographs: made once, kept with a card, and able to tell kept labels from lost ones."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.judges.features import Encoder, encoder
-from hardcase.judges.photographs import feature_judge
+from hardcase.judges.photographs import feature_judge, reserved_judge
 from hardcase.judges.rules import DecisionRule, auroc, with_thresholds
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
+from hardcase.types import Findings
 from tiny import bars
 
 
 def photographs(count, seed=0, split="train"):
-    from dataclasses import replace
-
     images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
     return replace(images, x=images.x.transpose(2, 3).contiguous())
 
@@ -77,8 +78,6 @@ def test_its_rules_tell_kept_from_lost(made):
 
 def test_images_that_are_not_square_are_told(made):
     own, train, test, _ = made
-    from dataclasses import replace
-
     with pytest.raises(Problem, match="square"):
         feature_judge((), replace(train, x=train.x[:, :, :20]), test, encoders=[own])
 
@@ -110,3 +109,78 @@ def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
     assert first.low <= 0.5 <= first.high
     nothing = with_thresholds(rule, signals[torch.arange(45)], truth[:45])
     assert (nothing.low, nothing.high) == (0.0, 1.0)
+
+
+class BrightestRow(nn.Module):
+    """Says which of six bands of rows is the brightest; its first layer is only there to be read."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.AdaptiveAvgPool2d((6, 1))
+        self.flatten = nn.Flatten()
+        self.head = nn.Linear(6, 6, bias=False)
+        self.head.weight.data = 8 * torch.eye(6)
+
+    def forward(self, x):
+        return self.head(self.flatten(self.pool(x.mean(1, keepdim=True))))
+
+
+NAMES = tuple("abcdef")
+
+
+@pytest.fixture
+def banded():
+    images = bars(24, size=12, channels=3, classes=3, seed=0)
+    x = torch.zeros_like(images.x)
+    for band in range(6):
+        x[:, :, 2 * band : 2 * band + 2] = 10 * band
+    for row, label in enumerate(images.y.tolist()):
+        x[row, :, 2 * label : 2 * label + 2] = 200
+    return replace(images, x=x, classes=NAMES)
+
+
+def judge_of(images, names=NAMES):
+    own = encoder(Subject(BrightestRow(), classes=names), from_bytes(images.x[:1]), lineage="rows")
+    return reserved_judge(own, images)
+
+
+def findings(images, expected):
+    count = len(images)
+    none = torch.zeros(count)
+    whole = torch.zeros(count, dtype=torch.int64)
+    return Findings(
+        torch.arange(count), images.x, whole, expected, whole, torch.zeros(count, 0).long(),
+        none, none, none, whole, torch.zeros(count, 0),
+    )  # fmt: skip
+
+
+def test_its_first_answer_keeps_a_label_and_outside_the_first_five_it_is_lost(banded):
+    judge = judge_of(banded)
+    assert judge(findings(banded, banded.y)).label_kept == [True] * 24
+    assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
+    darkest = judge(findings(banded, torch.zeros(24, dtype=torch.int64)))
+    assert darkest.label_kept == [label == 0 for label in banded.y.tolist()]
+
+
+def test_a_seed_that_it_misreads_leaves_it_undecided(banded):
+    wrong = replace(banded, y=torch.full((24,), 5))
+    judge = judge_of(wrong)
+    assert not bool(judge.read.any())
+    assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
+
+
+def test_an_image_that_excites_nothing_is_not_called_valid(banded):
+    judge = judge_of(banded)
+    assert judge(findings(banded, banded.y)).valid == [True] * 24
+    black = replace(banded, x=torch.zeros_like(banded.x))
+    assert judge(findings(black, banded.y)).valid == [None] * 24
+
+
+def test_it_says_what_it_is_and_refuses_classes_it_does_not_know(banded):
+    said = judge_of(banded).about()
+    assert said["calibrated"] is False
+    assert said["accuracy"] == 1.0
+    assert "reads 100.0% of 24 real images rightly" in said["standing"]
+    assert said["lineages"] == ["rows"]
+    with pytest.raises(Problem, match="does not know the classes"):
+        judge_of(banded, names=())

@@ -38,6 +38,10 @@ def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def one_hot(y, classes):
+    return torch.nn.functional.one_hot(y, classes).float()
+
+
 @pytest.mark.parametrize(("channels", "size"), SHAPES)
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_corruptions_stay_in_range_and_say_how_much_is_lost(kind, channels, size):
@@ -172,12 +176,12 @@ def test_an_exam_knows_its_answers():
 def test_targets_are_shares_and_nothing_is_only_said_of_corrupted_images(shares):
     images = bars(64)
     x, y = from_bytes(images.x), images.y
-    made, target = training_batch(x, y, 3, Density(channels=1, size=12), rng(), shares)
+    made, target = training_batch(x, one_hot(y, 4), Density(channels=1, size=12), rng(), shares)
     assert made.shape == x.shape
     assert torch.allclose(target.sum(1), torch.ones(64), atol=1e-5)
     corrupted, interpolated = int(64 * shares.corrupted), int(64 * shares.interpolated)
     plain = 64 - corrupted - interpolated
-    assert torch.equal(target[:plain], torch.nn.functional.one_hot(y[:plain], 4).float())
+    assert torch.equal(target[:plain], one_hot(y[:plain], 4))
     assert not target[: 64 - corrupted, 3].any()
     assert not made.requires_grad
 
@@ -188,9 +192,9 @@ def test_a_batch_may_leave_out_a_family_of_changes():
     shares = Shares(interpolated=0.0, corrupted=0.0)
     codes = Density(channels=1, size=12)
     everything = ("bending", "retouching")
-    made, _ = training_batch(x, y, 3, codes, rng(), shares, everything)
+    made, _ = training_batch(x, one_hot(y, 4), codes, rng(), shares, everything)
     assert torch.equal(made, x)
-    made, _ = training_batch(x, y, 3, codes, rng(), shares, ("bending",))
+    made, _ = training_batch(x, one_hot(y, 4), codes, rng(), shares, ("bending",))
     assert not torch.equal(made, x)
 
 
@@ -198,7 +202,7 @@ def test_easy_images_are_only_moved_mirrored_and_covered_in_one_place():
     images = bars(64, channels=3)
     x = from_bytes(images.x)
     shares = Shares(interpolated=0.0, corrupted=0.25, easy=0.5)
-    made, _ = training_batch(x, images.y, 3, Density(channels=3, size=12), rng(), shares)
+    made, _ = training_batch(x, one_hot(images.y, 4), Density(channels=3, size=12), rng(), shares)
     for image, given in zip(made[:24], x[:24], strict=True):
         known = torch.cat([torch.zeros(1), given.unique()])
         strange = ~torch.isin(image, known).all(0)

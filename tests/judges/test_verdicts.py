@@ -1,6 +1,7 @@
 """A judge from training to verdicts, on bars: what it says, what it refuses, what it leaves in the run."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,6 +9,7 @@ import pytest
 import torch
 from judged import made_run, quick_judge, splits, test_run
 
+import hardcase as hc
 from hardcase.errors import Problem
 from hardcase.judges import held_out, judge as panel_judges, panel, verdicts
 from hardcase.judges.calibration import Calibration
@@ -15,7 +17,9 @@ from hardcase.judges.judge import FILE
 from hardcase.judges.verdicts import check, judge_run
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run
-from hardcase.tensors import from_bytes
+from hardcase.suite.gate import GateLimits, gate, outcome
+from hardcase.tensors import from_bytes, to_bytes
+from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Verdicts
 from tiny import bars, global_state
 
@@ -161,6 +165,26 @@ def test_images_of_another_kind_are_refused(judge, tmp_path):
     run = made_run(tmp_path / "run", other.x, other.y, from_bytes(other.x))
     with pytest.raises(Problem, match="10 x 10"):
         judge_run(run, judge)
+
+
+def test_draws_are_held_against_what_the_judge_says_of_their_seed(judge, tmp_path):
+    """Seeds that it doubts: a faint draw of one is kept, another class in its place is lost."""
+    _, test = splits()
+    x = from_bytes(test.x[:31])
+    blurred = x[:30].clone()
+    blurred[:10] = (
+        0.5 * x[:10] + 0.5 * x[[*range(1, 11)]]
+    )  # half of another class, yet its own label
+    found = torch.cat([0.95 * blurred[:10], 0.9 * x[10:20], x[21:31]])
+    run = made_run(tmp_path / "run", to_bytes(blurred), test.y[:30], found)
+    draws = verdicts.findings_of(run)
+    plain = np.array(judge(draws).columns["p_label_kept"])
+    said = verdicts._judge_draws(run, judge, draws)
+    now = np.array(said.columns["p_label_kept"])
+    assert plain[:10].mean() < plain[10:20].mean() - 0.1
+    assert now[:10].min() > now[20:].max() + 0.2
+    assert abs(now[:10].mean() - now[10:20].mean()) < 0.1
+    assert True not in said.label_kept[20:]
 
 
 def rated_file(path, count=60):
@@ -324,3 +348,60 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
     record["image"] = [1, 28, 28]
     held_out._splits_of(run, offline=True, images=images)
     assert asked == ["test", "test", "train"]
+
+
+def flat_images():
+    """Toys of little contrast: a few grey levels change what the toy network says."""
+    images = toy_images(24)
+    return replace(images, x=(112 + images.x.float() / 16).to(images.x.dtype))
+
+
+def run(folder, levels):
+    options = {"epsilon": levels / 255}
+    return hc.run(toy_subject(), flat_images(), method="pgd", options=options, out=folder)
+
+
+def refusing(findings):
+    no = [False] * len(findings)
+    return hc.Verdicts(no, no)
+
+
+def small_findings(folder):
+    """A run whose findings changed by at most 8 grey levels."""
+    found = run(folder, 8)
+    assert len(found), "no toy seed fails within 8 grey levels"
+    return found
+
+
+def test_a_run_of_small_changes_is_confirmed_without_a_judge(tmp_path):
+    found = small_findings(tmp_path / "run")
+    said = found.verdicts
+    assert said is not None
+    assert {one["by"] for one in said.values()} == {"norm"}
+    funnel = found.record["funnel"]
+    assert funnel["confirmed"] == funnel["failing"] > 0
+    assert "by norm" in found.summary()
+    assert found.record["judge"]["name"] == "norm"
+
+
+def test_no_judge_may_refuse_them(tmp_path):
+    found = hc.judge(small_findings(tmp_path / "run"), by=refusing)
+    assert found.record["funnel"]["confirmed"] == found.record["funnel"]["failing"]
+
+
+def test_larger_changes_are_left_to_a_judge(tmp_path):
+    options = {"epsilon": 0.3}
+    found = hc.run(
+        toy_subject(), toy_images(8), method="pgd", options=options, out=tmp_path / "run"
+    )
+    large = [row["id"] for row in found.findings.to_pylist() if row["linf"] > 8.5 / 255]
+    assert large
+    judged = hc.judge(found, by=refusing)
+    assert all(judged.verdicts[name]["label_kept"] is False for name in large)
+    assert all(judged.verdicts[name]["by"] == "judge" for name in large)
+
+
+def test_the_gate_fails_a_model_that_small_changes_break(tmp_path):
+    found = small_findings(tmp_path / "run")
+    assert outcome(gate(found, GateLimits(confirmed_rate=0.0, usable=1))) == "fail"
+    assert outcome(gate(found, GateLimits(confirmed_rate=1.0, usable=1))) == "cannot tell"

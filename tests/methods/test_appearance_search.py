@@ -68,11 +68,6 @@ def test_a_run_says_in_words_what_it_took(tmp_path):
     assert shown[0] in page.read_text(encoding="utf-8").replace("&#39;", "'")
 
 
-def test_other_spaces_have_no_words(tmp_path):
-    run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
-    assert set(run.changes()) == {None}
-
-
 class Blurred:
     """A generator that reconstructs badly."""
 

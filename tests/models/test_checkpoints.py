@@ -61,15 +61,15 @@ def test_a_prefix_is_put_on_where_the_network_has_one():
             self.inner = net()
 
     module = Wrapped()
-    fitted = fit_state(module, weights())
+    note = fit_state(module, weights())
     assert same(module.inner)
-    assert "added the prefix 'inner.'" in fitted.note
+    assert "added the prefix 'inner.'" in note
 
 
 def test_what_was_done_is_said():
-    fitted = fit_state(net(), {**prefixed("module."), "extra": torch.ones(1)})
-    assert "removed the prefix 'module.'" in fitted.note
-    assert "left out 1 weights" in fitted.note
+    note = fit_state(net(), {**prefixed("module."), "extra": torch.ones(1)})
+    assert "removed the prefix 'module.'" in note
+    assert "left out 1 weights" in note
 
 
 def test_another_number_of_classes_is_named():

@@ -3,6 +3,8 @@
 import json
 import logging
 import pickle
+import ssl
+import subprocess
 import time
 
 import numpy as np
@@ -13,7 +15,7 @@ from serving import Server, serving, write_onnx
 from hardcase.errors import Problem
 from hardcase.models import http
 from hardcase.models.http import ClientConfig, Http
-from hardcase.models.wrappers import Cached, LabelOnly, Retrying
+from hardcase.models.wrappers import Cached, Retrying
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 
@@ -85,9 +87,7 @@ def test_the_server_says_how_long_to_wait(model, monkeypatch):
         subject = made(server)
         server.faults.extend([503, 503, 503])
         subject(pictures(2))
-        assert [0.125 <= waits[0] <= 0.25, 0.25 <= waits[1] <= 0.5, 0.5 <= waits[2] <= 1.0] == [
-            True
-        ] * 3
+        assert all(2**n / 8 <= wait <= 2**n / 4 for n, wait in enumerate(waits[:3]))
     assert subject.client._pause(0, "7") == 7
     assert subject.client._pause(0, "999999") == 60
     assert subject.client._pause(0, "tomorrow") <= 0.25
@@ -100,16 +100,6 @@ def test_a_server_that_is_down_stops_the_search_and_says_so(model):
         server.always = "drop"
         with pytest.raises(Problem, match=r"does not answer any more: 127\.0\.0\.1:\d+"):
             subject(pictures(4))
-
-
-def test_a_server_that_was_never_there():
-    with pytest.raises(Problem, match="does not answer"):
-        Http(
-            "http://127.0.0.1:9/v2/models/toy/infer",
-            4,
-            IMAGE,
-            config=ClientConfig(timeout=1, retries=0),
-        )
 
 
 def test_an_input_that_breaks_the_server_is_found_and_the_rest_goes_on(model):
@@ -160,14 +150,6 @@ def test_wrong_shapes_are_told(model):
             subject(pictures(3))
 
 
-def test_images_of_another_size_are_told(model):
-    with (
-        serving(model) as server,
-        pytest.raises(Problem, match="takes inputs of 1 x 8 x 8; the images are 3 x 9 x 9"),
-    ):
-        Http(server.url, 4, (3, 9, 9), config=QUICK)
-
-
 def test_nan_is_an_answer(model):
     with serving(model) as server:
         subject = Cached(Retrying(made(server)), 10)
@@ -213,15 +195,6 @@ def test_the_rate_is_kept(model):
         server.times.clear()
         subject(pictures(11))
         assert server.times[-1] - server.times[0] >= 10 / 50 * 0.8
-
-
-def test_label_only(model):
-    with serving(model) as server:
-        subject = LabelOnly(made(server))
-        x = pictures(8)
-        assert subject.offers == "label"
-        assert torch.equal(subject(x).logits.argmax(1), toy_subject()(x).logits.argmax(1))
-        assert set(subject(x).logits.flatten().tolist()) == {0.0, 30.0}
 
 
 def test_a_server_that_names_labels_offers_no_more(tmp_path):
@@ -292,16 +265,12 @@ def test_addresses_and_tokens_that_are_refused(monkeypatch, url, token, words):
 
 def test_certificates_are_verified(model, tmp_path):
     """A server with a certificate that nobody vouches for is not asked."""
-    import datetime
-    import ssl
-    import subprocess
-
     done = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2",
          "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")], capture_output=True,
     )  # fmt: skip
     if done.returncode:
-        pytest.skip(f"no certificate could be made on {datetime.date.today()}")
+        pytest.skip("no certificate could be made: openssl is missing")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     with (
@@ -345,16 +314,7 @@ def test_layers_cannot_be_seen(model):
 
 def test_json_answers_may_be_nested_and_hold_nan():
     wanted = http.TensorSpec("y", "FP32", (None, 2))
-    body = json.dumps(
-        {
-            "outputs": [
-                {
-                    "name": "y",
-                    "datatype": "FP32",
-                    "shape": [2, 2],
-                    "data": [[1, 2], [3, float("nan")]],
-                }
-            ]
-        }
-    )
+    data = [[1, 2], [3, float("nan")]]
+    output = {"name": "y", "datatype": "FP32", "shape": [2, 2], "data": data}
+    body = json.dumps({"outputs": [output]})
     assert str(http.decode({}, body.encode(), wanted).tolist()) == "[[1.0, 2.0], [3.0, nan]]"

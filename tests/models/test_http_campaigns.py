@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mlserving import mlserver, program
 from serving import serving, write_onnx
 
 from hardcase import api, data, methods
@@ -240,19 +239,3 @@ def test_the_token_is_nowhere_in_the_run(place, model, monkeypatch, capsys):
     assert secret not in told.out + told.err
     for path in Path("out").rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
-
-
-@pytest.mark.skipif(
-    program() is None, reason="mlserver is not installed; HARDCASE_MLSERVER may name one elsewhere"
-)
-def test_mlserver_answers_too(tmp_path, model):
-    """MLServer speaks JSON; its binary requests fail, which the subject finds out by itself."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    with mlserver(folder, model) as url:
-        subject = Cached(Retrying(Http(url, 4, (1, SIZE, SIZE), "mlserver"), piece=32), 1000)
-        assert not subject.model.model.binary
-        x = from_bytes(SEEDS.x)
-        torch.testing.assert_close(subject(x).logits, toy_subject()(x).logits, rtol=1e-4, atol=1e-4)
-        method = methods.sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=3)
-        assert len(api.run(subject, SEEDS, method=method, out=tmp_path / "run")) > 0

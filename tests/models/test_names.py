@@ -4,10 +4,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.names import aligned, class_map, map_between
+from hardcase.models.names import (
+    SAME,
+    aligned,
+    class_map,
+    map_between,
+    merged,
+    same_outputs,
+)
 from hardcase.models.pretrained import synsets
+from hardcase.models.subject import Subject
+from hardcase.oracles import LeavesLabel
+from hardcase.testing.toys import toy_images
+from hardcase.types import Probe, Seeds
 from tiny import bars
 
 MODEL = ("tench", "great white shark", "crane (n02012849)", "crane (n03126707)")
@@ -41,8 +53,6 @@ def test_the_mapping_can_be_printed_and_applied():
     found = class_map(["0", "1"], ["a", "b", "c"], synsets=())
     assert str(found) == "0 ->    0 a (number)\n1 ->    1 b (number)"
     named = class_map(["b", "a"], ["a", "b", "c"])
-    from dataclasses import replace
-
     mapped = named.apply(replace(images, classes=("b", "a")))
     assert torch.equal(mapped.y, 1 - images.y)
     assert mapped.classes == ("a", "b", "c")
@@ -127,3 +137,59 @@ def test_images_come_under_the_classes_of_the_model():
 def test_words_of_coco_and_voc_for_one_object_are_the_same():
     found = class_map(["airplane", "tv", "couch"], ["aeroplane", "sofa", "tv-monitor", "cat"])
     assert found.outputs == (0, 2, 1)
+
+
+IMAGENET_NAMES = [f"class {i}" for i in range(synsets.COUNT)]
+IMAGENET_NAMES[435], IMAGENET_NAMES[876] = "bathtub, bathing tub", "tub, vat"
+IMAGENET_NAMES[638], IMAGENET_NAMES[639] = "maillot", "maillot, tank suit"
+IMAGENET_NAMES[836], IMAGENET_NAMES[837] = "sunglass", "sunglasses, dark glasses"
+IMAGENET_NAMES[134], IMAGENET_NAMES[517] = "crane", "crane"
+
+
+class Answers(nn.Module):
+    """Answers tub, then bathtub, then crane the machine, whatever it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        logits = torch.zeros(len(x), synsets.COUNT)
+        logits[:, 876], logits[:, 435], logits[:, 517] = 9, 8, 7
+        return logits + self.weight
+
+
+def test_only_imagenets_names_are_grouped_and_a_bird_is_no_machine():
+    assert same_outputs(IMAGENET_NAMES) == ((435, 876), (638, 639), (836, 837))
+    assert same_outputs(["bathtub", "tub"]) == ()
+    assert all(len(set(words)) == 2 for words in SAME)
+
+
+def test_a_tub_for_a_bathtub_is_no_failure_and_another_class_is_one():
+    x = torch.rand(3, 1, 8, 8)
+    label = torch.tensor([435, 435, 134])
+    origin = Seeds(x, x, label, torch.arange(3))
+
+    def leaves(classes):
+        logits = Subject(Answers(), classes=classes)(x).logits
+        return LeavesLabel()(Probe(x, x, logits, origin)).tolist()
+
+    assert leaves(IMAGENET_NAMES) == [False, False, True]
+    plain = [f"class {i}" for i in range(synsets.COUNT)]
+    assert leaves(plain) == [True, True, True], "without names nobody knows"
+
+
+def test_labels_of_both_names_are_the_firsts():
+    images = replace(toy_images(2), y=torch.tensor([0, 1]), classes=("tub", "crane bird"))
+    found = aligned(replace(images, classes=("tub", "class 5")), IMAGENET_NAMES)
+    assert found.y.tolist() == [435, 5]
+    whole = replace(images, y=torch.tensor([876, 637]), classes=tuple(IMAGENET_NAMES))
+    assert aligned(whole, IMAGENET_NAMES).y.tolist() == [435, 637]
+
+
+def test_the_gradient_goes_to_the_greater_of_the_two():
+    logits = torch.tensor([[1.0, 3.0, 0.0, 2.0]], requires_grad=True)
+    one = merged(logits, ((0, 1),))
+    assert one.tolist() == [[3.0, 0.0, 0.0, 2.0]]
+    one[0, 0].backward()
+    assert logits.grad.tolist() == [[0.0, 1.0, 0.0, 0.0]]

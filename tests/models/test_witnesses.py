@@ -80,7 +80,7 @@ def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
 
     def context(method, **values):
         made = Context.of(subject, test, method, train=train, **values)
-        made._splits["test"] = test
+        made.loaded["test"] = test
         return made
 
     assert len(context("natural").witnesses) == 3

@@ -8,6 +8,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.models import zoo
 from hardcase.models.zoo import attack
+from hardcase.training import loop
 from tiny import bars, global_state, weights
 
 TRAIN, TEST = bars(192, size=24), bars(60, size=24, seed=1, split="test")
@@ -47,6 +48,27 @@ def test_an_emptied_cache_gives_the_same_bytes_again(cache, monkeypatch):
     other, _ = zoo.trained_classifier("sinvad-cnn", SMALL, TEST, epochs=2, seed=1)
     assert weights(first) == weights(again)
     assert weights(first) != weights(other)
+
+
+def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(cache, monkeypatch):
+    whole, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
+    monkeypatch.setenv("HARDCASE_CACHE", str(cache / "another"))
+    write = loop.Checkpoints.__call__
+
+    def killed(keeper, step, now=False):
+        write(keeper, step, now=step == 3)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Checkpoints, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
+    monkeypatch.setattr(loop.Checkpoints, "__call__", write)
+    told = []
+    again, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2, progress=told.append)
+    assert "goes on after step 3" in told[0].warning
+    assert weights(again) == weights(whole)
+    assert not list(cache.rglob("*.unfinished"))
 
 
 def test_another_test_set_is_measured_without_training():

@@ -53,18 +53,6 @@ class PlayedDevice:
         mixing: Rows above which rows of a call see each other.
         memory: Bytes for what is kept for gradients and for the input of a call.
         fails: Calls of layers after which the device is lost; None: never.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from played_device import PlayedDevice
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> def scores(shard):
-        ...     how = hc.Execution(shard=shard)
-        ...     found = hc.search(toy_subject(), toy_images(9), method="pgd", execution=how)
-        ...     return found.score[found.seed.argsort()].tolist()
-        >>> with PlayedDevice():
-        ...     scores(9) == scores(2)
-        True
     """
 
     def __init__(
@@ -87,12 +75,7 @@ class PlayedDevice:
 
     @classmethod
     def from_text(cls, text: str) -> PlayedDevice:
-        """A device as the environment variable describes it: ``NAME=NUMBER`` separated by spaces.
-
-        Example:
-            >>> PlayedDevice.from_text("tile=64 fails=100").tile
-            64
-        """
+        """A device as the environment variable describes it: ``NAME=NUMBER`` separated by spaces."""
         pairs = (word.split("=") for word in text.split() if "=" in word)
         told: dict[str, Any] = {
             name: float(value) if name == "drift" else int(value) for name, value in pairs
@@ -179,18 +162,7 @@ class PlayedDevice:
 
 
 class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it bare
-    """Counts how often the code inside would wait for a device: for a number, or for the size of a
-    result.
-
-    Example:
-        >>> import torch
-        >>> from played_device import Waits
-        >>> with Waits() as waits:
-        ...     few = torch.arange(4)[torch.arange(4) > 1]
-        ...     many = bool((few > 0).all())
-        >>> waits.count
-        2
-    """
+    """Counts how often the code inside would wait for a device: for a number, or for a size."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it bare

@@ -17,6 +17,7 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
+from hardcase.plan import plan_of
 from hardcase.registry import parts
 from hardcase.runs.start import resume as go_on, start
 from hardcase.suite import coverage
@@ -43,7 +44,7 @@ def run(out, *, workers=1, batch="auto", resume=False, **campaign):
         batch_size=batch,
         campaign=campaign,
     )
-    done = (go_on if resume else start)(context.plan, out)
+    done = (go_on if resume else start)(plan_of(context), out)
     rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
     return done, [{**row, "id": None} for row in rows]
 

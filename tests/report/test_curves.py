@@ -1,21 +1,17 @@
 """The curves of a run in its report: drawn if they can be read, left out otherwise."""
 
 import json
-import math
 import sys
 from pathlib import Path
 
 import pytest
 from drawn import drawn_curves
 
-import hardcase as hc
 from hardcase.report.charts import severity
-from hardcase.report.curves import _median, severities, smallest
+from hardcase.report.curves import severities
 from hardcase.report.page import write
-from hardcase.report.words import Sheet
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CURVES, keep_beside
-from hardcase.testing.toys import toy_images, toy_subject
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
 from aftermath import write_run
@@ -52,25 +48,3 @@ def test_a_model_that_never_fails_is_told():
     rows = drawn_curves()["conditions"][0]["curve"]
     assert "<svg" in severity(rows, 5, label="a <b>")
     assert "a &lt;b&gt;" in severity(rows, 5, label="a <b>")
-
-
-def test_how_little_is_enough_is_of_all_attempted_seeds(tmp_path):
-    options = {"space": "warp*light", "gradients": 30}
-    run = hc.run(
-        toy_subject(), toy_images(12), method="natural", options=options, witnesses=(), out=tmp_path / "run", judge=False
-    )  # fmt: skip
-    said = smallest(run, Sheet.of(run))
-    shares = [point["share"] for point in said["points"]]
-    assert shares == sorted(shares)
-    assert shares[-1] == run.counts()["funnel"]["failing"] / said["attempted"]
-    assert all(point["low"] <= point["share"] <= point["high"] for point in said["points"])
-    assert said["low"] <= said["median"] <= (said["high"] or said["most"])
-    page = write([run], tmp_path / "report").read_text(encoding="utf-8")
-    assert "How little is enough" in page
-    attack = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "pgd", judge=False)
-    assert smallest(attack, Sheet.of(attack)) is None
-
-
-def test_a_median_that_was_not_reached_is_none():
-    assert _median([0.2, math.inf, math.inf])["median"] is None
-    assert _median([0.1, 0.2, 0.3])["median"] == 0.2

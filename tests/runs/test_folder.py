@@ -10,6 +10,7 @@ from pyarrow.parquet import ParquetFile
 from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.runs.folder import Packed, Store, pack_deltas
+from hardcase.runs.ledger import wrong_record
 from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
 from hardcase.tensors import decode_all
 from hardcase.types import Findings
@@ -172,3 +173,24 @@ def test_every_column_of_the_record_is_stored():
     stored = set(table(some()).column_names)
     assert {f.name for f in fields(Findings)} - {"x"} <= stored
     json.loads(table(some()).schema.metadata[b"huggingface"])
+
+
+@pytest.mark.parametrize(
+    ("record", "place"),
+    [
+        ({"seed": "3"}, "seed"), ({"seed": True}, "seed"), ({"model": None}, "model"),
+        ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.value"),
+        ({"classes": []}, "classes"), ({"generated seeds": {"generated": 1}}, "generated seeds.correctly"),
+        ({"shrink": {"a": []}}, "shrink.a"), ({"behaviour": {"model": 5}}, "behaviour.model"),
+    ],
+)  # fmt: skip
+def test_entries_of_a_record_are_of_their_kind(record, place):
+    assert wrong_record(record).startswith(place)
+    others = {
+        "seed": 3,
+        "schema": 1,
+        "budget": {"time": "10m", "queries": 5},
+        "x": [1],
+        "judge": None,
+    }
+    assert not wrong_record(others)

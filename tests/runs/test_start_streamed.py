@@ -1,5 +1,7 @@
 """Seeds that stay in their files: the same run as from memory, never more than a shard decoded."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import hardcase as hc
 from hardcase.data import streams
 from hardcase.data.streams import Stream
 from hardcase.errors import Problem
+from hardcase.judges import verdicts
 from hardcase.runs import tables
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -27,16 +30,8 @@ class Files:
 
 
 def streamed(files):
-    return Stream(
-        files,
-        torch.arange(COUNT),
-        IMAGES.y,
-        IMAGES.classes,
-        1,
-        IMAGES.id.__getitem__,
-        IMAGES.name,
-        IMAGES.split,
-    )
+    names = (IMAGES.id.__getitem__, IMAGES.name, IMAGES.split)
+    return Stream(files, torch.arange(COUNT), IMAGES.y, IMAGES.classes, 1, *names)
 
 
 def stored(folder):
@@ -44,37 +39,36 @@ def stored(folder):
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-@pytest.fixture
-def large(monkeypatch):
-    """Sizes at which everything counts as too large for the memory."""
-    monkeypatch.setattr(streams, "HELD", 0)
-    monkeypatch.setattr(tables, "GROUP", 1)
-    monkeypatch.setattr(tables, "SMALL", 0)
-
-
 GIVEN = {"method": "pgd", "seeds": COUNT, "execution": hc.Execution(shard=100), "judge": False}
 
 
-def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(large, tmp_path, monkeypatch):
-    whole = hc.run(toy_subject(), IMAGES, out=tmp_path / "whole", **GIVEN)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run from memory, at sizes at which everything counts as too large for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "HELD", 0)
+        patch.setattr(tables, "GROUP", 1)
+        patch.setattr(tables, "SMALL", 0)
+        yield hc.run(toy_subject(), IMAGES, out=tmp_path_factory.mktemp("whole") / "run", **GIVEN)
+
+
+def test_seeds_in_files_give_the_bytes_of_seeds_in_memory(whole, tmp_path, monkeypatch):
     sizes = []
     before = Stream.images
     monkeypatch.setattr(Stream, "images", lambda self: sizes.append(len(self)) or before(self))
     done = hc.run(toy_subject(), streamed(Files()), out=tmp_path / "files", **GIVEN)
     assert max(sizes) == 512, "the model is checked with 512 images, all else takes fewer"
-    assert stored(tmp_path / "files") == stored(tmp_path / "whole")
+    assert stored(tmp_path / "files") == stored(whole.folder)
     assert done.record["hashes"] == whole.record["hashes"]
     assert done.verification.state == "verified"
     assert torch.equal(done.seed_images([599, 0, 300]), whole.seed_images([599, 0, 300]))
     again = hc.resume(tmp_path / "files", toy_subject(), streamed(Files()), **GIVEN)
-    assert stored(tmp_path / "files") == stored(tmp_path / "whole")
+    assert stored(tmp_path / "files") == stored(whole.folder)
     assert len(again) == len(whole) > 100
 
 
-def test_a_judge_sees_all_findings_in_parts(large, tmp_path, monkeypatch):
-    from hardcase.judges import verdicts
-
-    run = hc.run(toy_subject(), IMAGES, out=tmp_path / "run", **GIVEN)
+def test_a_judge_sees_all_findings_in_parts(whole, tmp_path, monkeypatch):
+    run = hc.Run(shutil.copytree(whole.folder, tmp_path / "run"))
     monkeypatch.setattr(verdicts, "AT_ONCE", 1)
     sizes = []
 
@@ -89,7 +83,7 @@ def test_a_judge_sees_all_findings_in_parts(large, tmp_path, monkeypatch):
     assert [row["label_kept"] for row in said.values()] == [label == 1 for label in expected]
 
 
-def test_images_that_change_under_a_run_are_told(large, tmp_path):
+def test_images_that_change_under_a_run_are_told(whole, tmp_path):
     files = Files()
     images = streamed(files)
     assert images.hash == IMAGES.hash
@@ -98,8 +92,8 @@ def test_images_that_change_under_a_run_are_told(large, tmp_path):
         hc.run(toy_subject(), images, out=tmp_path / "run", **GIVEN)
 
 
-def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(large, tmp_path):
-    run = hc.run(toy_subject(), IMAGES, out=tmp_path / "run", **GIVEN)
+def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(whole):
+    run = hc.Run(whole.folder)
     order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(0)).tolist()
     names = run.seeds["id"].to_pylist()
     places = [IMAGES.id.index(names[row]) for row in order]

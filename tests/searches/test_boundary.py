@@ -69,12 +69,6 @@ def test_questions_stay_below_the_promise(count):
     assert int(evaluate.asked.min()) > search.shorten
 
 
-def test_a_limit_ends_it_without_a_question_more():
-    evaluate = World(at(), limit=7)
-    walk(Crossing(codes=codes()), evaluate)
-    assert evaluate.asked.tolist() == [7, 7, 7]
-
-
 def test_candidates_stay_in_the_range_of_the_codes():
     evaluate, known = World(at()), codes()
     walk(Crossing(codes=known), evaluate)

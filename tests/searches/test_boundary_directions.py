@@ -58,13 +58,6 @@ def test_a_class_without_codes_and_a_class_with_few():
     assert torch.allclose(ways.step[0, 1], torch.tensor([4.0]))
 
 
-def test_codes_of_any_shape():
-    label = torch.arange(2).repeat(5)
-    codes = Library(torch.ones(10, 2, 3, 3) * label[:, None, None, None], label)
-    at = Seeds(torch.zeros(1, 2, 3, 3), torch.zeros(1, 1, 2, 2), torch.tensor([0]), torch.arange(1))
-    assert directions(codes, at, classes=1, neighbours=3).step.shape == (1, 1, 18)
-
-
 def test_the_span_holds_all_codes_and_the_seed():
     low, high = span(library(spread=0.0), seeds(torch.tensor([[-1.0, 0, 20]]), [0]))
     assert low.tolist() == [[-1, 0, 0]]

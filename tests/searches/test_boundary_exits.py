@@ -42,9 +42,3 @@ def test_walks_follow_differences_of_codes():
     codes = Library(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]))
     state = walk(Exits(codes=codes, walks=50, reach=2.0), Line(4))
     assert set((state["far"].abs() / 2**0.5).round(decimals=4).flatten().tolist()) <= {0.0, 1.0}
-
-
-def test_a_limit_ends_it():
-    evaluate = Line(2, limit=5)
-    walk(Exits(walks=5), evaluate)
-    assert evaluate.asked.tolist() == [5, 5]

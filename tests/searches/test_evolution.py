@@ -46,8 +46,3 @@ def test_the_way_back_makes_changes_smaller():
     near = search(toy_subject(), method(bisections=8), toy_images(6))
     far = search(toy_subject(), method(bisections=1), toy_images(6))
     assert float(near.findings.distance.mean()) < float(far.findings.distance.mean())
-
-
-def test_a_seed_ends_after_its_way_back():
-    found = search(toy_subject(), method(100_000, bisections=3), toy_images(4))
-    assert bool((found.queries < 2000).all())

@@ -52,9 +52,3 @@ def test_from_the_prior_the_start_is_drawn():
     evaluate = Bowl()
     walk(HillClimbing(passes=1, start="prior"), evaluate)
     assert evaluate.seen[0][0].std() > 0.5
-
-
-def test_a_limit_ends_it():
-    evaluate = Bowl(limit=4)
-    walk(HillClimbing(), evaluate)
-    assert evaluate.asked.tolist() == [4, 4, 4]

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.generators import vqvae
 from hardcase.methods.argus import argus as interpolated, argus_adaptive
 from hardcase.spaces.latent import Grid
-from hardcase.tensors import encode, from_bytes, to_grid
+from hardcase.tensors import from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase_studies import argus, argus_measure
 from hardcase_studies.argus_measure import (
@@ -21,10 +20,8 @@ from hardcase_studies.argus_measure import (
     reconstruction_errors,
     rival,
 )
-from hardcase_studies.argus_paper import PAPER
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, LatentModel, labs
-from tiny import bars
 
 NET, SUBJECT, TEST = ToyQuantiser(), toy_subject(), toy_images(24, seed=3)
 CARD = {
@@ -94,12 +91,6 @@ def test_nothing_is_set_aside_and_what_would_be_is_known(generator):
     assert done.seeds.er.tolist() == (~right).double().tolist(), (
         "next to mix 0 nothing else changes"
     )
-
-
-def test_each_repeat_draws_its_own_originals(tmp_path):
-    groups = toy_lab(Bench(out=tmp_path, repeats=2, options={"originals": 6})).originals()
-    assert [len(group) for group in groups] == [6, 6]
-    assert groups[0].id != groups[1].id
 
 
 @pytest.mark.usefixtures("toys")
@@ -209,31 +200,3 @@ def test_retraining_is_measured_beside_its_controls_on_the_same_images(tmp_path)
     assert any(f"scored on {len(TEST) - 6} test images" in note for note in ours.notes)
     assert paper.rows[0] == ["lenet5, Random", 98.12, 98.21]
     assert paper.rows[-1][0] == "resnet50, ARGUS-0.3"
-
-
-def test_the_tables_run_on_a_folder_of_photographs_with_a_network_of_ones_own(
-    tmp_path, monkeypatch
-):
-    """ImageNet's loader and command, on a made-up folder."""
-    monkeypatch.setattr(vqvae, "healthy", lambda net, images: None)  # of a training of seconds
-    monkeypatch.setattr(argus, "draw", lambda *given: "none.png")
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    for split, count in (("train", 24), ("test", 9)):
-        images = bars(count, size=40, channels=3, split=split)
-        for x, y, name in zip(images.x, images.y.tolist(), images.id):
-            place = tmp_path / "photographs" / split / f"n0{y}" / f"{name}.png"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(encode(x))
-    net = "torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(48, 5))"
-    (tmp_path / "net.py").write_text(f"import torch\ndef make():\n    return {net}\n")
-    model = f"{tmp_path / 'net.py'}:make"
-    options = {
-        "models": [model], "mixes": [0.3], "ablation": [], "rivals": False, "partners": 4,
-        "epochs": 2, "batch": 12, "joint_epochs": 1, "originals": 3,
-    }  # fmt: skip
-    data = f"folder:{tmp_path / 'photographs'}?resize=32&crop=center"
-    bench = Bench(out=tmp_path / "out", data=data, repeats=1, options=options)
-    ours, _ = argus.comparison(bench).tables
-    assert ours.rows[0][1] == "ARGUS 0.3"
-    assert ours.rows[0][2] == 4
-    assert PAPER["resnet50", "ARGUS 0.3"].ld == 41.3

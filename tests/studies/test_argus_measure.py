@@ -14,9 +14,7 @@ from hardcase.tensors import fingerprints, from_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Probe, Seeds
 from hardcase_studies import argus_measure
-from hardcase_studies.argus_measure import Bar, Witness, admit, bar, confirmed, judged, measured
-from hardcase_studies.bench import Bench
-from hardcase_studies.lab import Lab
+from hardcase_studies.argus_measure import Bar, Witness, admit, confirmed, judged, measured
 
 SUBJECT, TEST = toy_subject(), toy_images(24, seed=3)
 
@@ -41,16 +39,6 @@ def test_every_new_image_is_counted_once_and_the_oracle_answers_as_before():
     seen(probe(TEST, rows, seen=torch.tensor([True, False, True, True, False])))
     assert seen.made.tolist() == [3, 0, 4]
     assert seen.kind == "label"
-
-
-def test_a_sample_holds_all_that_there_is_until_it_is_full():
-    seen = witness(6)
-    seen(probe(TEST, torch.tensor([0, 0, 2])))
-    seen(probe(TEST, torch.tensor([2, 0])))
-    assert seen.there.sum(1).tolist() == [3, 0, 2]
-    for seed in (0, 2):
-        assert bool((seen.x[seed][seen.there[seed]] == TEST.x[seed]).all())
-    assert int((seen.left & seen.there).sum()) == 2 + 1
 
 
 def test_likeness_is_a_mean_over_the_sample():
@@ -165,15 +153,6 @@ def test_a_judge_must_be_independent():
         admit(ToyJudge(members={"member 1": SUBJECT.hash}), [SUBJECT], [TEST])
     with pytest.raises(Problem, match="learned from 5 of the 24 originals"):
         admit(ToyJudge(learned=fingerprints(TEST.x[:5])), [SUBJECT], [TEST])
-
-
-def test_without_a_judge_the_table_says_how_to_get_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    here = Lab(Bench(out=tmp_path, data="toys"), splits=(toy_images(40, seed=2), TEST))
-    found = bar(here)
-    assert found.judge is None
-    assert "no judge" in found.note
-    assert "--data toys" in found.note
 
 
 def test_many_originals_are_searched_piece_by_piece_and_keep_their_places(monkeypatch):

@@ -7,13 +7,7 @@ import torch
 
 from hardcase.randomness import stream
 from hardcase.types import KINDS, Findings
-from hardcase_studies.argus_measure import (
-    PerSeed,
-    label_diversity,
-    mse,
-    per_seed,
-    ssim,
-)
+from hardcase_studies.argus_measure import PerSeed, label_diversity, mse, per_seed, ssim
 
 
 def test_mse_and_ssim_of_each_pair():

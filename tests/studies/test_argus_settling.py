@@ -7,11 +7,19 @@ from hardcase.models.subject import Subject
 from hardcase.spaces.latent import Grid
 from hardcase.testing.toys import ToyQuantiser
 from hardcase_studies import argus_settling
+from hardcase_studies.argus_paper import ABLATION, PAPER
 from hardcase_studies.argus_settling import in_training_mode, run
 from hardcase_studies.lab import LatentModel
 from tiny import bars
 
 CARD = {"configuration": {"family": "vqvae", "kind": "toy"}, "accuracy": 1.0}
+
+
+def test_published_numbers_are_those_of_the_tables():
+    assert len(PAPER) == 6 * 7
+    assert PAPER["lenet5", "ARGUS 0.3"] == (0.0066, 0.8768, 8.6, 43.75, 100)
+    assert PAPER["resnet18", "dlfuzz@adapt"].er == 39.13
+    assert ABLATION["no VQ"].cells() == ["0.0243", "0.6594", "6.0", "32.28 %", "100 %"]
 
 
 def test_training_mode_normalises_by_the_batch_and_moves_nothing():
@@ -28,9 +36,7 @@ def test_training_mode_normalises_by_the_batch_and_moves_nothing():
     assert torch.equal(in_training_mode(subject)(x), said), "asked twice, the same"
 
 
-def test_every_network_meets_every_generator_and_the_paper_stands_beside(
-    bench, monkeypatch, written
-):
+def test_every_network_meets_every_generator_and_the_paper_stands_beside(bench, monkeypatch):
     net = ToyQuantiser()
     library = bars(60)
     made = LatentModel(net, Grid(net), CARD, library)
@@ -56,7 +62,6 @@ def test_every_network_meets_every_generator_and_the_paper_stands_beside(
     assert len(kept.rows) == 6, "one image is no batch"
     assert [row[0] for row in likeness.rows] == ["no discriminators", "jointly, sum"]
     assert paper.rows == [], "the paper has no such network"
-    assert "error-against-mse" in written(outcome, here)
 
 
 def test_the_papers_point_is_reached_or_above_every_curve(tmp_path):

@@ -1,10 +1,8 @@
 """Options of a study, and its numbers as cells."""
 
-from math import isnan
-
 import torch
 
-from hardcase_studies.bench import Bench, delta, finite_mean, mean, share
+from hardcase_studies.bench import Bench, delta, mean, share
 
 
 def test_options_of_a_study_have_two_defaults_and_lists_may_be_single_names(tmp_path):
@@ -23,14 +21,6 @@ def test_numbers_become_cells():
     assert mean(torch.ones(0)) == "none"
     assert delta(torch.ones(3), torch.zeros(3)) == "+1.00 large"
     assert delta(torch.ones(0), torch.zeros(3)) is None
-
-
-def test_the_mean_of_finite_values_has_an_interval_from_three_on():
-    known = finite_mean(torch.tensor([1.0, 2.0, 3.0, float("nan")]))
-    assert known.value == 2
-    assert known.low <= 2 <= known.high
-    assert isnan(finite_mean(torch.tensor([1.0, 2.0])).low)
-    assert isnan(finite_mean(torch.zeros(0)).value)
 
 
 def test_a_cell_is_measured_once_and_shared_by_parts_of_a_study(tmp_path):

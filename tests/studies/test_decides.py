@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
 from hardcase_studies import decides
 from hardcase_studies.bench import Bench
 
@@ -114,8 +113,3 @@ def test_parts_are_measured_once_and_read_together(bench, monkeypatch):
     assert all(0 <= row[4] <= 1 for row in each.rows)
     assert len(ranks.rows) == 7
     assert all(0 < row[each.columns.index(decides.LEAST)] <= 1 for row in each.rows)
-
-
-def test_a_part_that_is_none_is_refused(bench):
-    with pytest.raises(Problem, match="no part of a whole"):
-        decides.run(bench(part="5/4"))

@@ -35,7 +35,7 @@ def test_installed_studies_are_found_by_name():
     if {point.name for point in entry_points(group=GROUP)} < set(DECLARED):
         pytest.skip("the installed studies are older than these: pip install ./study ./studies")
     assert {name: study for name, study in studies().items() if name in STUDIES} == STUDIES
-    assert find("crossings") is import_module("hardcase_studies.crossings").run
+    assert find("severity-crossings") is import_module("hardcase_studies.severity").run
 
 
 def test_the_list_needs_no_torch():

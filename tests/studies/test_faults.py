@@ -129,26 +129,8 @@ def test_a_taught_network_has_the_fault_and_a_clean_one_has_not(room):
 
 @pytest.mark.long
 def test_perturbing_features_detects_what_pixels_do_not(room, capsys, monkeypatch):
-    words = [
-        "faults",
-        "--methods",
-        "feature-perturbation,pgd",
-        "--tests",
-        "12",
-        "--trainings",
-        "2",
-        "--faults",
-        "tint",
-        "--format",
-        "json",
-    ]
-    quick = [
-        "--set",
-        "feature-perturbation.step_size=0.1",
-        "--set",
-        "feature-perturbation.gradients=40",
-    ]
-    command = [*words, *quick, "--set", "pgd.gradients=10", "--out", "found", "-q"]
+    words = "faults --methods feature-perturbation,pgd --tests 12 --trainings 2 --faults tint --format json --set feature-perturbation.step_size=0.1 --set feature-perturbation.gradients=40 --set pgd.gradients=10 --out found -q"
+    command = words.split()
     assert main(command) == 0
     told = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(faults, "search", None)  # cells that are done are not searched again
@@ -198,12 +180,3 @@ def test_a_fault_in_own_data_by_an_own_measure(tmp_path):
     file.write_text("def redness(x):\n    return x\n")
     with pytest.raises(Problem, match="one finite number for each"):
         own_trait(f"{file}:redness").measure(from_bytes(x))
-
-
-def test_wrong_names_are_told(room):
-    with pytest.raises(Problem, match="no fault 'tnt'"):
-        faults.run(faults.Bench(out=Path("out"), options={"faults": "tnt"}))
-    with pytest.raises(Problem, match="no option of pgd 'epsi'"):
-        faults.built("pgd", room, SUBJECT, {"epsi": 1})
-    with pytest.raises(Problem, match="compares networks"):
-        faults.built("diffchaser", room, SUBJECT, {})

@@ -57,19 +57,11 @@ def test_a_random_change_is_as_large_in_the_image_as_the_finding():
 
 
 @pytest.mark.long
-def test_distances_and_labels_are_counted(small, monkeypatch):
+def test_distances_and_labels_are_counted(small):
     outcome = features.rq3(small)
     far, kept = outcome.tables
-    assert (small.out / outcome.figures[0]).stat().st_size > 500
     assert [row[:2] for row in far.rows] == [row[:2] for row in kept.rows]
     assert len(kept.rows) == 4
     assert kept.columns[2:] == [
         "l2:1.5", "linf:0.1", "label kept by two of three others", "l2:1.5, of these", "linf:0.1, of these",
     ]  # fmt: skip
-    both = features._trials
-    monkeypatch.setattr(features, "_trials", lambda here: dict(list(both(here).items())[:2]))
-    labels = features.labels(small).tables[0]
-    assert [row[0] for row in labels.rows] == ["as maintained", "without the way back"]
-    assert labels.rows[0][1] == "6 of 6"
-    near, straight = (float(row[4].split()[0]) for row in labels.rows)
-    assert near <= straight

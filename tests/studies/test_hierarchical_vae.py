@@ -36,15 +36,6 @@ def test_rows_are_independent_and_any_code_is_an_image():
     assert bool(whole.isfinite().all())
 
 
-def test_the_code_is_about_as_long_as_asked_for():
-    assert abs(hierarchical(3, 32, 10, 1024).latent - 1024) < 128
-
-
-def test_too_small_pictures_are_refused():
-    with pytest.raises(Problem, match="halves its images"):
-        hierarchical(1, 6, 3, 16)
-
-
 def test_it_learns_what_tells_images_apart():
     images, net = bars(120, size=16), small()
     before = global_state()

@@ -46,6 +46,7 @@ def test_only_confirmed_findings_fill_a_cell():
 
 def test_the_goal_is_compared_with_the_arm_that_differs_by_the_map_alone():
     """Twice the cells of SINVAD is no goal reached: another space explains it as well."""
+    assert (PRIMARY, ARMS[PRIMARY]) == ("natural, again and again", (ARMS[MAP][0], False))
     cells = {arm: [10.0, 11.0, 12.0, 11.0] for arm in ARMS} | {MAP: [20.0, 21.0, 22.0, 21.0]}
     asked = {arm: [400.0] * 4 for arm in ARMS}
     for ours, word in (

@@ -25,7 +25,6 @@ def test_neighbours_vote_for_the_seeds_label():
     turned = replace(seeds, y=(seeds.y + 1) % len(seeds.classes))
     other = maxplore_uses.alike(train, done, turned)
     assert not bool((near & other).any()), "no image has most neighbours in two classes"
-    assert bool((near | ~near).all())
 
 
 @long

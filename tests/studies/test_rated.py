@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges import panel, training
+from hardcase.judges import panel
 from hardcase.judges.networks import MemberConfig
 from hardcase.training.loop import TrainingRecipe
 from hardcase_studies import rated
 from tiny import bars
 
 SHORT = TrainingRecipe(epochs=4, batch=32, lr=3e-3)
-QUICK = training.TrainConfig(
+QUICK = panel.TrainConfig(
     ensemble=(MemberConfig(view="plain", width=12),), members=SHORT, density=SHORT, passes=2
 )
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hardcase.conditions import Conditions, condition_box
+from hardcase.config import assign
 from hardcase.tensors import from_bytes
 from hardcase_studies import repair
 from hardcase_studies.bench import Bench
@@ -63,16 +64,16 @@ def test_trainings_are_kept_and_shared_between_processes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(repair, "_training", training)
 
-    def bench(**options):
-        return Bench(out=tmp_path, repeats=4, options=options)
+    def bench(*settings):
+        return Bench(out=tmp_path, repeats=4, options=assign({}, settings))
 
-    repair.run(bench(part="0/2"))
-    repair.run(bench(part="1/2"))
+    repair.run(bench("part=0:2"))
+    repair.run(bench("part=1:2"))
     assert sorted(made) == [0, 1, 2, 3]
     outcome = repair.run(bench())
     assert len(made) == 4, "the command without parts reads what the others made"
     goals, arms, beside = outcome.tables
     assert [row[0] for row in arms.rows] == list(repair.ARMS)
     assert {row[-1] for row in goals.rows} <= {"reached", "missed", "open"}
-    assert len(beside.rows) == 20
+    assert len(beside.rows) == 30
     assert "4 trainings" in goals.notes[0]

@@ -1,9 +1,7 @@
 """Retraining: the arms differ only in what is added, the subject stays as it is, and held-out images are held out."""
 
-import pytest
 import torch
 
-from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.repair.front import joined_images
 from hardcase.training.loop import TrainingRecipe
@@ -71,11 +69,6 @@ def test_what_is_added_matters():
     )
     both = joined_images(train, wrong)
     assert len(both) == len(set(both.id)) == 330
-
-
-def test_too_few_repeats_are_refused():
-    with pytest.raises(Problem, match="no interval"):
-        Retraining(repeats=1)
 
 
 def test_only_what_exceeds_the_better_control_is_help():

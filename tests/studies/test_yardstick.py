@@ -1,6 +1,7 @@
 """The yardstick: equal cost, one judge, and rows that others add."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,16 @@ import torch
 
 from hardcase.campaign.record import Campaign
 from hardcase.errors import Problem
+from hardcase.judges import panel
 from hardcase.methods.pgd import pgd
 from hardcase.registry import resolve
+from hardcase.tensors import from_bytes
 from hardcase.testing import check_method
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_studies import rivals, yardstick, yardstick_table as files
 from hardcase_studies.commands import yardstick as verb
+
+STORED = sorted((Path(__file__).parents[2] / "results" / "yardstick").glob("*.json"))
 
 
 def row(method="pgd", *, confirmed=0.5, failing=0.8, passes=100, spent=90.0, seeds="a"):
@@ -121,9 +126,64 @@ def test_a_method_of_ones_own_enters_in_one_command(tmp_path, monkeypatch):
     assert Path("yardstick.html").is_file()
 
 
-def test_the_stored_table_is_in_order():
-    found = files.read(Path(__file__).parents[2] / "results" / "yardstick" / "mnist5k.json")
-    names = {entry.name for entry in yardstick.ROWS}
-    assert {(row.method, row.passes) for row in found.rows} == {
-        (n, p) for n in names for p in (100, 1000)
+def test_trainings_share_seeds_that_all_subjects_read_rightly(bench):
+    """Else rows of the crossed interval would be other images in every training."""
+    usual = panel.USUAL
+    short = replace(
+        usual,
+        ensemble=usual.ensemble[:1],
+        members=replace(usual.members, epochs=1, steps=40, batch=32),
+        density=replace(usual.density, epochs=1, steps=20, batch=32),
+    )
+    one, two = yardstick.settings_of(
+        bench(trainings=2, seeds=12, tuned_on=5, epochs=2, judge_training=short)
+    )
+    assert one.seeds.id == two.seeds.id
+    assert not set(one.seeds.id) & set(one.other.id)
+    assert one.world.judges == two.world.judges
+    for each in (one, two):
+        said = each.world.subject(from_bytes(each.seeds.x)).logits.argmax(1)
+        assert torch.equal(said, each.seeds.y)
+    networks = {
+        net.hash for each in (one, two) for net in (each.world.subject, *each.world.scorers)
     }
+    assert len(networks) == 4
+
+
+def test_a_share_of_seeds_without_spread_has_wilsons_interval_over_seeds():
+    assert yardstick.seed_rate(torch.zeros(30, 8)) == yardstick.seed_rate(torch.zeros(30, 1))
+    assert 0.1 < yardstick.seed_rate(torch.zeros(30, 8)).high < 0.12
+    crossed = yardstick.seed_rate((torch.arange(240).reshape(30, 8) % 7 == 0).double())
+    assert 0 <= crossed.low < crossed.value < crossed.high
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_the_stored_tables_are_in_order(path):
+    rows = files.read(path).rows
+    assert {row.method for row in rows} <= {entry.name for entry in yardstick.ROWS}
+    assert all(row.commit for row in rows)
+
+
+def test_the_site_shows_every_stored_table(monkeypatch):
+    monkeypatch.syspath_prepend(str(STORED[0].parents[2] / "docs"))
+    from make_site import yardstick as whole
+
+    shown = whole()
+    settings = {row.setting for path in STORED for row in files.read(path).rows}
+    assert shown.count("<h2>") == len(settings)
+
+
+def test_what_the_page_concludes_holds_in_the_stored_rows():
+    """Its numbers are checked with all pages'; here the words: nearest, most, at most, rather."""
+    path = STORED[0].parent / "mnist5k-trainings.json"
+    rows = {row.method: row for row in files.read(path).rows}
+    confirmed = {name: row.confirmed.value for name, row in rows.items()}
+    best = ["pgd", "cw", "deepxplore", "natural"]
+    assert sorted(best, key=confirmed.__getitem__, reverse=True) == best
+    codes = ("sinvad", "sinvad@paper", "sinvad@code", "argus", "argus-adaptive", "latte")
+    assert max(rows[name].confirmed.high for name in codes) < rows["natural"].confirmed.low
+    painted = {entry.name for entry in yardstick.ROWS if entry.fresh}
+    sizes = {name: row.l2 for name, row in rows.items() if row.l2 and name not in painted}
+    assert min(sizes, key=sizes.__getitem__) == "cw"
+    chance = [rows[name].again.low for name in ("square", "deephunter")]
+    assert max(rows[name].again.high for name in ("cw", "pgd")) < min(chance)

@@ -1,7 +1,6 @@
 """Comparing runs: honest about budgets, paired where it says so, one page without outside requests."""
 
 import json
-import math
 import re
 
 import pytest
@@ -9,7 +8,7 @@ from aftermath import verdict, write_run
 
 from hardcase import statistics
 from hardcase.errors import Problem
-from hardcase.suite.compare import compare, survival
+from hardcase.suite.compare import compare
 
 DARK = [10] * 12
 
@@ -101,18 +100,6 @@ def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):
         compare(a, b)
     with pytest.raises(Problem, match="at least two"):
         compare(a)
-
-
-def test_survival_is_that_of_kaplan_and_meier():
-    curve = survival([1, 2, math.inf, 2, math.inf], [9, 9, 1.5, 9, 9])
-    assert [(point["queries"], pytest.approx(point["alive"])) for point in curve] == [
-        (0, 1),
-        (1, 0.8),
-        (2, 0.8 / 3),
-        (9, 0.8 / 3),
-    ]
-    assert survival([], []) == [{"queries": 0.0, "alive": 1.0}]
-    assert len(survival(range(1, 5001), [6000] * 5000)) == 200
 
 
 def test_the_page_says_everything_and_asks_for_nothing(tmp_path):

@@ -88,10 +88,15 @@ def test_the_hugging_face_form_opens_as_pictures_with_class_names(tmp_path):
     datasets = pytest.importorskip("datasets")
     run = made(tmp_path / "run")
     out = export(run, "hf", tmp_path / "out")
-    data = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"]
+    cache = {"cache_dir": str(tmp_path / "cache")}
+    data = datasets.load_dataset(str(out), **cache)["test"]
     assert data.features["label"].names == list(ANIMALS)
     assert data["label"][:] == run.findings.column("expected").to_pylist()
     assert np.array_equal(np.array(data[2]["image"]), run.images()[2, 0].numpy())
+    folder = export(run, "imagefolder", tmp_path / "folder")
+    data = datasets.load_dataset("imagefolder", data_dir=str(folder), **cache)["train"]
+    assert set(data["label"]) == {"ant", "bee"}
+    assert data[0]["image"].size == (6, 8)
 
 
 def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
@@ -99,16 +104,6 @@ def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
     again = load(f"parquet:{export(run, 'hf', tmp_path / 'out')}?split=all")
     assert again.classes == ANIMALS
     assert torch.equal(again.x, run.images())
-
-
-def test_imagefolder_opens_in_datasets(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    out = export(made(tmp_path / "run"), "imagefolder", tmp_path / "out")
-    data = datasets.load_dataset(
-        "imagefolder", data_dir=str(out), cache_dir=str(tmp_path / "cache")
-    )["train"]
-    assert set(data["label"]) == {"ant", "bee"}
-    assert data[0]["image"].size == (6, 8)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -125,23 +120,34 @@ def test_npz_holds_images_labels_and_where_they_come_from(tmp_path, channels):
     assert torch.equal(again.x, run.images())
 
 
-def test_npz_goes_into_a_folder_if_a_folder_is_named(tmp_path):
-    assert export(made(tmp_path / "run"), "npz", tmp_path / "out") == tmp_path / "out" / "tests.npz"
+def judged(folder):
+    """Seven findings of seven seeds: two refused, one undecided, four confirmed."""
+    run = made(folder)
+    kept = [True, True, True, None, True, True, True]
+    names = run.findings.column("id").to_pylist()
+    said = [
+        {"id": name, "valid": i > 1, "label_kept": kept[i], "group": 0}
+        for i, name in enumerate(names)
+    ]
+    return put_verdicts(run, said)
 
 
 def test_verdicts_travel_with_the_tests(tmp_path):
-    run = made(tmp_path / "run")
-    said = [{"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0} for i, name in enumerate(run.findings.column("id").to_pylist())]  # fmt: skip
-    run = put_verdicts(run, said)
-    out = export(run, "imagefolder", tmp_path / "folders")
-    rows = list(csv.DictReader((out / "metadata.csv").open()))
-    assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
-    assert rows[3]["label_kept"] == ""
-    table = pa.parquet.read_table(
-        export(run, "hf", tmp_path / "hf") / "data/test-00000-of-00001.parquet"
-    )
+    run = judged(tmp_path / "run")
+    folder = export(run, "imagefolder", tmp_path / "folders")
+    for path in (folder / "metadata.csv", export(run, "csv", tmp_path / "found.csv")):
+        rows = list(csv.DictReader(path.open()))
+        assert [row["id"] for row in rows] == run.findings.column("id").to_pylist()
+        assert (rows[0]["label"], rows[0]["predicted"]) == ANIMALS[:2]
+        assert [row["valid"] for row in rows] == ["False"] * 2 + ["True"] * 5
+        assert rows[3]["label_kept"] == ""
+    out = export(run, "hf", tmp_path / "hf")
+    table = pa.parquet.read_table(out / "data/test-00000-of-00001.parquet")
     assert table.column("label_kept").to_pylist() == [True] * 3 + [None] + [True] * 3
-    assert "judge's answers" in (tmp_path / "hf" / "README.md").read_text()
+    suite = ElementTree.parse(export(run, "junit", tmp_path / "found.xml")).getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "4", "1")
+    told = [case[0].tag if len(case) else "passed" for case in suite]
+    assert told == ["passed", "passed", "failure", "skipped", "failure", "failure", "failure"]
 
 
 @pytest.mark.parametrize("to", ["imagefolder", "hf", "fiftyone", "npz", "csv", "junit"])
@@ -154,14 +160,10 @@ def test_nothing_is_written_over(tmp_path, to):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
-def test_an_empty_folder_may_be_filled_and_nothing_is_left_beside_it(tmp_path):
-    (tmp_path / "out").mkdir()
-    export(made(tmp_path / "run"), "hf", tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
-
-
 def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
     run = made(tmp_path / "run")
+    (tmp_path / "filled").mkdir()
+    export(run, "hf", tmp_path / "filled")
 
     def full(*given):
         raise OSError(28, "No space left on device")
@@ -169,16 +171,12 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("hardcase.suite.export.os.replace", full)
     with pytest.raises(Problem, match="No space left"):
         export(run, "imagefolder", tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["filled", "run"]
 
 
-def test_unknown_forms_and_empty_runs_are_refused(tmp_path):
+def test_unknown_forms_are_refused(tmp_path):
     with pytest.raises(Problem, match="imagefolder, hf, fiftyone, npz, csv"):
         export(made(tmp_path / "run"), "word", tmp_path / "out")
-    empty = made(tmp_path / "empty")
-    (empty.folder / "findings/part-00000.parquet").unlink()
-    with pytest.raises(Problem, match="no findings"):
-        export(Run(empty.folder), "npz", tmp_path / "out")
 
 
 def test_fiftyone_finds_images_labels_and_what_else_is_known(tmp_path):
@@ -208,34 +206,6 @@ def test_fiftyone_reads_it_itself(tmp_path):
     assert rows[0][2]["method"] == "pgd"
 
 
-def test_the_card_says_where_images_come_from_and_what_they_are_not(tmp_path):
-    card = (export(made(tmp_path / "run"), "hf", tmp_path / "out") / "README.md").read_text()
-    assert "7 findings" in card
-    assert "No judge has seen them" in card
-    assert "measure no other model's accuracy" in card
-    assert "n<1K" in card
-
-
-def judged(folder):
-    """Seven findings of seven seeds: two refused, one undecided, four confirmed."""
-    run = made(folder)
-    names = run.findings.column("id").to_pylist()
-    said = [
-        {"id": name, "valid": i > 1, "label_kept": None if i == 3 else True, "group": 0}
-        for i, name in enumerate(names)
-    ]
-    return put_verdicts(run, said)
-
-
-def test_csv_has_a_row_per_finding_with_class_names(tmp_path):
-    run = judged(tmp_path / "run")
-    out = export(run, "csv", tmp_path / "found.csv")
-    rows = list(csv.DictReader(out.open()))
-    assert [row["id"] for row in rows] == run.findings.column("id").to_pylist()
-    assert (rows[0]["label"], rows[0]["predicted"]) == ANIMALS[:2]
-    assert rows[3]["label_kept"] == ""
-
-
 @pytest.mark.parametrize("evil", ["=cmd()", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula(evil):
     row = {"id": evil, "expected": 0, "predicted": 1, "l2": -0.25}
@@ -244,26 +214,14 @@ def test_no_cell_is_a_formula(evil):
     assert float(read["l2"]) == -0.25, "numbers stay numbers"
 
 
-def test_junit_has_a_case_per_attempted_seed(tmp_path):
-    run = judged(tmp_path / "run")
-    suite = ElementTree.parse(export(run, "junit", tmp_path / "found.xml")).getroot()[0]
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "4", "1")
-    told = [case[0].tag if len(case) else "passed" for case in suite]
-    assert told == ["passed", "passed", "failure", "skipped", "failure", "failure", "failure"]
-
-
-def test_unjudged_findings_fail_nobody(tmp_path):
+def test_the_command_writes_each_form(tmp_path, capsys):
     run = made(tmp_path / "run")
-    suite = ElementTree.parse(export(run, "junit", tmp_path / "out")).getroot()[0]
-    assert (suite.get("failures"), suite.get("skipped")) == ("0", "7")
-
-
-def test_the_command_writes_each(tmp_path, capsys):
-    run = made(tmp_path / "run")
-    for form in ("csv", "junit", "fiftyone"):
+    for form in ("csv", "junit", "fiftyone", "npz"):
         words = ["export", str(run.folder), "--to", form, "--out", str(tmp_path / form)]
         assert main(words) == 0
         assert str(tmp_path / form) in capsys.readouterr().out
+    suite = ElementTree.parse(tmp_path / "junit" / "findings.xml").getroot()[0]
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "7"), "unjudged: fails nobody"
 
 
 def test_a_run_without_findings_is_all_well(tmp_path):
@@ -272,3 +230,5 @@ def test_a_run_without_findings_is_all_well(tmp_path):
     empty = Run(run.folder)
     suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "0", "0")
+    with pytest.raises(Problem, match="no findings"):
+        export(empty, "npz", tmp_path / "out")

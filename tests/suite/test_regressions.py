@@ -13,7 +13,6 @@ from hardcase.suite.regressions import (
     _another_training,
     against_nulls,
     nearest,
-    record,
     stored,
 )
 
@@ -47,7 +46,7 @@ def test_what_a_folder_keeps_is_read_again_if_it_says_something(tmp_path):
     found = {str(i): 0.2 if i < 30 else math.inf for i in range(40)}
     null = {str(i): 0.2 if i < 2 else math.inf for i in range(40)}
     seen = excess(found, {"swapped": null}, rng=torch.Generator().manual_seed(0))
-    keep_beside(run.store, REGRESSION, record(seen, None))
+    keep_beside(run.store, REGRESSION, seen.to_json())
     kept = stored(run)
     assert kept["shown"]
     assert kept["excess"] == pytest.approx(0.7)

@@ -8,12 +8,8 @@ from pathlib import Path
 
 from hardcase.runs import ledger
 
-_REPLACE, _FSYNC, _WRITE_BYTES, _APPEND = (
-    os.replace,
-    os.fsync,
-    Path.write_bytes,
-    ledger.append_plain,
-)
+_REPLACE, _FSYNC = os.replace, os.fsync
+_WRITE_BYTES, _APPEND = Path.write_bytes, ledger.append_plain
 
 
 def fault(step):
@@ -38,22 +34,16 @@ def fault(step):
         step("half", path)
         _APPEND(path, data[20:])
 
-    os.replace, os.fsync, Path.write_bytes, ledger.append_plain = (
-        replace,
-        fsync,
-        write_bytes,
-        append,
-    )
+    _install(replace, fsync, write_bytes, append)
 
 
 def whole():
     """From now on the disk has no faults."""
-    os.replace, os.fsync, Path.write_bytes, ledger.append_plain = (
-        _REPLACE,
-        _FSYNC,
-        _WRITE_BYTES,
-        _APPEND,
-    )
+    _install(_REPLACE, _FSYNC, _WRITE_BYTES, _APPEND)
+
+
+def _install(*functions):
+    os.replace, os.fsync, Path.write_bytes, ledger.append_plain = functions
 
 
 def _path(handle):

@@ -12,6 +12,7 @@ import world
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
+from tiny import save_toys
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'hardcase[ray]'")
@@ -112,17 +113,7 @@ def test_from_the_command_line(tmp_path):
     import subprocess
     import sys
 
-    import numpy as np
-
-    from hardcase.testing.toys import toy_images
-
-    images = toy_images(120)
-    np.savez(
-        tmp_path / "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    save_toys(tmp_path, 120)
     (tmp_path / "model.py").write_text(
         "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
     )

@@ -64,6 +64,12 @@ def half(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path, half):
+    """A copy of that run."""
+    return shutil.copytree(half, tmp_path / "run")
+
+
 def flipped(data, share):
     place = min(int(len(data) * share), len(data) - 1)
     return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
@@ -80,9 +86,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("name", FILES)
-def test_any_damaged_file_is_made_again(tmp_path, whole, half, name, how):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_any_damaged_file_is_made_again(whole, name, how, folder):
     path, work = folder / name, DAMAGE[how]
     path.unlink() if work is None else path.write_bytes(work(path.read_bytes()))
     said = world.go(folder)
@@ -94,17 +98,7 @@ def test_any_damaged_file_is_made_again(tmp_path, whole, half, name, how):
             assert list(path.parent.glob(f"{path.name}.damaged*"))
 
 
-def test_damage_in_a_complete_run_is_found_and_mended(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
-    path = folder / "findings/part-00004.parquet"
-    path.write_bytes(flipped(path.read_bytes(), 0.3))
-    assert any("shard 4 was damaged" in text for text in world.go(folder))
-    assert world.left(folder) == world.left(whole)
-    assert (folder / "findings/part-00004.parquet.damaged").exists()
-
-
-def test_damage_without_a_ledger_is_not_believed(tmp_path, whole):
+def test_damage_in_a_complete_run_is_found_and_mended_also_without_a_ledger(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "state/ledger.jsonl").unlink()
@@ -113,48 +107,50 @@ def test_damage_without_a_ledger_is_not_believed(tmp_path, whole):
     world.go(folder)
     assert world.left(folder) == world.left(whole)
     assert Run(folder).verification.state == "verified"
+    path = folder / "findings/part-00004.parquet"
+    path.write_bytes(flipped(path.read_bytes(), 0.3))
+    assert any("shard 4 was damaged" in text for text in world.go(folder))
+    assert world.left(folder) == world.left(whole)
+    assert (folder / "findings/part-00004.parquet.damaged").exists()
 
 
-def test_a_changed_setting_does_not_mix_two_campaigns(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_a_changed_setting_does_not_mix_two_campaigns(folder):
     (folder / "config.toml").write_text('model = "other"\nworkers = 2\n')
     said = world.go(folder)
     assert any("config.toml was changed or damaged (model)" in text for text in said)
     assert (folder / "config.toml").read_text() == 'model = "toy"\n'
 
 
-def test_where_it_computes_may_be_changed(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_where_it_computes_may_be_changed(folder):
     (folder / "config.toml").write_text('model = "toy"\nworkers = 2\n')
     assert not world.go(folder)
     assert "workers = 2" in (folder / "config.toml").read_text()
 
 
-def test_what_others_added_to_the_record_stays(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_what_others_added_to_the_record_stays(folder):
     store = Store.open(folder)
-    store.write_record({**store.record(), "judge": {"kind": "vae"}, "method": "spoilt"})
+    store.write_record({**store.record(), "judge": {"kind": "vae"}})
     world.go(folder)
-    record = json.loads((folder / "run.json").read_text())
-    assert (record["judge"], record["method"]) == ({"kind": "vae"}, "walk")
+    assert Run(folder).record["judge"] == {"kind": "vae"}
 
 
-def test_a_record_without_its_own_checksum_is_not_believed(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
-    text = (folder / "run.json").read_text()
-    (folder / "run.json").write_text(text.replace('"elapsed": ', '"elapsed": 9'))
-    assert Run(folder).verification.state == "damaged"
-    assert any("run.json was damaged (its checksum)" in said for said in world.go(folder))
+def test_a_record_of_another_run_is_not_believed(tmp_path, folder):
+    start(world.plan(seeds=8), tmp_path / "other")
+    shutil.copy(tmp_path / "other/run.json", folder)
+    assert "run.json is not of the run that began here" in Run(folder).verification.notes
+    assert any("run.json was damaged" in said for said in world.go(folder))
     assert Run(folder).verification.state == "verified"
 
 
-def test_half_written_files_are_swept_up(tmp_path, half, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_a_record_without_its_own_checksum_is_not_believed(folder):
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text.replace('"elapsed": ', '"elapsed": 9'))
+    assert Run(folder).verification.state == "damaged"
+    assert any("run.json was damaged" in said for said in world.go(folder))
+    assert Run(folder).verification.state == "verified"
+
+
+def test_half_written_files_are_swept_up(half, whole, folder):
     litter = [
         folder / ".run-0123456789ab.json",
         folder / "findings/.part-00003-0123456789ab.parquet",
@@ -167,9 +163,7 @@ def test_half_written_files_are_swept_up(tmp_path, half, whole):
     assert mine.exists()
 
 
-def test_a_clock_that_was_set_back(tmp_path, half, whole, monkeypatch):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_a_clock_that_was_set_back(whole, monkeypatch, folder):
     ahead = time.time() + 10 * 365 * 86400
     for path in folder.rglob("*"):
         os.utime(path, (ahead, ahead))
@@ -180,13 +174,17 @@ def test_a_clock_that_was_set_back(tmp_path, half, whole, monkeypatch):
     assert after["elapsed"] > before["elapsed"]
 
 
-def test_elapsed_time_survives_a_kill(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
-    path = folder / "history.csv"
-    path.write_text(path.read_text() + "500.0,100,0,12,3,3\n")
+def test_elapsed_time_survives_a_kill(folder):
+    store = Store.open(folder)
+    entry = store.ledger.read()[2]
+    store.ledger.add(2, replace(entry, summary={**entry.summary, "elapsed": 500.0}))
+    (folder / "history.csv").unlink()
     world.go(folder)
-    assert json.loads((folder / "run.json").read_text())["elapsed"] >= 500
+    assert Run(folder).record["elapsed"] >= 500
+    rows = (folder / "history.csv").read_text().splitlines()
+    assert len(rows) == 7
+    assert rows[3].startswith("500.0,")
+    assert all(float(row.split(",")[0]) >= 500 for row in rows[3:])
 
 
 @pytest.mark.parametrize(
@@ -253,9 +251,7 @@ def test_out_of_memory_halves_the_calls_and_changes_nothing(tmp_path, whole):
     assert world.left(tmp_path / "a") == world.left(tmp_path / "b")
 
 
-def test_a_second_writer_is_told_who_is_there(tmp_path, half):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_a_second_writer_is_told_who_is_there(folder):
     who = rf"another process is writing to .*: process {os.getpid()}"
     with locked(folder), pytest.raises(Problem, match=who) as caught:
         resume(world.plan(), folder)
@@ -263,9 +259,7 @@ def test_a_second_writer_is_told_who_is_there(tmp_path, half):
     world.go(folder)
 
 
-def test_of_two_resumes_at_once_one_works(tmp_path, half, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(half, folder)
+def test_of_two_resumes_at_once_one_works(whole, folder):
     racing = [world.child(lambda: world.go(folder)) for _ in range(2)]
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in racing)
     assert codes in ([0, 2], [0, 0])

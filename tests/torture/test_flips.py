@@ -51,6 +51,12 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path, whole):
+    """A copy of that run."""
+    return shutil.copytree(whole, tmp_path / "run")
+
+
 def believed(folder):
     """Whether a reader takes the run for sound."""
     try:
@@ -75,9 +81,7 @@ def same(name, before, after):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_not_believed(tmp_path, whole, name):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_flipped_bit_is_not_believed(name, folder):
     path = folder / name
     data = path.read_bytes()
     rng = random.Random(name)
@@ -143,9 +147,7 @@ def test_what_is_kept_beside_one_run_is_not_believed_in_another(tmp_path, whole)
 
 
 @pytest.mark.parametrize("trick", ["part of another run", "part gone", "record edited"])
-def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path, whole, trick):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path, trick, folder):
     part = folder / "findings/part-00001.parquet"
     if trick == "part of another run":
         run(tmp_path / "other", seed=1)
@@ -165,9 +167,7 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
 
 
 @pytest.mark.parametrize("entry", ['"failing": ', '"elapsed": ', '"checksum": "'])
-def test_no_verb_gives_a_damaged_record_a_right_checksum(tmp_path, whole, entry):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_no_verb_gives_a_damaged_record_a_right_checksum(entry, folder):
     text = (folder / "run.json").read_text()
     (folder / "run.json").write_text(text.replace(entry, f"{entry}9", 1))
     with pytest.raises(Problem, match=r"run\.json is damaged"):
@@ -179,10 +179,8 @@ def test_no_verb_gives_a_damaged_record_a_right_checksum(tmp_path, whole, entry)
     assert not rebuilt.record["complete"]
 
 
-def test_a_sound_run_passes_and_an_old_one_is_unverified(tmp_path, whole):
+def test_a_sound_run_passes_and_an_old_one_is_unverified(whole, folder):
     assert gate(Run(whole), GateLimits(confirmed_rate=1.0, usable=1))
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
     store = Run(folder).store
     record = store.record()
     del record["identity"]

@@ -4,7 +4,6 @@ secret.
 
 import os
 import socket
-import ssl
 import threading
 import time
 import traceback
@@ -195,7 +194,3 @@ def test_addresses_that_lead_nowhere_share_one_deadline(monkeypatch):
             config=ClientConfig(timeout=TIMEOUT),
         )
     assert time.monotonic() - begun <= 2 * TIMEOUT + SLACK
-
-
-def test_certificates_are_verified():
-    assert ssl.create_default_context().verify_mode == ssl.CERT_REQUIRED

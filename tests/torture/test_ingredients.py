@@ -17,11 +17,13 @@ from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
+from hardcase.plan import plan_of
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
+from tiny import save_toys
 
 CARD = {"weights": "00ff", "kind": "supplied"}
 
@@ -44,6 +46,12 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     start(plan(seeds=8), folder)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path, whole):
+    """A copy of that run."""
+    return shutil.copytree(whole, tmp_path / "run")
 
 
 class Flipped(Counting):
@@ -83,9 +91,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("what", SWAPS)
-def test_a_swapped_ingredient_is_named(tmp_path, whole, what):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_swapped_ingredient_is_named(what, folder):
     changes, words = SWAPS[what]
     with pytest.raises(Problem) as caught:
         resume(plan(**{"seeds": 8, **changes}), folder)
@@ -112,16 +118,12 @@ def test_another_kind_of_device_is_named(whole):
     assert then.differences(now, but=identity.MACHINE) == []
 
 
-def test_the_same_ingredients_go_on_and_where_it_computes_may_change(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, folder):
     resume(plan(seeds=8, workers=2), folder)
     assert world.left(folder) == world.left(whole)
 
 
-def test_a_run_without_identity_does_not_go_on(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_run_without_identity_does_not_go_on(folder):
     (folder / "state/begun.json").unlink()
     store = Store.open(folder)
     record = store.record()
@@ -142,14 +144,14 @@ def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
     names = [str(p.relative_to(tmp_path)) for p in identity.source_files(tmp_path / "model.py")]
     expected = ["helper.py", "pack/__init__.py", "pack/deep.py", "pack/other.py"]
     assert names == ["model.py", *expected]
-    before = identity.source_digest(tmp_path / "model.py")
+    before = identity.code_digests({"model": str(tmp_path / "model.py")})
     for name in expected:
         text = (tmp_path / name).read_text()
         (tmp_path / name).write_text(text + "# changed\n")
-        assert identity.source_digest(tmp_path / "model.py") != before
+        assert identity.code_digests({"model": str(tmp_path / "model.py")}) != before
         (tmp_path / name).write_text(text)
     (tmp_path / "stranger.py").write_text("changed\n")
-    assert identity.source_digest(tmp_path / "model.py") == before
+    assert identity.code_digests({"model": str(tmp_path / "model.py")}) == before
 
 
 def test_a_module_that_cannot_be_read_hides_no_other(tmp_path):
@@ -159,9 +161,9 @@ def test_a_module_that_cannot_be_read_hides_no_other(tmp_path):
     for odd in (b"def (", b"x = 1\0", b"# coding: none\n", b"\xff\xfe", b"(" * 5000):
         (tmp_path / "odd.py").write_bytes(odd)
         (tmp_path / "helper.py").write_text("a = 1\n")
-        before = identity.source_digest(tmp_path / "model.py")
+        before = identity.code_digests({"model": str(tmp_path / "model.py")})
         (tmp_path / "helper.py").write_text("a = 2\n")
-        assert identity.source_digest(tmp_path / "model.py") != before, odd[:9]
+        assert identity.code_digests({"model": str(tmp_path / "model.py")}) != before, odd[:9]
 
 
 def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
@@ -197,9 +199,7 @@ def doubtful(findings):
     return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
 
 
-def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, folder):
     first = hc.judge(folder, by=always(True)).judged_by
     assert hc.judge(folder, by=always(True)).judged_by == first
     other = hc.judge(folder, by=doubtful)
@@ -241,13 +241,6 @@ def test_shards_of_another_run_are_not_believed(tmp_path, whole, ledger):
     assert Run(mine).verification.state == "verified"
 
 
-def test_a_ledger_that_is_lost_costs_time_but_no_finding(tmp_path, whole):
-    shutil.copytree(whole, tmp_path / "run")
-    (tmp_path / "run/state/ledger.jsonl").unlink()
-    resume(plan(seeds=8), tmp_path / "run")
-    assert world.left(tmp_path / "run") == world.left(whole)
-
-
 def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
     """What guides know before the search comes from the training split."""
     monkeypatch.chdir(tmp_path)
@@ -266,7 +259,7 @@ def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
             "seeds": 4,
         }
         context = Context(parse({**named, "allow_low_accuracy": True}))
-        return context.plan.identity(context.campaign)
+        return plan_of(context).identity(context.campaign)
 
     before = now()
     pixels["train"] = 255 - pixels["train"]
@@ -290,13 +283,7 @@ def commanded(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     Path("model.py").write_text(MODEL)
-    images = toy_images(40)
-    np.savez(
-        "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    save_toys(Path(), 40)
 
     def command(*words):
         capsys.readouterr()
@@ -329,13 +316,7 @@ def test_a_replay_names_what_differs_beside_the_model(commanded, monkeypatch):
     monkeypatch.setattr(identity, "VERSION", "0.0.0")
     code, said = commanded(*words)
     assert (code, "another hardcase (0.0.0, then" in said) == (0, True), said
-    images = toy_images(40, seed=3)
-    np.savez(
-        "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    save_toys(Path(), 40, seed=3)
     code, said = commanded(*words)
     assert (code, "the seeds, the seeds' names are not those" in said) == (2, True), said
     assert commanded(*words, "--allow-changes")[0] == 0
@@ -365,9 +346,7 @@ def test_rights_are_read_off_settings():
     assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
 
 
-def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(whole, folder):
     store = Store.open(folder)
     entry = store.ledger.read()[0]
     store.ledger.add(99, entry)

@@ -31,15 +31,7 @@ def test_a_kill_at_every_step_of_writing():
     moments, files = ({name.split()[i] for name in told["steps"]} for i in (0, 1))
     assert moments == {"half", "written", "flush", "renamed"}
     assert {
-        "part",
-        "deltas",
-        "seeds",
-        "ledger",
-        "run",
-        "config",
-        "status",
-        "history",
-        "begun",
+        *["part", "deltas", "seeds", "ledger", "run", "config", "status", "history", "begun"]
     } <= files
     assert told["kills"] >= (100 if LONG else 30)
 

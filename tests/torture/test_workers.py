@@ -16,6 +16,7 @@ from hardcase.errors import INTERNAL, Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
 from hardcase.runs.workers import gpus
+from tiny import save_toys
 
 
 class Listening(world.Notes):
@@ -149,17 +150,8 @@ def test_workers_end_with_their_owner(tmp_path, whole):
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     """A service manager tells every process at once; the owner finishes its shards, saves, and leaves with 130."""
-    import numpy as np
 
-    from hardcase.testing.toys import toy_images
-
-    images = toy_images(120)
-    np.savez(
-        tmp_path / "toy.npz",
-        images=images.x.numpy(),
-        labels=images.y.numpy(),
-        classes=np.array(images.classes),
-    )
+    save_toys(tmp_path, 120)
     (tmp_path / "model.py").write_text(
         "import time\nfrom hardcase.testing.toys import Quarters\n"
         "class Slow(Quarters):\n"
@@ -204,12 +196,7 @@ def make(): return Ending()
 
 
 def test_a_model_that_ends_the_process_leaves_the_finished_shards(tmp_path):
-    import numpy as np
-
-    from hardcase.testing.toys import toy_images
-
-    images = toy_images(40)
-    np.savez(tmp_path / "toy.npz", images=images.x.numpy(), labels=images.y.numpy())
+    save_toys(tmp_path, 40)
     (tmp_path / "model.py").write_text(ENDING)
     (tmp_path / "deadly").touch()
     words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 16 --set campaign.shard=2"

@@ -207,7 +207,7 @@ def left(folder):
         path.name: path.read_bytes()
         for path in sorted((folder / "findings").glob("part-*.parquet"))
     }
-    kept = (
+    kept = [
         "complete",
         "funnel",
         "skipped",
@@ -217,7 +217,7 @@ def left(folder):
         "hashes",
         "seeds",
         "method",
-    )
+    ]
     return parts, (folder / "seeds.parquet").read_bytes(), {key: record[key] for key in kept}
 
 

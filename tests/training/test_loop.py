@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from played_device import PlayedDevice
 from torch import nn
 
 from hardcase.errors import Problem
@@ -48,6 +49,13 @@ def test_it_learns_and_leaves_the_network_in_eval_mode():
     assert history.steps == 18
     assert history.loss[-1] < history.loss[0] / 2
     assert history.warnings == ()
+
+
+def test_several_steps_are_prepared_at_once_on_a_device_and_teach_as_much():
+    with PlayedDevice():
+        trained, history = fitted()
+    assert history.steps == 18
+    assert float((predict(trained, bars(seed=1)) == bars(seed=1).y).float().mean()) > 0.95
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, *(replace(RECIPE, augment=name) for name in AUGMENTS)])

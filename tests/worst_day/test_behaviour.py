@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hardcase.runs.behaviour import Fingerprint, behaviour_of
 from hardcase.runs.start import Plan, Watcher, resume, start
 from hardcase.spaces.latent import Latent
 from hardcase.testing.toys import SIZE, Quarters, ToyAutoencoder, toy_images, toy_peer, toy_subject
+from tiny import save_toys
 
 SEEDS = toy_images(12)
 
@@ -187,8 +189,7 @@ def test_curves_are_not_those_of_another_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = "from hardcase.testing.toys import Quarters\nimport os\ndef make(): return Quarters(float(os.environ['SHARP']))\n"
     (tmp_path / "model.py").write_text(code)
-    images = toy_images(40)
-    np.savez("toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=images.classes)
+    save_toys(Path.cwd(), 40)
     monkeypatch.setenv("SHARP", "20")
     words = ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd"]
     assert main([*words, "--seeds", "6", "--out", "out", "-q"]) == 0

@@ -4,7 +4,6 @@ import os
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tomli_w
 
@@ -13,7 +12,7 @@ from hardcase.data import public
 from hardcase.models import hubs
 from hardcase.runs.files import checked_json
 from hardcase.runs.folder import Store
-from hardcase.testing.toys import toy_images
+from tiny import save_toys
 
 MODEL = "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
 STRANGER = "hf:someone/name"
@@ -34,8 +33,7 @@ def foreign(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "theirs"))
     Path("model.py").write_text(MODEL)
-    images = toy_images(40)
-    np.savez("toy.npz", images=images.x.numpy(), labels=images.y.numpy(), classes=images.classes)
+    save_toys(Path(), 40)
     words = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd", "--seeds", "4", "--conditions", "none")  # fmt: skip
     assert main([*words, "--out", "out", "-q"]) == 0
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "mine"))

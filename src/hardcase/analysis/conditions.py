@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -46,29 +47,6 @@ from hardcase.tensors import chunks, decode_all, encode_all, from_bytes, remade,
 from hardcase.types import WAYS, Findings, Judge, Model, Seeds
 from hardcase.usercode import guarded
 
-__all__ = [
-    "EFFECT",
-    "ReferenceModel",
-    "ReferenceRun",
-    "against",
-    "beside_references",
-    "cost_in_words",
-    "count_lost_labels",
-    "dear",
-    "doubt_in_words",
-    "in_words",
-    "keep_lost_labels",
-    "keep_worst",
-    "lost_in_words",
-    "lost_share",
-    "measure_run",
-    "needed_in_words",
-    "needed_to_tell",
-    "paired_differences",
-    "shown_draws",
-    "worst_expected",
-]
-
 EFFECT = 0.01
 """The difference of risks for which the number of images is told that shows it."""
 DEAREST = 2
@@ -80,16 +58,13 @@ ROWS = 64
 GRADIENT_COST = 3
 """Questions that take as long as one gradient: forth, and twice as much back."""
 Say = Callable[[str], None]
+Rows = Sequence[Mapping[str, Any]]
+"""What happened to every seed, as `conditions.json` keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceModel:
-    """A model beside whose risk that of the subject stands.
-
-    Args:
-        model: The model.
-        training: What is known of how it was trained, in words.
-    """
+    """A model beside whose risk that of the subject stands."""
 
     model: Model
     training: str = ""
@@ -101,12 +76,7 @@ class ReferenceModel:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:
-    """A stored run beside whose risk that of the subject stands: its model is not asked again.
-
-    Args:
-        run: A run with a risk.
-        training: What is known of its model, in words.
-    """
+    """A stored run beside whose risk that of the subject stands: its model is not asked again."""
 
     run: Run
     training: str = ""
@@ -116,27 +86,17 @@ class ReferenceRun:
         return f"{self.run.record['model']} in {self.run.folder.name}"
 
     def check(self, conditions: Conditions, seeds: ImageSet, seed: int) -> None:
-        """Refuse a run that was measured otherwise.
-
-        Args:
-            conditions: What is declared now.
-            seeds: All images of which the risk is measured now.
-            seed: What the draws of now follow from.
-
-        Raises:
-            Problem: It says what differs.
-        """
+        """Refuse a run that was measured otherwise."""
         facts = {"conditions": conditions.to_record(), "draws": DRAWS, "seed": seed}
         _same_figures(self.run, facts)
         rows = {name: row for row, name in enumerate(seeds.id)}
         common = _common(rows, _shares(self.run), self.run)
-        if seeds.hash == self.run.record["hashes"]["data"]:
-            return
-        for part in chunks(len(common), ROWS):
-            names = common[part]
-            own = seeds.take(torch.tensor([rows[name] for name in names])).images()
-            stored = self.run.seed_images([self.run.seed_rows[name] for name in names])
-            _same_images(own.x, stored, names, self.run)
+
+        def own(names: list[str]) -> UInt8[Tensor, "r c h w"]:
+            return seeds.take(torch.tensor([rows[name] for name in names])).images().x
+
+        if seeds.hash != self.run.record["hashes"]["data"]:
+            _same_images(own, self.run, common)
 
 
 Reference = ReferenceModel | ReferenceRun
@@ -151,16 +111,7 @@ def measure_run(
     references: Sequence[Reference] = (),
     say: Say = lambda text: None,
 ) -> Run:
-    """Measure the risk of a run's subject on all of its seeds and keep it with the run.
-
-    Args:
-        run: A complete run; one that has all of it already is left as it is.
-        subject: The network that was searched.
-        seeds: All images that the run starts from.
-        conditions: What was declared.
-        references: Models that are asked the same, or runs in which they were.
-        say: Told what it will take, and how far it has come.
-    """
+    """Measure the risk of a run's subject on all of its seeds and keep it with the run."""
     declared = conditions.to_record()
     wanted = ["risk", *["rare"] * conditions.rare, *["worst_case"] * conditions.worst]
     if all(run.record.get(key) for key in wanted) and run.record.get("conditions") == declared:
@@ -170,52 +121,38 @@ def measure_run(
     asked = [one for one in references if isinstance(one, ReferenceModel)]
     say(_expected(subject, seeds, box, len(asked)))
     table = measure_risk(subject, seeds, box, seed=seed, tell=_telling(say))
-    beside = list[_Beside]()
+    beside = list[tuple[Reference, Rows]]()
     for one in references:
         if isinstance(one, ReferenceModel):
             other = measure_risk(one.model, seeds, box, seed=seed, costs=False, tell=_telling(say))
-            beside.append(_Beside(one.model.name, one.training, _rows(other)))
+            beside.append((one, _rows(other)))
         else:
             one.check(conditions, seeds, seed)
-            beside.append(_Beside(one.name, one.training, _kept(one.run)["seeds"]))
+            beside.append((one, _kept(one.run)["seeds"]))
     kept = {
         "draws": table.draws,
         "seeds": _rows(table),
-        "references": {one.name: [row["failing"] for row in one.rows] for one in beside},
+        "references": {one.name: [row["failing"] for row in rows] for one, rows in beside},
         **_shown(table, subject, seeds, box),
     }
     figures = table.to_json()
-    figures["risk"]["references"] = [_paired(table, one) for one in beside]
+    figures["risk"]["references"] = [_paired(table, *pair) for pair in beside]
     figures["risk"]["needed"] = _needed(table, beside)
     if conditions.rare:
         say("rare failures of the images without a failing draw: by splitting")
-        figures["rare"] = measure_rare(
-            subject, seeds, box, table, seed=seed, tell=_telling(say)
-        ).to_json()
+        rare = measure_rare(subject, seeds, box, table, seed=seed, tell=_telling(say))
+        figures["rare"] = rare.to_json()
     if conditions.worst:
         say(worst_expected(subject, seeds, box))
-        figures |= measure_worst(
-            subject, seeds, box, table=table, seed=seed, tell=_telling(say)
-        ).to_json()
+        worst = measure_worst(subject, seeds, box, table=table, seed=seed, tell=_telling(say))
+        figures |= worst.to_json()
     with locked(run.folder):
         keep_beside(run.store, CONDITIONS, kept)
         run.store.write_record({**run.store.record(), "conditions": declared, **figures})
     return Run(run.folder)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beside:
-    """What happened to every seed of a reference: rows as `conditions.json` keeps them."""
-
-    name: str
-    training: str
-    rows: Sequence[Mapping[str, Any]]
-
-    def shares(self, draws: int) -> dict[str, float]:
-        return {row["id"]: row["failing"] / draws for row in self.rows}
-
-
-def _rows(table: RiskTable) -> list[dict[str, Any]]:
+def _rows(table: RiskTable) -> Rows:
     columns = (table.id, table.y.tolist(), table.clean.tolist(), table.failing.tolist())
     names = ("id", "label", "clean", "failing")
     return [dict(zip(names, row)) for row in zip(*columns)]
@@ -228,22 +165,16 @@ def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: in
     count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
     return (
         f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
-        f"{count:,} questions, about {_time(count * _seconds_each(subject, seeds, box))}"
+        f"{count:,} queries, about {_time(count * _seconds_each(subject, seeds, box))}"
     )
 
 
 def worst_expected(subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
-    """Return what the worst case will take, in words.
-
-    Args:
-        subject: The model.
-        seeds: All images.
-        box: The declared conditions.
-    """
+    """Return what the worst case will take, in words."""
     questions, gradients = most_questions(subject, box)
     count = len(seeds) * (questions + GRADIENT_COST * gradients)
     return (
-        f"worst case: searching the declared box, up to {questions:,} questions and "
+        f"worst case: searching the declared box, up to {questions:,} queries and "
         f"{gradients:,} gradients for each of {len(seeds):,} images, about "
         f"{_time(count * _seconds_each(subject, seeds, box))}"
     )
@@ -282,15 +213,15 @@ def _telling(say: Say) -> Callable[[int, int], None]:
     return tell
 
 
-def _paired(table: RiskTable, other: _Beside) -> dict[str, Any]:
+def _paired(table: RiskTable, reference: Reference, rows: Rows) -> dict[str, Any]:
     """The risk of a reference, and by how much the subject's is larger, image by image."""
-    theirs = other.shares(table.draws)
+    theirs = {row["id"]: row["failing"] / table.draws for row in rows}
     own = dict(zip(table.id, table.shares.tolist()))
     found = compare_risk(own, theirs, margin=0.0, claims=bool(table.image))
     return {
-        "name": other.name,
-        "training": other.training,
-        "accuracy": 1 - float(np.mean([row["clean"] for row in other.rows])),
+        "name": reference.name,
+        "training": reference.training,
+        "accuracy": 1 - float(np.mean([row["clean"] for row in rows])),
         "risk": float(np.mean(list(theirs.values()))),
         "difference": found.difference,
         "low": found.bounds.low,
@@ -299,11 +230,11 @@ def _paired(table: RiskTable, other: _Beside) -> dict[str, Any]:
     }
 
 
-def _needed(table: RiskTable, beside: Sequence[_Beside]) -> dict[str, Any] | None:
+def _needed(table: RiskTable, beside: Sequence[tuple[Reference, Rows]]) -> dict[str, Any] | None:
     """How many images show a difference of risks of `EFFECT`, from the spread that was seen."""
     spread = table.excess
     if beside:
-        theirs = beside[0].shares(table.draws)
+        theirs = {row["id"]: row["failing"] / table.draws for row in beside[0][1]}
         pairs = zip(table.id, table.shares.tolist())
         spread = np.array([share - theirs[name] for name, share in pairs if name in theirs])
     if len(spread) < 2 or not float(spread.std(ddof=1)):
@@ -317,8 +248,7 @@ def _needed(table: RiskTable, beside: Sequence[_Beside]) -> dict[str, Any] | Non
 def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox) -> dict[str, Any]:
     """A random choice of failing draws as images, and which of them show the dearest conditions.
 
-    A draw shows a condition if the model is right about it with that condition at neutral.
-    """
+    A draw shows a condition if the model is right about it with that condition at neutral."""
     if not len(table.shown_seed):
         return {"shown": [], "examples": {}}
     own = seeds.take(table.shown_seed).images()
@@ -327,72 +257,42 @@ def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox)
     claims = {name: one.to(x.device) for name, one in claim_context(own.context).items()}
     origin = Seeds(table.shown_z.to(x), x, y, table.shown_seed.to(y), claims)
     pattern = table.shown_pattern.to(y)
-    images = to_bytes(_drawn(box, origin.z, origin, pattern)).cpu()
+    parts = [
+        (part, with_pattern(origin.take(rows), pattern[part]))
+        for part in chunks(len(y), ROWS)
+        for rows in [torch.arange(len(y), device=y.device)[part]]
+    ]
+    with torch.inference_mode():
+        images = torch.cat([box.decode(origin.z[part], drawn) for part, drawn in parts])
+    names = ("predicted", "words", "image")
     facts = zip(
-        table.shown_seed.tolist(),
         table.shown_predicted.tolist(),
         box.words(table.shown_z),
-        encode_all(images),
+        [base64.b64encode(image).decode() for image in encode_all(to_bytes(images).cpu())],
     )
     shown = [
-        {
-            "seed": table.id[row],
-            "label": int(table.y[row]),
-            "predicted": predicted,
-            "words": words,
-            "image": base64.b64encode(image).decode(),
-        }
-        for row, predicted, words, image in facts
+        {"seed": table.id[row], "label": int(table.y[row]), **dict(zip(names, known))}
+        for row, known in zip(table.shown_seed.tolist(), facts)
     ]
     examples = dict[str, int]()
     for row in dear(table.costs()):
         held = box.held(origin.z, row["condition"])
-        rows = torch.arange(len(y), device=y.device)
-        right = list[Tensor]()
-        for part in chunks(len(y), ROWS):
-            drawn = with_pattern(origin.take(rows[part]), pattern[part])
-            with torch.inference_mode():
-                logits = asked_under(subject, box, held[part], drawn)
-            right.append(~failing_rows(logits, y[part])[0])
-        found = torch.cat(right).nonzero().squeeze(1).tolist()
-        fresh = [i for i in found if i not in examples.values()]
+        with torch.inference_mode():
+            logits = [asked_under(subject, box, held[part], drawn) for part, drawn in parts]
+        wrong = failing_rows(torch.cat(logits), y)[0].tolist()
+        fresh = [i for i, one in enumerate(wrong) if not one and i not in examples.values()]
         if fresh:
             examples[row["condition"]] = fresh[0]
     return {"shown": shown, "examples": examples}
 
 
-def _drawn(
-    box: ConditionBox, z: Float[Tensor, "t d"], origin: Seeds, pattern: Int[Tensor, " t"]
-) -> Float[Tensor, "t c h w"]:
-    """The images of some draws."""
-    parts = list[Tensor]()
-    for part in chunks(len(z), ROWS):
-        rows = torch.arange(len(z), device=z.device)[part]
-        with torch.inference_mode():
-            parts.append(box.decode(z[part], with_pattern(origin.take(rows), pattern[part])))
-    return torch.cat(parts)
-
-
 def dear(costs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the conditions that cost most, of those that cost anything.
-
-    Args:
-        costs: What each condition costs, the dearest first.
-    """
+    """Return the conditions that cost most, of those that cost anything."""
     return [row for row in costs if row["cost"] > 0][:DEAREST]
 
 
 def shown_draws(run: Run) -> dict[str, Any]:
-    """Return the failing draws that a run keeps to be looked at; nothing where it keeps none.
-
-    Args:
-        run: A stored run.
-
-    Returns:
-        ``shown``, a random choice of all failing draws with seed, label, answer, what was changed
-        in words and the image as PNG; and ``examples``, by condition the place of one among them
-        about which the model is right with that condition at neutral.
-    """
+    """Return the failing draws that a run keeps to be looked at; nothing where it keeps none."""
     kept = read_beside(run.store, CONDITIONS) or {}
     try:
         shown = [_checked_draw(row, run) for row in kept.get("shown", ())]
@@ -423,12 +323,7 @@ def _checked_draw(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def count_lost_labels(run: Run, judge: Judge) -> Run:
-    """Ask a judge which of the random failing draws of a run no longer show what the seed showed.
-
-    Args:
-        run: A run with a risk; without failing draws it is left as it is.
-        judge: Whoever judges its findings.
-    """
+    """Count, by a judge, the random failing draws that no longer show what the seed showed."""
     shown = shown_draws(run)["shown"]
     if not shown:
         return run
@@ -457,13 +352,7 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
 
 
 def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
-    """Return how many random failing draws lost their label, with the interval of their share.
-
-    Args:
-        lost: Draws that no longer show what the seed showed.
-        decided: Draws of which that was decided, either way.
-        shown: Draws that were looked at.
-    """
+    """Return how many random failing draws lost their label, with the interval of their share."""
     undecided = shown - decided  # may be lost or kept: the interval holds for both
     low = binomial_interval(lost, shown).low
     high = binomial_interval(lost + undecided, shown).high
@@ -473,13 +362,7 @@ def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
 def keep_lost_labels(
     run: Run, key: Literal["lost_labels", "lost_labels_people"], said: Mapping[str, Any]
 ) -> Run:
-    """Keep with the risk of a run how many of its random failing draws lost their label.
-
-    Args:
-        run: A run with a risk.
-        key: By the judge, or by people.
-        said: What `lost_share` returns; of people also how many they were.
-    """
+    """Keep with the risk of a run how many of its random failing draws lost their label."""
     with locked(run.folder):
         record = run.store.record()
         run.store.write_record({**record, "risk": {**record["risk"], key: dict(said)}})
@@ -487,13 +370,7 @@ def keep_lost_labels(
 
 
 def keep_worst(run: Run, conditions: Conditions, worst: WorstCase) -> Run:
-    """Keep with a run how little of its declared conditions is enough, and how many fail at worst.
-
-    Args:
-        run: A run whose risk was measured under these conditions; another is left as it is.
-        conditions: What was declared.
-        worst: What was found.
-    """
+    """Keep with a run its least scale and its worst case, unless it declared other conditions."""
     if run.record.get("conditions") != conditions.to_record():
         return run
     with locked(run.folder):
@@ -505,11 +382,7 @@ def keep_worst(run: Run, conditions: Conditions, worst: WorstCase) -> Run:
 
 
 def in_words(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a record says of the risk, line by line under short headings.
-
-    Args:
-        record: The content of run.json.
-    """
+    """Return what a record says of the risk, line by line under short headings."""
     risk = record["risk"]
     declared = record.get("conditions") or {}
     excess = risk["value"] - risk["clean_error"]
@@ -518,14 +391,14 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     if claims:
         what = f"{risk['seeds']:,} claims about {claims['images']:,} images"
     lines = {
-        "risk": f"{_percent(risk['value'])} of random {declared.get('name', '')} conditions"
+        "risk": f"{percent(risk['value'])} of random {declared.get('name', '')} conditions"
         f" fail ({risk['draws']} for each of all {what}), {_points(excess)} above"
         f" the clean error",
-        "": f"95 %: {_span(risk['these_images'])} for these images, "
-        f"{_span(risk['images_like_these'])} for images like these",
+        "": f"95 %: {span(risk['these_images'])} for these images, "
+        f"{span(risk['images_like_these'])} for images like these",
     }
     for i, one in enumerate(risk.get("references", ())):
-        lines["beside" if i == 0 else " " * i] = reference_in_words(one)
+        lines["reference" if i == 0 else " " * i] = reference_in_words(one)
     costly = [cost_in_words(row, declared) for row in dear(risk["costs"])]
     if costly:
         doubt = doubt_in_words(risk["costs"], risk["seeds"])
@@ -537,7 +410,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             f" ({' to '.join(f'{end:.1e}' for end in rare['these_images'])}) of the declared box: a"
             f" volume, no probability in the field"
         )
-    if not claims or risk.get("lost_labels"):
+    judged = risk.get("lost_labels") or not claims
+    if judged and risk.get("failing") != 0:
         lines["labels"] = lost_in_words(risk)
     return lines
 
@@ -550,12 +424,7 @@ def cost_in_words(row: Mapping[str, Any], conditions: Mapping[str, str]) -> str:
 
 
 def doubt_in_words(costs: Sequence[Mapping[str, Any]], seeds: int) -> str:
-    """Return why it is not certain that the dearest conditions are the dearest; nothing if it is.
-
-    Args:
-        costs: What each condition costs, the dearest first.
-        seeds: Over how many images.
-    """
+    """Return why the order of the conditions by cost is not certain; nothing if it is."""
     named = dear(costs)
     nothing = [row["condition"] for row in named if row["low"] <= 0]
     if nothing:
@@ -567,20 +436,16 @@ def doubt_in_words(costs: Sequence[Mapping[str, Any]], seeds: int) -> str:
 
 def reference_in_words(one: Mapping[str, Any]) -> str:
     """Return how the risk of a reference stands beside that of the subject."""
-    known = ", ".join(filter(None, [f"{_percent(one['accuracy'])} right", one["training"]]))
+    known = ", ".join(filter(None, [f"{percent(one['accuracy'])} right", one["training"]]))
     low, high = (100 * one[side] for side in ("low", "high"))
     return (
-        f"{one['name']} ({known}): risk {_percent(one['risk'])}; this model "
+        f"{one['name']} ({known}): risk {percent(one['risk'])}; this model "
         f"{100 * one['difference']:+.1f} points ({low:+.1f} to {high:+.1f})"
     )
 
 
 def lost_in_words(risk: Mapping[str, Any]) -> str:
-    """Return which share of random failing images no longer shows what the seed showed.
-
-    Args:
-        risk: What run.json keeps under ``risk``: by the judge, by people, both or neither.
-    """
+    """Return which share of random failing images no longer shows what the seed showed."""
     told = list[str]()
     for key in ("lost_labels", "lost_labels_people"):
         said = risk.get(key)
@@ -590,7 +455,7 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
         text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
         if said["shown"] > said["decided"]:
             text += f", {said['shown'] - said['decided']} undecided"
-        told.append(f"{text} ({_span([said['low'], said['high']])} lost)")
+        told.append(f"{text} ({span([said['low'], said['high']])} lost)")
         shown = said["shown"]
     if not told:
         return "no judge was asked whether the failing images still show what they showed"
@@ -608,7 +473,7 @@ def needed_in_words(risk: Mapping[str, Any]) -> str:
     )
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
@@ -617,7 +482,7 @@ def _points(share: float) -> str:
     return f"{text} point" if text == "1" else f"{text} points"
 
 
-def _span(bounds: Sequence[float]) -> str:
+def span(bounds: Sequence[float]) -> str:
     return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"
 
 
@@ -625,12 +490,7 @@ def _span(bounds: Sequence[float]) -> str:
 
 
 def beside_references(record: Mapping[str, Any], *, margin: float) -> dict[str, RiskComparison]:
-    """Return how a run's risk compares with that of each reference it was measured beside.
-
-    Args:
-        record: The content of run.json.
-        margin: By how much the model under test may be worse.
-    """
+    """Return how a run's risk compares with that of each reference it was measured beside."""
     return {
         one["name"]: RiskComparison(
             one["difference"], Bounds(one["low"], one["high"]), one["seeds"], margin
@@ -640,16 +500,7 @@ def beside_references(record: Mapping[str, Any], *, margin: float) -> dict[str, 
 
 
 def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
-    """Compare the risks of two runs seed by seed, under the same conditions.
-
-    Args:
-        run: The run of the model under test.
-        baseline: The run of the version before, or of a reference.
-        margin: By how much the model under test may be worse.
-
-    Raises:
-        Problem: If one of them has no risk, or conditions, draws or images differ: it says what.
-    """
+    """Compare the risks of two runs seed by seed, under the same conditions."""
     if not run.record.get("risk"):
         _same_figures(run, {})
     facts = {**run.record, "draws": _kept(run)["draws"]}
@@ -657,12 +508,7 @@ def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
     first, second = _shares(run), _shares(baseline)
     common = _common(first, second, baseline)
     if run.record["hashes"]["data"] != baseline.record["hashes"]["data"]:
-        for part in chunks(len(common), ROWS):
-            names = common[part]
-            own, theirs = (
-                one.seed_images([one.seed_rows[name] for name in names]) for one in (run, baseline)
-            )
-            _same_images(own, theirs, names, baseline)
+        _same_images(partial(_stored_images, run), baseline, common)
     claims = bool(run.record.get("claims"))
     return compare_risk(first, second, margin=margin, claims=claims)
 
@@ -703,40 +549,29 @@ def _common(own: Mapping[str, Any], theirs: Mapping[str, Any], run: Run) -> list
     return common
 
 
+def _stored_images(run: Run, names: list[str]) -> UInt8[Tensor, "r c h w"]:
+    return run.seed_images([run.seed_rows[name] for name in names])
+
+
 def _same_images(
-    own: UInt8[Tensor, "r c h w"], theirs: UInt8[Tensor, "r c h w"], names: list[str], run: Run
+    own: Callable[[list[str]], UInt8[Tensor, "r c h w"]], run: Run, names: list[str]
 ) -> None:
-    """Refuse seeds of the same name that are other images."""
-    if own.shape == theirs.shape:
-        other = (own != theirs).flatten(1).any(1).nonzero().flatten().tolist()
-        if not other:
-            return
-        names = [names[row] for row in other]
-    raise Problem(
-        f"{run.folder} has other images, so risks cannot be compared.",
-        f"{names[0]} is another image there",
-        f"data there: {run.record['data']}",
-    )
-
-
-def needed_to_tell(run: Run, baseline: Run, effect: float) -> int:
-    """Return how many images show a difference of `effect` between the models of two runs.
-
-    Args:
-        run: The run of the model under test.
-        baseline: The run of the version before.
-        effect: The difference of risks that is to be seen.
-    """
-    return needed_seeds(paired_differences(run, baseline), effect)
+    """Refuse a run whose seeds of the same name are other images."""
+    for part in chunks(len(names), ROWS):
+        first, second = own(names[part]), _stored_images(run, names[part])
+        other = [0]
+        if first.shape == second.shape:
+            other = (first != second).flatten(1).any(1).nonzero().flatten().tolist()
+        if other:
+            raise Problem(
+                f"{run.folder} has other images, so risks cannot be compared.",
+                f"{names[part][other[0]]} is another image there",
+                f"data there: {run.record['data']}",
+            )
 
 
 def paired_differences(run: Run, baseline: Run) -> NDArray[np.float64]:
-    """Return the share of failing draws in one run less that in another, by common seed.
-
-    Args:
-        run: The run of the model under test.
-        baseline: The run of the version before.
-    """
+    """Return the share of failing draws in one run less that in another, by common seed."""
     first, second = _shares(run), _shares(baseline)
     return np.array([first[name] - second[name] for name in first if name in second])
 

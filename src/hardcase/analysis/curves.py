@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -46,17 +47,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OneCondition:
-    """The box of one declared condition as a `Change`, from the unchanged image to its farther end.
-
-    Args:
-        box: A box of one coordinate.
-        keys: What the random numbers of each seed follow from, beside its pixels.
-
-    Example:
-        >>> fog = one_condition("corruption.fog", "0..5", (1, 8, 8), torch.tensor([7, 8]))
-        >>> fog(torch.rand(2, 1, 8, 8), torch.tensor([0.0, 5.0]), torch.arange(2)).shape
-        torch.Size([2, 1, 8, 8])
-    """
+    """The box of one declared condition as a `Change`, from neutral to its farther end."""
 
     box: ConditionBox
     keys: Int[Tensor, " n"]
@@ -80,17 +71,7 @@ class OneCondition:
 def one_condition(
     name: str, declared: str, shape: tuple[int, ...], keys: Int[Tensor, " n"]
 ) -> OneCondition:
-    """Return what a curve of one condition asks about.
-
-    Args:
-        name: A coordinate, such as ``rotation`` or ``corruption.fog``.
-        declared: Its range, such as ``"0..5"``.
-        shape: Channels, height and width of the images.
-        keys: What the random numbers of each seed follow from, beside its pixels.
-
-    Raises:
-        Problem: For a range that is not possible, or a condition of several coordinates.
-    """
+    """Return what a curve of one condition asks about."""
     box = condition_box(Conditions({name: declared}), shape)
     if box.size != 1:
         raise Problem(f"{name} has {box.size} coordinates; a curve of one condition has one.")
@@ -99,12 +80,7 @@ def one_condition(
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Which seeds fail at which severity. Axes: `g` severities, rising; `n` seeds.
-
-    Args:
-        severity: The severities asked.
-        failing: Whether each seed fails at each of them.
-    """
+    """Which seeds fail at which severity. Axes: `g` severities, rising; `n` seeds."""
 
     severity: Float[Tensor, " g"]
     failing: Bool[Tensor, "g n"]
@@ -119,22 +95,13 @@ class Curve:
         return (ever & ~self.failing).any(0)
 
     def table(self) -> list[dict[str, float | int]]:
-        """One row a severity: failing of total, share, and Wilson's 95 % interval."""
+        """One row per severity: failing of total, share, and Wilson's 95 % interval."""
         rows = []
         total = self.failing.shape[1]
         for severity, hits in zip(self.severity.tolist(), self.failing.sum(1).tolist()):
             low, high = interval(hits, total)
-            share = hits / total if total else math.nan
-            rows.append(
-                {
-                    "severity": severity,
-                    "failing": hits,
-                    "total": total,
-                    "share": share,
-                    "low": low,
-                    "high": high,
-                }
-            )
+            counts = {"severity": severity, "failing": hits, "total": total}
+            rows.append({**counts, "share": hits / total, "low": low, "high": high})
         return rows
 
 
@@ -169,10 +136,9 @@ def curve(
     _usable(x, y)
     if len(severity) > 1 and not bool((severity.diff() > 0).all()):
         raise Problem("severities of a curve must rise.", fix="severity.sort().values")
-    rows = [
-        _asked(change, subject, x, y, level.expand(len(x)), batch, min_margin) for level in severity
-    ]
-    return Curve(severity, torch.stack(rows) if rows else torch.zeros(0, len(x), dtype=torch.bool))
+    levels = [level.expand(len(x)) for level in severity]
+    rows = [_failing(change, subject, x, y, level, batch, min_margin) for level in levels]
+    return Curve(severity, torch.stack(rows))
 
 
 def grid(most: float = 5.0, count: int = GRID) -> Float[Tensor, " g"]:
@@ -182,13 +148,7 @@ def grid(most: float = 5.0, count: int = GRID) -> Float[Tensor, " g"]:
 
 @dataclass(frozen=True, slots=True)
 class Crossings:
-    """Where each seed first fails, as far as bisection can tell.
-
-    Args:
-        low: The highest severity at which a seed was seen to be right below its crossing.
-        high: The lowest at which it was seen to fail; infinite where it never was.
-        queries: How often the subject was asked about each seed.
-    """
+    """Where each seed first fails, as far as bisection can tell."""
 
     low: Float[Tensor, " n"]
     high: Float[Tensor, " n"]
@@ -263,13 +223,13 @@ def crossings(
     questions = max(1, math.ceil(math.log2(most / (2 * tolerance))))
 
     def fails(severity: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        return _asked(change, subject, x, y, severity, batch, min_margin)
+        return _failing(change, subject, x, y, severity, batch, min_margin)
 
     low, high, failed = bisected(fails, torch.full((len(x),), float(most)), questions)
     return Crossings(low, torch.where(failed, high, math.inf), questions)
 
 
-def _asked(
+def _failing(
     change: Change,
     subject: Answers,
     x: Float[Tensor, "n c h w"],
@@ -279,13 +239,24 @@ def _asked(
     min_margin: float,
 ) -> Bool[Tensor, " n"]:
     """Whether each seed fails at its severity, as an 8-bit image."""
-    said = []
+    logits = _logits(change, subject, x, severity, batch)
+    return margin(logits.softmax(1), y.cpu()) >= min_margin
+
+
+def _logits(
+    change: Change,
+    subject: Answers,
+    x: Float[Tensor, "n c h w"],
+    severity: Float[Tensor, " n"],
+    batch: int,
+) -> Float[Tensor, "n k"]:
+    parts = []
     for part in chunks(len(x), batch):
         rows = torch.arange(part.start, part.stop, device=x.device)
         with torch.inference_mode():
             logits = subject(to_grid(change(x[part], severity[part].to(x.device), rows)))
-        said.append((margin(logits.softmax(1), y[part].to(logits.device)) >= min_margin).cpu())
-    return torch.cat(said).clone() if said else torch.zeros(0, dtype=torch.bool)
+        parts.append(logits.cpu())
+    return torch.cat(parts).clone()
 
 
 def _usable(x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]) -> None:
@@ -317,63 +288,32 @@ evaluations). They are of the authors' files, at 224 pixels, with their elastic 
 our numbers are beside published ones, not among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class CorruptionError:
-    """Mean corruption error by three conventions.
-
-    Args:
-        plain: The mean error over corruptions and severities.
-        relative_to: The mean over corruptions of error over reference error (mCE); None without a
-            reference.
-        above_clean: The mean over corruptions of error above the clean one, over that of the
-            reference (relative mCE).
-        corruptions: Which took part.
-    """
-
-    plain: float
-    relative_to: float | None
-    above_clean: float | None
-    corruptions: tuple[str, ...]
-
-
 def corruption_error(
-    errors: Mapping[str, Sequence[float]],
-    *,
-    clean: float,
-    reference: Mapping[str, float] | None = None,
-    reference_clean: float | None = None,
-) -> CorruptionError:
-    """The conventions of D. Hendrycks, T. Dietterich, ICLR 2019, from errors at the severities 1 to
-    5.
+    errors: Mapping[str, Sequence[float]], reference: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Return the mean error over corruptions and severities, and that over a reference (mCE).
+
+    The conventions are those of D. Hendrycks, T. Dietterich, ICLR 2019.
 
     Args:
         errors: For each corruption, the share misclassified at each severity, over *all* images
             (not only over those that are classified correctly when clean).
-        clean: The share misclassified without corruption.
         reference: Mean error of a reference network, such as `ALEXNET`; corruptions that it lacks
             are left out.
-        reference_clean: Its error without corruption, for the relative form (AlexNet on ImageNet:
-            0.435).
 
     Example:
-        >>> corruption_error({"fog": [0.25, 0.5]}, clean=0.1, reference={"fog": 0.75}).relative_to
+        >>> corruption_error({"fog": [0.25, 0.5]}, {"fog": 0.75})["relative_to"]
         0.5
     """
-    if not errors or any(not len(row) for row in errors.values()):
-        raise Problem(
-            "corruption error needs at least one corruption with errors at its severities."
-        )
-    mean = {name: math.fsum(row) / len(row) for name, row in errors.items()}
-    known = {name: value for name, value in (reference or {}).items() if name in mean}
-    relative = _mean([mean[name] / known[name] for name in known])
-    above = None
-    if reference_clean is not None:
-        above = _mean([(mean[name] - clean) / (known[name] - reference_clean) for name in known])
-    return CorruptionError(math.fsum(mean.values()) / len(mean), relative, above, tuple(mean))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    if not errors or not all(errors.values()):
+        raise Problem("corruption error needs corruptions with errors at their severities.")
+    mean = {name: fmean(row) for name, row in errors.items()}
+    ratios = [mean[name] / value for name, value in (reference or {}).items() if name in mean]
+    return {
+        "plain": fmean(mean.values()),
+        "relative_to": fmean(ratios) if ratios else None,
+        "corruptions": list(mean),
+    }
 
 
 def error_rates(
@@ -385,25 +325,8 @@ def error_rates(
     *,
     batch: int = 256,
 ) -> list[float]:
-    """The share misclassified at each severity, over all images given: what `corruption_error`
-    takes."""
+    """The share misclassified at each severity, over all images given."""
     _usable(x, y)
     levels = [torch.full((len(x),), float(level)) for level in severity]
-    wrong = [_answered(change, subject, x, level, batch) != y.cpu() for level in levels]
+    wrong = [_logits(change, subject, x, level, batch).argmax(1) != y.cpu() for level in levels]
     return [float(row.double().mean()) for row in wrong]
-
-
-def _answered(
-    change: Change,
-    subject: Answers,
-    x: Float[Tensor, "n c h w"],
-    severity: Float[Tensor, " n"],
-    batch: int,
-) -> Int[Tensor, " n"]:
-    said = []
-    for part in chunks(len(x), batch):
-        rows = torch.arange(part.start, part.stop, device=x.device)
-        with torch.inference_mode():
-            logits = subject(to_grid(change(x[part], severity[part].to(x.device), rows)))
-        said.append(logits.argmax(1).cpu())
-    return torch.cat(said).clone()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,10 +24,8 @@ from hardcase.guides.archive import LEVELS
 from hardcase.models.health import answers as first_answers
 from hardcase.randomness import keys_of
 from hardcase.runs.claims import seed_claims
-from hardcase.runs.files import read_plain
-from hardcase.runs.folder import unpack_deltas
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, confirmed_by
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model
 
@@ -84,8 +82,9 @@ def severity_curves(
     if not chosen and worst is None:
         raise Problem("there is no corruption and no condition to draw a curve of.")
 
-    def answers(x: Tensor) -> Tensor:
-        return _logits(subject, x)
+    def answers(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        with torch.inference_mode():
+            return subject(x).logits.clone()
 
     def drawn(change: curves.Change, most: float) -> dict[str, Any]:
         args = (change, answers, x[usable], y[usable])
@@ -114,7 +113,7 @@ def severity_curves(
     clean = 1 - len(usable) / len(images)
     counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra} or errors
     known = curves.ALEXNET if len(images.classes) == IMAGENET else None
-    mean = curves.corruption_error(counted, clean=clean, reference=known) if rows else None
+    mean = curves.corruption_error(counted, known) if rows else None
     return {
         "model": subject.name,
         "data": images.name,
@@ -123,7 +122,7 @@ def severity_curves(
         "clean_error": clean,
         "corruptions": rows,
         "conditions": scaled,
-        "corruption_error": asdict(mean) if mean else None,
+        "corruption_error": mean,
         "note": NOTE if known else "",
     }
 
@@ -181,13 +180,7 @@ def tagged_seeds(
     kind: Kind | Literal["auto"] = "auto",
     table: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Tags, tuple[str, ...]]:
-    """The tags of the attempted seeds of a run, and the seeds' ids.
-
-    Args:
-        run: A stored run.
-        kind: Which measures suit the images.
-        table: Columns of the data, as in `slices_of_run`.
-    """
+    """The tags of the attempted seeds of a run, and the seeds' ids."""
     seeds = _attempted(run)
     return _tags_of(seeds, kind, table), seeds.id
 
@@ -202,17 +195,19 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
     return {seed for seed, has in zip(seeds, inside.tolist()) if has}
 
 
+def attempted_labels(run: Run) -> dict[str, int]:
+    """The class of each attempted seed, from which a candidate was tried, by its id."""
+    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+    return {row["id"]: row["label"] for row in tried}
+
+
 def _attempted(run: Run) -> Images:
     """The attempted seeds of a run."""
-    rows = run.seeds.select(["status", "looked"]).to_pylist()
-    kept = [
-        i
-        for i, row in enumerate(rows)
-        if row["status"] in ("done", "out of time") and row["looked"]
-    ]
-    if not kept:
+    names = attempted_labels(run)
+    if not names:
         raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
-    return seeds_of(run, kept)
+    return seeds_of(run, [run.seed_rows[name] for name in names])
 
 
 def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
@@ -264,14 +259,14 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     grid = grid_from(said)
     visits = _visits(run, len(grid))
     table = run.findings
-    kept = [
-        {**row, "cell": cell, "state": _state(row, (run.verdicts or {}).get(row["id"], {}))}
-        for row, cell in zip(
-            table.drop_columns(["code"]).to_pylist(),
-            cells_of(grid, run.images()) if len(table) else [],
-        )
-        if row["kind"] == "label"
-    ]
+    kept = []
+    cells = cells_of(grid, run.images()) if len(table) else []
+    for row, cell in zip(table.drop_columns(["code"]).to_pylist(), cells):
+        state = "fails, witnessed" if row["witnessed"] else "fails"
+        if confirmed_by(run.verdicts or {}, row["id"]):
+            state = CONFIRMED
+        if row["kind"] == "label":
+            kept.append({**row, "cell": cell, "state": STATES.index(state)})
     kept.sort(key=lambda row: (-row["state"], row["distance"], row["seed"], row["id"]))
     best: dict[int, dict[str, Any]] = {}
     for row in kept:
@@ -280,21 +275,17 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     shape = [axis.cells for axis in grid.axes]
     rows = []
     for cell in range(len(grid)):
-        found = best.get(cell)
-        state = found["state"] if found else int(bool(visits[cell]))
-        own = {row["seed"] for row in kept if row["cell"] == cell}
+        found = best.get(cell, {})
         rows.append(
             {
                 "cell": cell,
                 "place": [int(i) for i in np.unravel_index(cell, shape)],
-                "state": STATES[state],
+                "state": STATES[found.get("state", int(bool(visits[cell])))],
                 "visits": visits[cell],
                 "seeds": starts.count(cell),
-                "failing_seeds": len(own),
-                "example": found["id"] if found else None,
-                "seed": found["seed"] if found else None,
-                "expected": found["expected"] if found else None,
-                "predicted": found["predicted"] if found else None,
+                "failing_seeds": len({row["seed"] for row in kept if row["cell"] == cell}),
+                "example": found.get("id"),
+                **{name: found.get(name) for name in ("seed", "expected", "predicted")},
             }
         )
     return {
@@ -304,26 +295,16 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _state(row: Mapping[str, Any], verdict: Mapping[str, Any]) -> int:
-    """The place of a finding among `STATES`."""
-    if verdict.get("valid") and verdict.get("label_kept"):
-        return STATES.index(CONFIRMED)
-    return STATES.index("fails, witnessed" if row["witnessed"] else "fails")
-
-
 def _visits(run: Run, cells: int) -> list[int]:
     """How many candidates fell into each cell, over all shards."""
     total = torch.zeros(cells, dtype=torch.int64)
-    for path in sorted((run.folder / "state").glob("deltas-*.safetensors")):
-        delta = unpack_deltas(read_plain(path), where=str(path)).get("map", {})
+    for number in sorted(run.store.done()):
+        delta = run.store.deltas(number).get("map", {})
         if "visits" in delta:
             visits = delta["visits"]
-            if (
-                visits.dtype != torch.int64
-                or visits.shape != total.shape
-                or bool((visits < 0).any())
-            ):
-                raise Problem(f"{path} is damaged: it is not of this run's map.")
+            sound = visits.dtype == torch.int64 and visits.shape == total.shape
+            if not sound or bool((visits < 0).any()):
+                raise Problem(f"shard {number} of {run.folder} is damaged: its map is another.")
             total += visits
     counted: list[int] = total.tolist()
     return counted
@@ -338,18 +319,10 @@ def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
             raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
         rows = [row for row in rows if row["witnessed"]]
     elif outcome == "confirmed":
-        said = run.verdicts
-        if said is None:
+        if run.verdicts is None:
             raise Problem(
-                f"no judge has seen the tests of {run.folder}.", fix=f"hardcase judge {run.folder}"
+                f"no judge has seen the findings of {run.folder}.",
+                fix=f"hardcase judge {run.folder}",
             )
-        verdicts = [said.get(row["id"], {}) for row in rows]
-        rows = [
-            row for row, one in zip(rows, verdicts) if one.get("valid") and one.get("label_kept")
-        ]
+        rows = [row for row in rows if confirmed_by(run.verdicts, row["id"])]
     return {row["seed"] for row in rows}
-
-
-def _logits(subject: Model, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
-    with torch.inference_mode():
-        return subject(x).logits.clone()

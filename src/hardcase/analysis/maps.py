@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.analysis.tags import Kind, figure_measures, kind_of, photograph_measures
+from hardcase.analysis.tags import Kind, kind_of, measures_of
 from hardcase.errors import Problem, choice
 from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
@@ -37,37 +37,18 @@ ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Named features of images, as `hardcase.analysis.tags` measures them.
-
-    Args:
-        names: Which.
-        kind: Whether the images are figures on a plain ground or photographs.
-
-    Example:
-        >>> Features(("brightness", "slant"), "figure")(torch.rand(3, 1, 28, 28)).shape
-        torch.Size([3, 2])
-    """
+    """Named features of images, as `hardcase.analysis.tags` measures them."""
 
     names: tuple[str, ...]
     kind: Kind
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-        values = figure_measures(x) if self.kind == "figure" else photograph_measures(x)
+        values = measures_of(self.kind)(x)
         return torch.stack([values[name] for name in self.names], 1)
 
 
 def grid_of(text: str, images: Images) -> CellGrid:
-    """The cells that ``--map`` asks for, spanned by what these images show.
-
-    Args:
-        text: Two or three features, each with a number of cells if not 10: ``brightness,tilt:12``.
-        images: Images of the data.
-
-    Example:
-        >>> from hardcase.testing.toys import toy_images
-        >>> [axis.cells for axis in grid_of("brightness,contrast:4", toy_images(8)).axes]
-        [10, 4]
-    """
+    """The cells that ``--map`` asks for, spanned by what these images show."""
     wanted = [_axis(piece) for piece in text.split(",")]
     names = tuple(name for name, _ in wanted)
     if len(set(names)) < len(names):
@@ -75,7 +56,7 @@ def grid_of(text: str, images: Images) -> CellGrid:
     some = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
     x = from_bytes(some.x)
     kind = kind_of(x)
-    known = figure_measures(x[:1]) if kind == "figure" else photograph_measures(x[:1])
+    known = measures_of(kind)(x[:1])
     for name in names:
         if name not in known:
             raise choice(f"feature of a {kind}", name, list(known))
@@ -124,13 +105,7 @@ class InSpace:
 
 def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> Method:
     """A method as a search that fills a map: its own search for half of the queries at most, then
-    `Illumination` with an `Archive`.
-
-    Args:
-        method: The method; one with a memory of its own is refused.
-        grid: The cells.
-        margin: By how many logits witnesses must keep the label; None: there are no witnesses.
-    """
+    `Illumination` with an `Archive`."""
     if method.guides:
         raise Problem(
             f'method "{method.name}" has a memory of its own, which a map would replace.',

@@ -19,8 +19,6 @@ from hardcase.models.zoo import cached_classifiers, trained_classifier
 from hardcase.runs.results import Run
 from hardcase.types import Images, Model
 
-__all__ = ["named_references", "usual_references"]
-
 MOST = 2
 """References that nobody named: each is asked a quarter as much as the subject."""
 
@@ -28,13 +26,7 @@ MOST = 2
 def named_references(
     baseline: str | None, names: Sequence[str], load: Callable[[str], Model]
 ) -> list[Reference]:
-    """Return the models that a user named, the version before first.
-
-    Args:
-        baseline: The version before, if there is one.
-        names: Other models, or folders of runs whose risk was measured.
-        load: Makes a model of a name.
-    """
+    """Return the models that a user named, the version before first."""
     found = list[Reference]()
     if baseline is not None:
         found.append(ReferenceModel(load(baseline), "the version before"))
@@ -56,15 +48,7 @@ def usual_references(
 ) -> list[ReferenceModel]:
     """Return plain networks of the same data that are at hand: nothing is trained or fetched.
 
-    Witnesses are none: they learned half of the data, and to read it bent.
-
-    Args:
-        subject: The network under test, which is no reference for itself.
-        shape: Channels, height and width of the images.
-        classes: How many classes there are.
-        images: Images of a split by its name, loaded when they are needed.
-        load: Makes a model of a name.
-    """
+    Witnesses are none: they learned half of the data, and to read it bent."""
     if classes == IMAGENET:
         named = fetched_classifiers()[: MOST + 1]
         training = "trained by others on ImageNet"

@@ -30,11 +30,7 @@ from hardcase.types import Kind, Method, Objective, Oracle, Probe
 @dataclass(frozen=True, slots=True)
 class Regression:
     """The subject (the new version) leaves the seed's label; the old version, which is the first
-    peer, and all others keep it.
-
-    Args:
-        min_margin: By how much in probability a class must lead, wrong or right.
-    """
+    peer, and all others keep it."""
 
     min_margin: float = MIN_MARGIN
     kind: ClassVar[Kind] = "label"
@@ -49,13 +45,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class KeptBefore:
-    """An objective that also asks the old version to keep the seed's label.
-
-    Args:
-        objective: The objective it is built on.
-        oracle: What the method it belongs to calls a failure.
-        least: By how many logits the old version is asked to keep it.
-    """
+    """An objective that also asks the old version to keep the seed's label."""
 
     objective: Objective
     oracle: Oracle
@@ -79,18 +69,7 @@ def regressing(method: Method) -> Method:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Inputs by what two versions make of them, one count for inputs and one for groups of them.
-
-    Args:
-        fixed: Failed before, right now.
-        still: Failing before and now.
-        newly: Right before, failing now.
-        right: Right before and now.
-        p: McNemar's exact test on the inputs.
-        groups: How many groups got better, worse, or neither on balance.
-        p_groups: The sign test over groups: what to read where inputs of one group stand and fall
-            together.
-    """
+    """Inputs by what two versions make of them, one count for inputs and one for groups of them."""
 
     fixed: int
     still: int
@@ -132,8 +111,10 @@ def changed(
         >>> (found.fixed, found.still, found.newly, found.p)
         (1, 1, 1, 1.0)
     """
-    fixed = int((before & ~after).sum())
-    newly = int((~before & after).sum())
+    fixed, still, newly, right = (
+        int(rows.sum())
+        for rows in (before & ~after, before & after, ~before & after, ~before & ~after)
+    )
     names = [str(i) for i in range(len(before))] if group is None else list(group)
     if len(names) != len(before):
         raise Problem(f"{len(names)} groups are named for {len(before)} inputs.")
@@ -142,15 +123,9 @@ def changed(
         balance[name] += worse
     better = sum(value < 0 for value in balance.values())
     worse = sum(value > 0 for value in balance.values())
-    return Changed(
-        fixed,
-        int((before & after).sum()),
-        newly,
-        int((~before & ~after).sum()),
-        mcnemar(newly, fixed).p,
-        (better, worse, len(balance) - better - worse),
-        mcnemar(worse, better).p,
-    )
+    groups = (better, worse, len(balance) - better - worse)
+    p_groups = mcnemar(worse, better).p
+    return Changed(fixed, still, newly, right, mcnemar(newly, fixed).p, groups, p_groups)
 
 
 Nearest = Mapping[str, float]
@@ -162,17 +137,7 @@ where there was none.
 @dataclass(frozen=True, slots=True)
 class Excess:
     """Seeds on which the new version is worse, beside what the same search finds where nothing got
-    worse.
-
-    Args:
-        found: Share of seeds with a finding within the limits: old right, new wrong.
-        nulls: The same of each null, by its name.
-        value: `found` less the largest null, with its paired interval over seeds.
-        p: McNemar's exact test against the largest null, two-sided.
-        seeds: How many seeds all searches attempted.
-        limits: Within which severity a finding counts, for each half of the seeds; chosen on the
-            other half.
-    """
+    worse."""
 
     found: float
     nulls: Mapping[str, float]
@@ -185,6 +150,21 @@ class Excess:
     def shown(self) -> bool:
         """Whether the interval of the excess lies above 0: only then is it called regression."""
         return self.value.low > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain values."""
+        return {
+            "found": self.found,
+            "nulls": dict(self.nulls),
+            "limits": list(self.limits),
+            "excess": self.value.value,
+            "low": self.value.low,
+            "high": self.value.high,
+            "p": self.p,
+            "seeds": self.seeds,
+            "shown": self.shown,
+            "sentence": str(self),
+        }
 
     def __str__(self) -> str:
         told = " and ".join(f"{value:.1%} with {name}" for name, value in self.nulls.items())
@@ -241,8 +221,7 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
 
 def _limit(near: Float[Tensor, "searches n"]) -> float:
     """The severity within which the first search has most findings beyond the largest of the
-    others; the smallest of those that are equal.
-    """
+    others; the smallest of those that are equal."""
     steps = near[near.isfinite()].sort().values
     if not len(steps):
         return 0.0

@@ -1,9 +1,13 @@
-"""Measurable features of images, in batches: light, colour, strokes, place and detail."""
+"""Measurable features of images, in batches: light, colour, strokes, place and detail.
+
+An image is a background (the median of its border) and a figure (whatever differs from it, dark or
+light, weighted by how much). Lengths are shares of the image's side; hue is a share of a turn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,28 +15,24 @@ from torch import Tensor
 
 from hardcase.tensors import per_row
 
-# An image is a background (the median of its border) and a figure (whatever differs from it, dark
-# or light, weighted by how much). Lengths are shares of the image's side; hue is a share of a
-# turn.
-
 EMPTY = 1e-6
+PIXEL = 1 / 28
+"""A pixel of the images by whose size a length is seen; larger ones are seen at the same size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A number of an image, and the words for its rise and fall. `turns`:
-    it lies on a circle of length 1.
-    """
+class Feature(NamedTuple):
+    """A number of an image, the words for its rise and fall, and the least change that a person
+    can be expected to see. `turns`: it lies on a circle of length 1."""
 
     name: str
     up: str
     down: str
+    noticeable: float
     measure: Callable[[_Parts], Tensor]
     turns: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(NamedTuple):
     """What several features share."""
 
     x: Float[Tensor, "m c h w"]
@@ -53,6 +53,10 @@ class _Parts:
         """Ink that sums to 1; even where there is none."""
         return (self.ink + EMPTY) / (self.ink + EMPTY).sum((1, 2), keepdim=True)
 
+    def mean(self, values: Tensor) -> Float[Tensor, " m"]:
+        """The mean of a value of each pixel, weighted by ink."""
+        return (self.weight * values).sum((1, 2))
+
     def places(self) -> tuple[Tensor, Tensor]:
         """Columns to the right and rows downwards, from -0.5 to 0.5."""
         h, w = self.grey.shape[1:]
@@ -62,23 +66,11 @@ class _Parts:
 
     def centred(self) -> tuple[Tensor, Tensor]:
         right, down = self.places()
-        return right - _x(self)[:, None, None], down - _y(self)[:, None, None]
+        return right - self.mean(right)[:, None, None], down - self.mean(down)[:, None, None]
 
     def figure(self) -> Bool[Tensor, "m h w"]:
         """Pixels with at least half of the strongest ink."""
         return self.ink > self.ink.amax((1, 2), keepdim=True).clamp_min(EMPTY) / 2
-
-
-def _brightness(p: _Parts) -> Tensor:
-    return p.grey.mean((1, 2))
-
-
-def _contrast(p: _Parts) -> Tensor:
-    return p.grey.std((1, 2))
-
-
-def _background(p: _Parts) -> Tensor:
-    return p.background
 
 
 def _figure_level(p: _Parts) -> Tensor:
@@ -88,7 +80,10 @@ def _figure_level(p: _Parts) -> Tensor:
 
 def _hue(p: _Parts) -> Tensor:
     """The direction of the mean colour on the circle red, green, blue; 0 for grey."""
-    red, green, blue = _colour(p).unbind(1)
+    mean = p.x.mean((2, 3))
+    if mean.shape[1] != 3:
+        return torch.zeros_like(mean[:, 0])
+    red, green, blue = mean.unbind(1)
     across = 3**0.5 * (green - blue)
     along = 2 * red - green - blue
     grey = across.abs() + along.abs() < 1e-4
@@ -96,35 +91,20 @@ def _hue(p: _Parts) -> Tensor:
 
 
 def _saturation(p: _Parts) -> Tensor:
-    spread = p.x.amax(1) - p.x.amin(1)
     top = p.x.amax(1)
-    return spread.sum((1, 2)) / top.sum((1, 2)).clamp_min(EMPTY)
-
-
-def _colour(p: _Parts) -> Float[Tensor, "m 3"]:
-    mean = p.x.mean((2, 3))
-    return mean if mean.shape[1] == 3 else mean.mean(1, keepdim=True).expand(-1, 3)
-
-
-def _x(p: _Parts) -> Tensor:
-    return (p.weight * p.places()[0]).sum((1, 2))
-
-
-def _y(p: _Parts) -> Tensor:
-    return (p.weight * p.places()[1]).sum((1, 2))
+    return (top - p.x.amin(1)).sum((1, 2)) / top.sum((1, 2)).clamp_min(EMPTY)
 
 
 def _scale(p: _Parts) -> Tensor:
     right, down = p.centred()
-    return (p.weight * (right.square() + down.square())).sum((1, 2)).sqrt()
+    return p.mean(right.square() + down.square()).sqrt()
 
 
 def _slant(p: _Parts) -> Tensor:
     """Columns to the right for each row upwards: the shear of the figure's second moments."""
     right, down = p.centred()
-    return -(p.weight * right * down).sum((1, 2)) / (p.weight * down.square()).sum(
-        (1, 2)
-    ).clamp_min(EMPTY)
+    shear = -(p.weight * right * down).sum((1, 2))
+    return shear / p.mean(down.square()).clamp_min(EMPTY)
 
 
 def _stroke(p: _Parts) -> Tensor:
@@ -138,85 +118,90 @@ def _detail(p: _Parts) -> Tensor:
     """The share of the image's variance at waves shorter than four pixels."""
     h, w = p.grey.shape[1:]
     power = torch.fft.rfft2(p.grey - p.grey.mean((1, 2), keepdim=True)).abs().square()
-    both = torch.full((w // 2 + 1,), 2.0, device=p.grey.device)
-    both[0] = 1.0
-    both[-1] = 1.0 if w % 2 == 0 else 2.0
-    down, right = (
-        f(n, device=p.grey.device) for f, n in ((torch.fft.fftfreq, h), (torch.fft.rfftfreq, w))
-    )
+    power[:, :, 1 : (w + 1) // 2] *= 2  # stand for their mirror images too
+    down = torch.fft.fftfreq(h, device=p.grey.device)
+    right = torch.fft.rfftfreq(w, device=p.grey.device)
     fine = (down[:, None].square() + right.square()).sqrt() > 0.25
-    power = power * both
     share: Tensor = (power * fine).sum((1, 2)) / power.sum((1, 2)).clamp_min(EMPTY)
     return share
 
 
+LEVELS = 10 / 255
 FEATURES = (
-    Feature("brightness", "the image got brighter", "the image got darker", _brightness),
-    Feature("contrast", "the contrast rose", "the contrast fell", _contrast),
-    Feature("background", "the background got brighter", "the background got darker", _background),
-    Feature("figure", "the figure got brighter", "the figure got darker", _figure_level),
+    Feature(
+        "brightness",
+        "the image got brighter",
+        "the image got darker",
+        LEVELS,
+        lambda p: p.grey.mean((1, 2)),
+    ),
+    Feature(
+        "contrast", "the contrast rose", "the contrast fell", LEVELS, lambda p: p.grey.std((1, 2))
+    ),
+    Feature(
+        "background",
+        "the background got brighter",
+        "the background got darker",
+        LEVELS,
+        lambda p: p.background,
+    ),
+    Feature("figure", "the figure got brighter", "the figure got darker", LEVELS, _figure_level),
     Feature(
         "hue",
         "the colour turned from red towards green and blue",
         "the colour turned from blue towards green and red",
+        10 / 360,
         _hue,
         turns=True,
     ),
-    Feature("saturation", "the colours got stronger", "the colours got paler", _saturation),
-    Feature("stroke", "the strokes got thicker", "the strokes got thinner", _stroke),
+    Feature("saturation", "the colours got stronger", "the colours got paler", 0.1, _saturation),
+    Feature("stroke", "the strokes got thicker", "the strokes got thinner", PIXEL / 2, _stroke),
     Feature(
         "slant",
         "the figure leaned further to the right",
         "the figure leaned further to the left",
+        0.087,  # five degrees
         _slant,
     ),
-    Feature("x", "the figure moved to the right", "the figure moved to the left", _x),
-    Feature("y", "the figure moved down", "the figure moved up", _y),
-    Feature("scale", "the figure grew", "the figure shrank", _scale),
-    Feature("detail", "fine detail rose", "fine detail fell", _detail),
+    Feature(
+        "x",
+        "the figure moved to the right",
+        "the figure moved to the left",
+        PIXEL,
+        lambda p: p.mean(p.places()[0]),
+    ),
+    Feature(
+        "y",
+        "the figure moved down",
+        "the figure moved up",
+        PIXEL,
+        lambda p: p.mean(p.places()[1]),
+    ),
+    Feature("scale", "the figure grew", "the figure shrank", PIXEL / 2, _scale),
+    Feature("detail", "fine detail rose", "fine detail fell", 0.1, _detail),
 )
-
-
 OF_FIGURES = ("background", "figure", "stroke", "slant", "x", "y", "scale")
 """Features of a figure on a plain ground; a photograph in colour has none."""
 
 
 def fitting(channels: int) -> list[int]:
-    """The positions of the features that mean something in images of so many channels.
-
-    Example:
-        >>> [FEATURES[i].name for i in fitting(3)]
-        ['brightness', 'contrast', 'hue', 'saturation', 'detail']
-    """
+    """The positions of the features that mean something in images of so many channels."""
     return [
         i for i, feature in enumerate(FEATURES) if channels == 1 or feature.name not in OF_FIGURES
     ]
 
 
-NOTICEABLE = {
-    "brightness": 10 / 255,
-    "contrast": 10 / 255,
-    "background": 10 / 255,
-    "figure": 10 / 255,
-    "hue": 10 / 360,
-    "saturation": 0.1,
-    "slant": 0.087,
-    "detail": 0.1,
-}
-"""The least change that a person can be expected to see: 10 grey levels, 10 degrees of hue,
-5 degrees of slant, a tenth of full saturation or of the fine detail."""
-PIXELS = {"x": 1.0, "y": 1.0, "scale": 0.5, "stroke": 0.5}
-"""The same for lengths, in pixels of an image of 28; larger ones are seen at the same size."""
-
-
 def noticeable() -> Float[Tensor, " f"]:
     """The least change of each of `FEATURES` that counts as moved, in the units of `measured`."""
-    lengths = {name: pixels / 28 for name, pixels in PIXELS.items()}
-    return torch.tensor([{**NOTICEABLE, **lengths}[feature.name] for feature in FEATURES])
+    return torch.tensor([feature.noticeable for feature in FEATURES])
 
 
 def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-    """Every feature of `FEATURES`, in its order."""
+    """Every feature of `FEATURES`, in its order.
+
+    Args:
+        x: Images in [0, 1].
+    """
     if not len(x):
         return x.new_zeros(0, len(FEATURES))
     parts = _Parts.of(x)
@@ -224,8 +209,11 @@ def measured(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
 
 
 def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-    """By how much each feature of a test is above that of its seed;
-    hue by the shorter way round.
+    """By how much each feature of an image is above that of its seed; hue by the shorter way round.
+
+    Args:
+        seeds: Images before.
+        tests: The same after.
     """
     change = measured(tests) - measured(seeds)
     turns = torch.tensor([feature.turns for feature in FEATURES], device=change.device)
@@ -235,16 +223,8 @@ def moved(seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"]) -> F
 def equal_noise(
     seeds: Float[Tensor, "m c h w"], tests: Float[Tensor, "m c h w"], *, rng: torch.Generator
 ) -> Float[Tensor, "m c h w"]:
-    """A random perturbation of equal size: the seeds with Gaussian noise of the tests' L2 distance,
-    then clamped.
-
-    What a test shares with it is due to how much was changed, not to what.
-
-    Args:
-        seeds: Images before.
-        tests: The same after.
-        rng: Draws the noise, on the CPU.
-    """
+    """The seeds with Gaussian noise of the tests' L2 distance: what a test shares with that is due
+    to how much was changed, not to what."""
     noise = torch.randn(seeds.shape, generator=rng).to(seeds)
     lengths = [part.flatten(1).norm(dim=1) for part in (tests - seeds, noise)]
     scale = per_row(lengths[0] / lengths[1], noise)

@@ -18,8 +18,7 @@ p counts), or it says no more than they do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
@@ -124,7 +123,7 @@ class Slice:
 
     def record(self) -> dict[str, Any]:
         """Plain values for a report."""
-        low, high = self.estimated.interval()
+        thirds = {"A": self.proposed, "B": self.tested, "C": self.estimated}
         return {
             "tags": list(self.tags),
             "name": self.name,
@@ -132,20 +131,8 @@ class Slice:
             "held": self.held,
             "p": self.p,
             "p_holm": self.p_holm,
-            **{
-                third: {
-                    "failing": rates.failing,
-                    "total": rates.total,
-                    "failing_outside": rates.failing_outside,
-                    "total_outside": rates.total_outside,
-                }
-                for third, rates in (
-                    ("A", self.proposed),
-                    ("B", self.tested),
-                    ("C", self.estimated),
-                )
-            },
-            "interval": [low, high],
+            **{third: asdict(rates) for third, rates in thirds.items()},
+            "interval": list(self.estimated.interval()),
         }
 
 
@@ -153,13 +140,7 @@ def split(
     group: Sequence[str] | Int[Tensor, " n"], strata: Int[Tensor, " n"], *, seed: int = 0
 ) -> Int[Tensor, " n"]:
     """The third (0, 1 or 2) of every image: whole groups, the classes spread evenly, drawn by
-    `seed`.
-
-    Args:
-        group: Which images belong together.
-        strata: The class of each image (of a group: that of its first image).
-        seed: Of the draw.
-    """
+    `seed`."""
     number = _numbers(group)
     keys = _keys(group)
     count = len(keys)
@@ -276,15 +257,13 @@ class _Third:
         return SliceRates(hits, total, int(self.failing.sum()) - hits, len(inside) - total)
 
     def p(self, condition: Condition) -> float:
-        """Against all outside and, for a pair, against the rest of each parent: the largest
-        counts."""
+        """Against all outside and, for a pair, the rest of each parent: the largest counts."""
         inside = self.inside(condition)
         whole = torch.ones_like(inside)
-        wider = (
-            [whole] if len(condition) == 1 else [whole, *(self.has[:, tag] for tag in condition)]
-        )
+        parents = [self.has[:, tag] for tag in condition if len(condition) > 1]
         return max(
-            stratified_p(inside[among], self.failing[among], self.strata[among]) for among in wider
+            stratified_p(inside[among], self.failing[among], self.strata[among])
+            for among in [whole, *parents]
         )
 
 
@@ -292,13 +271,7 @@ def stratified_p(
     inside: Bool[Tensor, " n"], failing: Bool[Tensor, " n"], strata: Int[Tensor, " n"]
 ) -> float:
     """The chance of as many failing images inside or more, if within each stratum failing does not
-    depend on being inside.
-
-    Example:
-        >>> inside = torch.tensor([True, True, False, False])
-        >>> round(stratified_p(inside, inside, torch.zeros(4, dtype=torch.int64)), 4)  # 1 of 6 ways
-        0.1667
-    """
+    depend on being inside."""
     if not len(inside):
         return 1.0
     number = _numbers(strata)
@@ -309,7 +282,7 @@ def stratified_p(
     ]
     chance = np.ones(1)
     least = 0
-    log = _log_factorials(len(inside))
+    log = np.concatenate([np.zeros(1), np.log(np.arange(1, len(inside) + 1)).cumsum()])
     for total, bad, drawn in zip(*(column.tolist() for column in counts)):
         lowest = max(0, drawn + bad - total)
         least += lowest
@@ -322,17 +295,8 @@ def stratified_p(
     return float(min(1.0, chance[max(0, seen - least) :].sum()))
 
 
-@lru_cache(maxsize=8)
-def _log_factorials(most: int) -> Any:
-    return np.concatenate([np.zeros(1), np.log(np.arange(1, most + 1)).cumsum()])
-
-
 def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Condition]:
-    """The conditions with the strongest stratified excess of failing images on this third.
-
-    A condition must have support and the difference asked for; a pair must also fail more often
-    than the rest of each parent.
-    """
+    """The conditions with the strongest stratified excess of failing images on this third."""
     conditions: list[Condition] = [(i,) for i in range(len(family))]
     if rules.pairs:
         pairs = combinations(range(len(family)), 2)
@@ -340,9 +304,7 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     if not conditions:
         return []
     first, last = (torch.tensor([condition[end] for condition in conditions]) for end in (0, -1))
-    counts = _Counts.of(third)
-    total = counts.total.sum(0)
-    hits = counts.hits.sum(0)
+    total, hits, excess = _pairs(third)
     inside = total[first, last]
     bad = hits[first, last]
     share = bad / inside.clamp_min(1)
@@ -351,39 +313,29 @@ def propose(third: _Third, family: Sequence[str], rules: Rules) -> list[Conditio
     for parent in (first, last):
         rest = total[parent, parent] - inside
         kept &= (rest == 0) | (share * rest > hits[parent, parent] - bad)
-    excess = counts.excess()[first, last]
-    kept &= excess > 0
-    ranked = torch.where(kept, excess, -torch.inf).argsort(descending=True, stable=True)
-    return [conditions[i] for i in ranked[: min(rules.carried, int(kept.sum()))].tolist()]
+    kept &= excess[first, last] > 0
+    order = torch.where(kept, excess[first, last], -torch.inf).argsort(descending=True, stable=True)
+    return [conditions[i] for i in order[: min(rules.carried, int(kept.sum()))].tolist()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Images and failing images that have two tags, in each stratum; a tag with itself on the
-    diagonal."""
-
-    size: Float[Tensor, " k"]
-    wrong: Float[Tensor, " k"]
-    total: Float[Tensor, "k t t"]
-    hits: Float[Tensor, "k t t"]
-
-    @staticmethod
-    def of(third: _Third) -> _Counts:
-        number = _numbers(third.strata)
-        parts = [(number == i).nonzero().squeeze(1) for i in range(int(number.max()) + 1)]
-        has = [third.has[rows].double() for rows in parts]
-        bad = [third.failing[rows].double() for rows in parts]
-        return _Counts(
-            torch.tensor([float(len(rows)) for rows in parts], dtype=torch.float64),
-            torch.stack([one.sum() for one in bad]),
-            torch.stack([one.T @ one for one in has]),
-            torch.stack([one.T @ (one * two[:, None]) for one, two in zip(has, bad)]),
-        )
-
-    def excess(self) -> Float[Tensor, "t t"]:
-        """Failing images less those expected by stratum, in standard deviations."""
-        size = self.size[:, None, None]
-        share = (self.wrong / self.size)[:, None, None]
-        spread = self.total * share * (1 - share) * (size - self.total) / (size - 1).clamp_min(1)
-        gap = (self.hits - self.total * share).sum(0)
-        return gap / spread.sum(0).clamp_min(1e-12).sqrt()
+def _pairs(
+    third: _Third,
+) -> tuple[Float[Tensor, "t t"], Float[Tensor, "t t"], Float[Tensor, "t t"]]:
+    """Images and failing images that have two tags (a tag with itself on the diagonal), and the
+    failing ones less those expected by stratum, in standard deviations."""
+    number = _numbers(third.strata)
+    tags = third.has.shape[1]
+    total, hits, gap, spread = torch.zeros(4, tags, tags, dtype=torch.float64).unbind()
+    for stratum in range(int(number.max()) + 1):
+        rows = number == stratum
+        has = third.has[rows].double()
+        bad = third.failing[rows].double()
+        both = has.T @ has
+        failing = has.T @ (has * bad[:, None])
+        size = len(bad)
+        share = bad.mean()
+        total += both
+        hits += failing
+        gap += failing - both * share
+        spread += both * share * (1 - share) * (size - both) / max(size - 1, 1)
+    return total, hits, gap / spread.clamp_min(1e-12).sqrt()

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from hardcase.analysis.semantics import FEATURES, measured
 from hardcase.errors import Problem
 from hardcase.tensors import chunks
 
@@ -87,13 +88,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
 
 def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
     """Two tags a measure: its lowest and its highest third of these images. Constant measures give
-    none.
-
-    Example:
-        >>> tags = thirds({"brightness": torch.arange(9.0)})
-        >>> tags.names, tags.has.sum(0).tolist()
-        (('dark', 'bright'), [3, 3])
-    """
+    none."""
     names: list[str] = []
     family: list[str] = []
     columns = []
@@ -116,16 +111,7 @@ def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
 
 
 def columns(table: Mapping[str, Column], *, least: float = LEAST_SHARE) -> Tags:
-    """Tags from what else is known of each image.
-
-    Args:
-        table: Columns by name, all of one length: words, yes or no, or numbers (cut into thirds).
-        least: Values that a smaller share of the images has are left out.
-
-    Example:
-        >>> columns({"camera": ["front", "rear", "rear"]}).names
-        ('camera: front', 'camera: rear')
-    """
+    """Tags from what else is known of each image."""
     parts = [_column(name, column, least) for name, column in table.items()]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -151,12 +137,7 @@ def _column(name: str, column: Column, least: float) -> Tags:
 
 
 def figure_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, " m"]]:
-    """Measures of figures on a plain ground: those of `semantics`, without hue.
-
-    A circle has no thirds.
-    """
-    from hardcase.analysis.semantics import FEATURES, measured
-
+    """Measures of figures on a plain ground: those of `semantics`, without hue."""
     values = measured(x)
     return {feature.name: values[:, i] for i, feature in enumerate(FEATURES) if not feature.turns}
 
@@ -166,17 +147,13 @@ def photograph_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, 
 
     Sharpness is the logarithm of the variance of the Laplacian (J. L. Pech-Pacheco et al., ICPR
     2000), colourfulness that of D. Hasler and S. Süsstrunk (2003), edges the share of pixels whose
-    Sobel gradient is 0.25 or more.
-    """
+    Sobel gradient is 0.25 or more."""
     grey = x.mean(1, keepdim=True)
+    laplacian = _filtered(grey, (0, 1, 0), (1, -4, 1), (0, 1, 0))
     measures = {
         "brightness": grey.mean((1, 2, 3)),
         "contrast": grey.flatten(1).std(1),
-        "sharpness": _filtered(grey, ((0, 1, 0), (1, -4, 1), (0, 1, 0)))
-        .flatten(1)
-        .var(1)
-        .clamp_min(1e-12)
-        .log(),
+        "sharpness": laplacian.flatten(1).var(1).clamp_min(1e-12).log(),
         "edges": _edges(grey),
     }
     if x.shape[1] == 3:
@@ -190,18 +167,19 @@ def photograph_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, 
     return measures
 
 
-def _filtered(
-    grey: Float[Tensor, "m 1 h w"], kernel: tuple[tuple[float, ...], ...]
-) -> Float[Tensor, "m 1 h2 w2"]:
-    return functional.conv2d(
-        grey, torch.tensor(kernel, device=grey.device, dtype=grey.dtype)[None, None]
-    )
+def _filtered(grey: Float[Tensor, "m 1 h w"], *kernel: tuple[float, ...]) -> Tensor:
+    return functional.conv2d(grey, torch.tensor(kernel).to(grey)[None, None])
 
 
 def _edges(grey: Float[Tensor, "m 1 h w"]) -> Float[Tensor, " m"]:
-    across = _filtered(grey, ((-1, 0, 1), (-2, 0, 2), (-1, 0, 1))) / 4
-    along = _filtered(grey, ((-1, -2, -1), (0, 0, 0), (1, 2, 1))) / 4
+    across = _filtered(grey, (-1, 0, 1), (-2, 0, 2), (-1, 0, 1)) / 4
+    along = _filtered(grey, (-1, -2, -1), (0, 0, 0), (1, 2, 1)) / 4
     return ((across.square() + along.square()).sqrt() >= EDGE).to(grey.dtype).mean((1, 2, 3))
+
+
+def measures_of(kind: Kind) -> Callable[[Tensor], dict[str, Tensor]]:
+    """What is measured of images of a kind."""
+    return figure_measures if kind == "figure" else photograph_measures
 
 
 def kind_of(x: Float[Tensor, "m c h w"]) -> Kind:
@@ -231,10 +209,7 @@ def measure(
     """
     if not len(x):
         raise Problem("there are no images to tag.")
-    chosen = kind_of(x) if kind == "auto" else kind
-    how: Callable[[Tensor], dict[str, Tensor]] = (
-        figure_measures if chosen == "figure" else photograph_measures
-    )
+    how = measures_of(kind_of(x) if kind == "auto" else kind)
     pieces = [how(x[part]) for part in chunks(len(x), batch)]
     values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}
     if not table:

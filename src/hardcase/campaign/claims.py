@@ -111,11 +111,7 @@ class Claims:
 
     @torch.no_grad()
     def moved(self, places: Float[Tensor, "m 2 h w"]) -> Claims:
-        """The same claims about images that are read at other places.
-
-        Args:
-            places: Where each pixel is read, in pixels from the centre (right is the second).
-        """
+        """The same claims about images that are read at other places."""
         box, seen = moved_boxes(self.box, places)
         held = self.kind != CLAIM_KINDS.index("at")
         inside = held | (seen >= 1 - OUTSIDE)
@@ -133,23 +129,12 @@ def claim_context(context: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def image_of(name: str) -> str:
-    """The image of a claim's seed: claims of one image stand and fall together.
-
-    Example:
-        >>> image_of("photos/7.png#dog-2"), image_of("photos/7.png")
-        ('photos/7.png', 'photos/7.png')
-    """
+    """The image of a claim's seed: claims of one image stand and fall together."""
     return name.rpartition("#")[0] or name
 
 
 def moved_claims(space: Space, z: Tensor, origin: Seeds) -> Claims | None:
-    """What is claimed of the images that codes stand for; None where they are classified.
-
-    Args:
-        space: Where the codes are; one that moves pixels says from where by ``places``.
-        z: The codes.
-        origin: The seed of each.
-    """
+    """What is claimed of the images that codes stand for; None where they are classified."""
     claims = Claims.of(origin)
     places = getattr(space, "places", None)
     if claims is None or places is None:
@@ -162,10 +147,6 @@ def moved_claims(space: Space, z: Tensor, origin: Seeds) -> Claims | None:
 def asking(model: Model, claims: Claims | None) -> Callable[..., Answer]:
     """Whom to ask about images, and about what to keep of layers: the model itself, or the model
     about a claim for each image.
-
-    Args:
-        model: The network; one that is asked about claims has a method ``about``.
-        claims: One for each image; None: they are classified.
     """
     if claims is None:
         return model
@@ -174,13 +155,7 @@ def asking(model: Model, claims: Claims | None) -> Callable[..., Answer]:
 
 
 def stored_label(label: Int[Tensor, " m"], outputs: int, claims: object) -> Int[Tensor, " m"]:
-    """Answers as they are stored: a class, or below 0 the way in which a claim is lost.
-
-    Args:
-        label: Positions of the leading columns.
-        outputs: Columns of the answer.
-        claims: None, or nothing in it, where images are classified.
-    """
+    """Answers as they are stored: a class, or below 0 the way in which a claim is lost."""
     if not claims:
         return label
     classes = outputs - len(WAYS)
@@ -194,17 +169,6 @@ def moved_boxes(
 
     A pixel is inside where its place is; the bounds of the inside lie where a straight line between
     neighbours crosses the box's edge, so that an image that stays keeps its box exactly.
-
-    Args:
-        box: Corners x0, y0, x1, y1 in pixels; pixel 0 reaches from 0 to 1.
-        places: Where each pixel is read, down and right, in pixels from the centre.
-
-    Example:
-        >>> import torch
-        >>> from hardcase.imaging.resample import centred_places
-        >>> still = centred_places(8, 8, torch.zeros(1))
-        >>> [one.tolist() for one in moved_boxes(torch.tensor([[1.5, 2.0, 5.0, 7.0]]), still)]
-        [[[1.5, 2.0, 5.0, 7.0]], [1.0]]
     """
     height, width = places.shape[2:]
     down = places[:, 0] + height / 2

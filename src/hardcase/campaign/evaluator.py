@@ -17,7 +17,6 @@ from hardcase.oracles import witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
     chunks,
-    flat,
     margin,
     ordinal,
     pad_rows,
@@ -29,7 +28,6 @@ from hardcase.tensors import (
 )
 from hardcase.types import (
     KINDS,
-    Answer,
     Feedback,
     Findings,
     Following,
@@ -78,7 +76,10 @@ class Query:
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.method.objective
-        self.streams = self._streams()
+        self.claimed = bool(claim_context(seeds.context))
+        self.streams = 0
+        if not steady(campaign.subject.device):
+            self.streams = self._streams()
         self.asked = 0
         self.opened = not campaign.method.closed
 
@@ -111,11 +112,16 @@ class Query:
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         seen = x if self.opened else x.detach()
-                        claims = moved_claims(space, code, origin)
+                        claims = moved_claims(space, code, origin) if self.claimed else None
                         answers = [
                             asking(model, claims)(seen, taps)
                             for model, taps in zip(self.models, self.taps)
                         ]
+                        activations = dict(answers[0].activations)
+                        for i, peer in enumerate(answers[1:]):
+                            activations |= {
+                                f"peer{i}/{name}": value for name, value in peer.activations.items()
+                            }
                         witnesses = [
                             asking(one, claims)(
                                 x if one.offers == "gradients" else x.detach()
@@ -129,12 +135,17 @@ class Query:
                             origin=origin,
                             peers=tuple(peer.logits for peer in answers[1:]),
                             witnesses=tuple(witnesses),
-                            activations=_activations(answers),
+                            activations=activations,
                             targets=rows_of(targets, part),
                             guides=self.guides,
                         )
                         score = self.objective(probe)
-                    parts.append(_evaluated(probe, score, graded=graded))
+                    slope = torch.zeros_like(code)
+                    if graded:
+                        if score.requires_grad:  # else a black box, and nobody beside it who isn't
+                            slope = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
+                        probe = _detached(probe)
+                    parts.append(Evaluation(probe, score.detach(), slope))
                 return parts[0] if len(parts) == 1 else _join(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
@@ -149,8 +160,7 @@ class Query:
         device = self.campaign.subject.device
         everybody = (*self.models, *self.campaign.witnesses)
         constant = (
-            not steady(device)
-            and replays(device)
+            replays(device)
             and tile_in_use(device.type) is not None
             and not self.guides
             and not any(self.taps)
@@ -244,25 +254,6 @@ class Query:
         return [*((name, getattr(self.seeds, name)) for name in OWN), *self.seeds.context.items()]
 
 
-def _activations(answers: Sequence[Answer]) -> dict[str, Tensor]:
-    """What was tapped in the subject, and in its peers under their numbers."""
-    peers = {
-        f"peer{i}/{name}": value
-        for i, peer in enumerate(answers[1:])
-        for name, value in peer.activations.items()
-    }
-    return {**answers[0].activations, **peers}
-
-
-def _evaluated(probe: Probe, score: Float[Tensor, " m"], *, graded: bool) -> Evaluation:
-    slope = torch.zeros_like(probe.z)
-    if not graded:
-        return Evaluation(probe, score, slope)
-    if score.requires_grad:  # else a black box, and nobody beside it who gives gradients
-        slope = torch.autograd.grad(score.sum(), probe.z)[0].nan_to_num(0, 0, 0)
-    return Evaluation(_detached(probe), score.detach(), slope)
-
-
 def rows_of(targets: Targets, part: slice | Tensor) -> Targets:
     return {name: value[part] for name, value in targets.items()}
 
@@ -336,11 +327,23 @@ class Recorder:
         )
         self.failing = campaign.failing
         self.own = KINDS.index(self.failing.kind)
-        self.found = [
-            _none(
-                seeds,
-                len(campaign.peers),
-                flat(seeds.z[:1]).shape[1] if self.space.keeps_code else 0,
+        whole = seeds.id[:0]
+        real = seeds.x.new_empty(0)
+        self.found = [  # none, of the right shapes
+            Findings(
+                seed=whole,
+                x=to_bytes(seeds.x[:0]),
+                kind=whole,
+                expected=whole,
+                predicted=whole,
+                peer_predicted=whole.new_empty(0, len(campaign.peers)),
+                confidence=real,
+                score=real,
+                distance=real,
+                queries=whole,
+                code=seeds.z.flatten(1)[:0] if self.space.keeps_code else real[:, None][:, :0],
+                witnessed=whole.bool(),
+                witness_margin=real,
             )
         ]
         self.waiting = list[_Candidates]()
@@ -368,6 +371,11 @@ class Recorder:
             which of them fail is to wait for all that the device has to do.
         """
         finite = probe.logits.isfinite().all(1)
+        peers = torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
+        if probe.peers:
+            claims = claim_context(probe.origin.context)
+            labels = [stored_label(peer.argmax(1), peer.shape[1], claims) for peer in probe.peers]
+            peers = torch.stack(labels, 1)
         fails = failed
         if self.failing is not self.campaign.method.oracle:
             fails = self.failing(probe)
@@ -381,7 +389,7 @@ class Recorder:
             torch.where(left, LABEL, torch.where(finite, self.own, NON_FINITE)),
             number,
             witness_margin(probe),
-            _labels(probe),
+            peers,
         )
         self.waiting.append(shown)
         held = sum(one.x.numel() + one.z.numel() for one in self.waiting)
@@ -403,6 +411,9 @@ class Recorder:
         with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
             distance = self.space.distance(shown.z, origin)
         witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
+        code = shown.logits.new_empty(len(kept), 0)
+        if self.space.keeps_code:
+            code = shown.z.flatten(1)
         found = Findings(
             seed=origin.id,
             x=to_bytes(shown.x),
@@ -414,7 +425,7 @@ class Recorder:
             score=shown.score,
             distance=distance,
             queries=shown.number,
-            code=flat(shown.z) if self.space.keeps_code else shown.logits.new_empty(len(kept), 0),
+            code=code,
             witnessed=witnessed,
             witness_margin=shown.margin,
         )
@@ -448,36 +459,6 @@ class _Candidates:
 
     def take(self, rows: Int[Tensor, " r"]) -> _Candidates:
         return _Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(_Candidates)})
-
-
-def _labels(probe: Probe) -> Int[Tensor, "m p"]:
-    claims = claim_context(probe.origin.context)
-    columns = [stored_label(peer.argmax(1), peer.shape[1], claims) for peer in probe.peers]
-    if not columns:
-        return torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
-    return torch.stack(columns, 1)
-
-
-def _none(seeds: Seeds, peers: int, width: int) -> Findings:
-    whole = seeds.id[:0]
-    real = seeds.x.new_empty(0)
-    images = to_bytes(seeds.x[:0])
-    codes = seeds.x.new_empty(0, width)
-    return Findings(
-        whole,
-        images,
-        whole,
-        whole,
-        whole,
-        whole.new_empty(0, peers),
-        real,
-        real,
-        real,
-        whole,
-        codes,
-        whole.bool(),
-        real,
-    )
 
 
 # What a search calls: it meters, records and feeds guides.
@@ -544,7 +525,7 @@ class ShardEvaluator:
         targets = targets or {}
         if self._affordable(rows, graded=True):
             evaluation = self.query(z.detach(), rows, targets, graded=True)
-            return self._told(evaluation, rows, targets, graded=True), evaluation.slope
+            return self._record(evaluation, rows, targets, graded=True), evaluation.slope
         paid = within(rows, self.limits.gradients - self.counts.gradients)
         if bool(paid.all()):
             return self._evaluate(z, rows, targets, graded=True)
@@ -579,7 +560,7 @@ class ShardEvaluator:
         spent = counted(rows, len(self.seeds)) * len(networks)
         self.counts.surrogate_queries.add_(spent)
         self.counts.surrogate_gradients.add_(spent)
-        slopes = flat(slope.nan_to_num(0, 0, 0)).reshape(len(networks), len(rows), -1)
+        slopes = slope.nan_to_num(0, 0, 0).reshape(len(networks), len(rows), -1)
         return torch.stack([each.detach() for each in margins], 1), slopes.transpose(0, 1)
 
     def reconstruct(self) -> None:
@@ -599,19 +580,29 @@ class ShardEvaluator:
         """Evaluate the rows that are live and paid for; the others score -inf and cost nothing."""
         if self._affordable(rows):
             evaluation = self.query(z.detach(), rows, targets, graded=graded)
-            return self._told(evaluation, rows, targets, graded=graded), evaluation.slope
+            return self._record(evaluation, rows, targets, graded=graded), evaluation.slope
         open_rows = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
-        unseen = self._unseen(z, rows)
+        zero = torch.zeros(len(rows), device=z.device)
+        no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
+        feedback = Feedback(
+            z.detach().clone(),
+            zero - torch.inf,
+            no,
+            self.seeds.y[rows],
+            zero,
+            no.clone(),
+            zero - torch.inf,
+        )
         slope = torch.zeros_like(z)
         if bool(open_rows.any()):
-            some = rows[open_rows]
+            paid = rows[open_rows]
             targets = rows_of(targets, open_rows)
-            evaluation = self.query(z[open_rows].detach(), some, targets, graded=graded)
+            evaluation = self.query(z[open_rows].detach(), paid, targets, graded=graded)
             slope[open_rows] = evaluation.slope
-            seen = self._told(evaluation, some, targets, graded=graded)
+            evaluated = self._record(evaluation, paid, targets, graded=graded)
             for f in fields(Feedback):
-                getattr(unseen, f.name)[open_rows] = getattr(seen, f.name)
-        return unseen, slope
+                getattr(feedback, f.name)[open_rows] = getattr(evaluated, f.name)
+        return feedback, slope
 
     def _affordable(self, rows: Int[Tensor, " m"], *, graded: bool = False) -> bool:
         """Whether every row is of a live seed and paid for: the one thing that most steps must know
@@ -625,10 +616,10 @@ class ShardEvaluator:
             fits &= spent <= self.limits.gradients - self.counts.gradients
         return bool(fits.all())
 
-    def _told(
+    def _record(
         self, evaluation: Evaluation, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
     ) -> Feedback:
-        """What the search is told, after what was seen was metered, kept and shown to guides."""
+        """Meter, keep and show to guides what was evaluated; return what the search may know."""
         probe = evaluation.probe
         finite = probe.logits.isfinite().all(1)
         score = torch.where(finite, evaluation.score, -torch.inf)
@@ -663,11 +654,3 @@ class ShardEvaluator:
                 self.counts.gradients.add_(spent)
             open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
             self.counts.witness_gradients.add_(spent * open_boxes)
-
-    def _unseen(self, z: Tensor, rows: Int[Tensor, " m"]) -> Feedback:
-        zero = torch.zeros(len(rows), device=z.device)
-        no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
-        worst = zero - torch.inf
-        return Feedback(
-            z.detach().clone(), worst, no, self.seeds.y[rows], zero, no.clone(), worst.clone()
-        )

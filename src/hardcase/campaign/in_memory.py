@@ -17,6 +17,11 @@ from hardcase.types import Budget, Findings, Images, Method, Model, State
 
 __all__ = ["Searched", "on_cpu", "search", "search_campaign", "walk"]
 
+ROWS = {True: 256, False: 8192}
+"""Images that a network is given in one call on a CPU, and on another device."""
+SEEDS = {True: 64, False: 512}
+"""Seeds that are searched at once on a CPU, and on another device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Searched:
@@ -87,10 +92,11 @@ def search(
         peers=peers,
         witnesses=witnesses,
         keep=parse_keep(keep),
-        batch=batch or _rows(subject),
+        batch=batch or ROWS[steady(subject.device)],
         seed=seed,
     )
-    return search_campaign(campaign, seeds, budget, shard=shard or _seeds(subject), rounds=1)
+    shard = shard or SEEDS[steady(subject.device)]
+    return search_campaign(campaign, seeds, budget, shard=shard, rounds=1)
 
 
 def search_campaign(
@@ -101,15 +107,7 @@ def search_campaign(
     shard: int = 32,
     rounds: int = 8,
 ) -> Searched:
-    """Search all `seeds`, which the subject must classify correctly, as a run on disk does.
-
-    Args:
-        campaign: The method applied to a subject.
-        seeds: Where the search starts.
-        budget: Replaces what it names of the method's own.
-        shard: Seeds that are searched at once.
-        rounds: Shards that start from the same state of the guides.
-    """
+    """Search all `seeds`, which the subject must classify correctly, as a run on disk does."""
     most = limits(overlay(budget or Budget(), campaign.method.budget), len(seeds))
     guides = (*campaign.method.guides, *campaign.criteria)
     cuts = list(chunks(len(seeds), shard))
@@ -144,7 +142,8 @@ def walk(
     subject: Model, method: Method, seeds: Images, *, seed: int = 0
 ) -> tuple[State, Int[Tensor, " n"]]:
     """The state in which the search of one shard ends, and the queries of each seed."""
-    campaign = Campaign(subject=subject, method=method, batch=_rows(subject), seed=seed)
+    batch = ROWS[steady(subject.device)]
+    campaign = Campaign(subject=subject, method=method, batch=batch, seed=seed)
     most = limits(method.budget, len(seeds))
     shard = run_shard(campaign, seeds, most, guides=method.guides)
     return shard.state, shard.counts.queries
@@ -153,17 +152,3 @@ def walk(
 def on_cpu(findings: Findings) -> Findings:
     """Findings whose tensors are all in main memory."""
     return Findings(**{f.name: getattr(findings, f.name).cpu() for f in fields(Findings)})
-
-
-def _rows(subject: Model) -> int:
-    """How many images a network is given in one call."""
-    if steady(subject.device):
-        return 256
-    return 8192
-
-
-def _seeds(subject: Model) -> int:
-    """How many seeds are searched at once."""
-    if steady(subject.device):
-        return 64
-    return 512

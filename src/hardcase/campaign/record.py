@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -271,11 +271,9 @@ class Campaign:
                     fix="another network as --witness",
                 )
 
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
+    def arithmetic(self) -> AbstractContextManager[None]:
         """The tile and the arithmetic of this campaign, for whoever asks its networks."""
-        with computing(self.subject.device.type, self.tile, self.precision):
-            yield
+        return computing(self.subject.device.type, self.tile, self.precision)
 
     @property
     def failing(self) -> Oracle:
@@ -292,11 +290,11 @@ class Campaign:
         return target
 
     def __repr__(self) -> str:
-        said = f"{self.method.name!r} on {self.subject.name!r}"
+        parts = f"{self.method.name!r} on {self.subject.name!r}"
         for kind in ("peers", "witnesses"):
             if names := [network.name for network in getattr(self, kind)]:
-                said += f", {kind}={names}"
-        return f"Campaign({said}, seed={self.seed})"
+                parts += f", {kind}={names}"
+        return f"Campaign({parts}, seed={self.seed})"
 
     def taps(self) -> list[Mapping[str, Tap]]:
         """What to keep of the layers of the subject and of each peer."""

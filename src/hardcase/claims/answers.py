@@ -54,14 +54,7 @@ EPSILON = 1e-6
 
 
 class Layout(NamedTuple):
-    """How what a network returns is to be read.
-
-    Args:
-        task: What it answers.
-        classes: Number of its classes; 0: as many as its scores have.
-        head: Layout of a detector's tensors, one of `HEADS`.
-        outputs: ``logits`` or ``sigmoid`` of a tagger.
-    """
+    """How what a network returns is to be read."""
 
     task: Task
     classes: int = 0
@@ -70,17 +63,7 @@ class Layout(NamedTuple):
 
 
 def standard_outputs(returned: Any, layout: Layout, size: tuple[int, int]) -> Tensor | Detections:
-    """What a network returned for a batch, in the form of its task.
-
-    Args:
-        returned: Tensors alone, in a tuple, a dictionary or an object; for detectors also a list
-            with one dictionary of boxes, scores and labels for each image.
-        layout: How it is to be read.
-        size: Height and width of the images it was given.
-
-    Raises:
-        Problem: If nothing in it can be what the task needs.
-    """
+    """What a network returned for a batch, in the form of its task."""
     if layout.task == "boxes":
         return _detections(returned, layout, size)
     if isinstance(returned, Mapping) and len(returned) == 1:  # whatever it is called
@@ -226,12 +209,7 @@ def _detr(named: Mapping[str, Tensor], layout: Layout, size: tuple[int, int]) ->
 
 
 def softmax_odds(logits: Float[Tensor, "*rows k"]) -> Float[Tensor, "*rows k"]:
-    """Log-odds of each class against all others.
-
-    Example:
-        >>> softmax_odds(torch.zeros(1, 2)).tolist()
-        [[0.0, 0.0]]
-    """
+    """Log-odds of each class against all others."""
     log = logits.log_softmax(-1).clamp_max(-EPSILON)
     odds = log - torch.log(-torch.expm1(log))
     return odds.clamp_min(ABSENT)
@@ -326,12 +304,7 @@ def _in_pixels(boxes: Float[Tensor, "m d 4"], size: tuple[int, int]) -> Float[Te
 
 
 class Standard(nn.Module):
-    """A module whose answers have the form of its task; gradients pass where the network's do.
-
-    Args:
-        net: Any module that takes normalised images.
-        layout: How what it returns is read.
-    """
+    """A module whose answers have the form of its task; gradients pass where the network's do."""
 
     def __init__(self, net: nn.Module, layout: Layout) -> None:
         super().__init__()
@@ -641,12 +614,7 @@ def fetched_tflite(name: str, layout: Layout) -> TfLite:
 
 
 class MaiteDetector(AskedNetwork):
-    """A MAITE object-detection model as one that can only be asked.
-
-    Args:
-        model: An implementation of `maite.protocols.object_detection.Model` that takes images in
-            [0, 1]; it answers an object with boxes (XYXY), labels and scores for each image.
-    """
+    """A MAITE object-detection model as one that can only be asked."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

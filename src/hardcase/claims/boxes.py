@@ -17,13 +17,7 @@ __all__ = ["FoundObjects", "average_precision", "corners", "overlap", "strongest
 def overlap(
     one: Float[Tensor, "*batch n 4"], two: Float[Tensor, "*batch o 4"]
 ) -> Float[Tensor, "*batch n o"]:
-    """Intersection over union of every box of `one` with every box of `two`, both XYXY.
-
-    Example:
-        >>> import torch
-        >>> overlap(torch.tensor([[0.0, 0, 2, 2]]), torch.tensor([[1.0, 0, 3, 2]])).tolist()
-        [[0.3333333432674408]]
-    """
+    """Intersection over union of every box of `one` with every box of `two`, both XYXY."""
     low = torch.maximum(one[..., :, None, :2], two[..., None, :, :2])
     high = torch.minimum(one[..., :, None, 2:], two[..., None, :, 2:])
     shared = (high - low).clamp_min(0).prod(-1)
@@ -49,13 +43,7 @@ class FoundObjects(NamedTuple):
 
 @torch.no_grad()
 def strongest(found: Detections, *, iou: float = 0.5, most: int = 100) -> FoundObjects:
-    """One box for each object: non-maximum suppression within each class.
-
-    Args:
-        found: What a detector answers.
-        iou: Overlap above which the weaker of two boxes of a class is left out.
-        most: Pairs of a box and a class that are looked at, in each image.
-    """
+    """One box for each object: non-maximum suppression within each class."""
     boxes, logits = found.boxes, found.logits
     classes = logits.shape[2]
     scores, at = logits.flatten(1).topk(min(most, logits[0].numel()), dim=1)
@@ -78,12 +66,6 @@ def average_precision(
 
     As COCO matches them: from the strongest on, each box takes the object of its class that it
     overlaps most and that none took before. Differences: every recall counts, not 101 of them.
-
-    Args:
-        found: What a detector names, after suppression.
-        known: What is in the images.
-        classes: Number of classes.
-        iou: Overlap from which on a box finds an object.
     """
     result = torch.full((classes,), torch.nan)
     for label in range(classes):

@@ -40,14 +40,7 @@ def draw_annotation(
     *,
     side: int = SIDE,
 ) -> Image.Image:
-    """One image with its boxes, its mask, or the names of what it holds.
-
-    Args:
-        image: 8-bit, grey or in colour.
-        known: What is known of it.
-        classes: Names of the classes.
-        side: Length of its longer side in the picture.
-    """
+    """One image with its boxes, its mask, or the names of what it holds."""
     pixels = image.expand(3, -1, -1).permute(1, 2, 0).cpu().numpy()
     if known.mask.numel():
         pixels = _veiled(pixels, known.mask.cpu().numpy())
@@ -80,12 +73,7 @@ def _write(pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, labe
 
 
 def draw_annotations(annotated: AnnotatedImages, count: int = 12) -> Image.Image:
-    """Images, evenly spread over the set, with what is known of them, on one sheet.
-
-    Args:
-        annotated: Any annotated images.
-        count: How many are drawn, at most.
-    """
+    """Images, evenly spread over the set, with what is known of them, on one sheet."""
     count = min(count, len(annotated))
     rows = torch.linspace(0, len(annotated) - 1, count).round().long()
     chosen = annotated.take(rows)

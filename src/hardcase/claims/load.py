@@ -66,12 +66,7 @@ OPTIONS = ("threshold", "task")
 
 
 def spec_options(spec: str) -> tuple[str, dict[str, str]]:
-    """A network's name without the options that say how its answers are read, and these.
-
-    Example:
-        >>> spec_options("net.py:make?threshold=0.4"), spec_options("onnx:net.onnx?head=yolo")
-        (('net.py:make', {'threshold': '0.4'}), ('onnx:net.onnx?head=yolo', {}))
-    """
+    """A network's name without the options that say how its answers are read, and these."""
     name, _, query = spec.partition("?")
     pairs = parse_qsl(query)
     own = {key: value for key, value in pairs if key in OPTIONS}
@@ -89,18 +84,7 @@ def load_claim_model(
     threshold: float = THRESHOLD,
     annotated: Callable[[str], AnnotatedImages],
 ) -> ClaimModel:
-    """The network that `spec` names, as one that answers claims.
-
-    Args:
-        spec: As ``--model`` takes it; behind a ``?``, ``threshold=`` and, for a classifier that is
-            to witness what an image shows, ``task=classes``.
-        how: How it is loaded.
-        task: What it answers, where its name does not say.
-        classes: Names of the data's classes.
-        outputs: Names of its own classes, where it does not say them.
-        threshold: From which probability on something is said, where its name does not say.
-        annotated: The annotated images of a split, for a network that is trained here.
-    """
+    """The network that `spec` names, as one that answers claims."""
     name, options = spec_options(spec)
     cut = _number(options.get("threshold"), threshold)
     wanted = options.get("task", task)
@@ -153,16 +137,7 @@ def asked_network(
     outputs: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> Model | None:
-    """The network of a file or a server that can only be asked; None of other kinds of name.
-
-    Args:
-        spec: ``onnx:FILE?head=yolo``, ``tflite:FILE``, an address, or ``zoo:NAME`` of a fetched
-            TFLite file.
-        task: What it answers.
-        how: How it is loaded.
-        outputs: Names of its classes, where it does not say them.
-        classes: Names of the data's classes.
-    """
+    """The network of a file or a server that can only be asked; None of other kinds of name."""
     name, _, query = spec.partition("?")
     form, _, rest = name.partition(":")
     head = dict(parse_qsl(query)).get("head", "auto")
@@ -233,19 +208,7 @@ def claim_model(
     how: Loading | None = None,
     example: Images | None = None,
 ) -> ClaimModel:
-    """A network that answers claims, of whatever a user has.
-
-    Args:
-        thing: A module or function that answers in any of the forms that
-            `hardcase.claims.answers` reads; a `ClaimModel` is returned as it is.
-        task: What it answers.
-        classes: Names of the data's classes.
-        outputs: Names of its own classes, where they are not the data's.
-        threshold: From which probability on something is said.
-        name: What reports call it.
-        how: Its normalisation and place.
-        example: Labelled images by which a classifier is read.
-    """
+    """A network that answers claims, of whatever a user has."""
     if isinstance(thing, ClaimModel):
         return thing
     how = how or Loading()
@@ -288,11 +251,6 @@ def usual_claim_witnesses(
     """Who must keep a claim where nobody was named: of networks that are trained here, the others
     of the task; of fetched ones, one of another lineage that is on this machine; else nobody, which
     is said.
-
-    Args:
-        model: The name of the network under test.
-        task: What it answers.
-        load: Loads the network of a name.
     """
     own = spec_options(model)[0].removeprefix("zoo:").partition("?")[0]
     rows = {name: row for name, row in parts("model").items() if row.facts.get("task") == task}

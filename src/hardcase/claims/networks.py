@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,11 +29,8 @@ from hardcase.training.loop import (
     Goal,
     TrainingProgress,
     TrainingRecipe,
-    fit,
     own_randomness,
-    remove_unfinished,
     stated,
-    unfinished_folder,
 )
 
 __all__ = ["CellDetector", "CellTagger", "mean_precision", "present", "trained_network"]
@@ -88,19 +85,7 @@ def _unit(before: int, after: int, *, stride: int = 1) -> nn.Sequential:
 
 
 class CellDetector(nn.Module):
-    """Of every cell: log-odds of each class, and a box. Images of any size, in [0, 1].
-
-    Args:
-        channels: Colour channels of the images.
-        classes: Number of classes.
-        width: Channels of the first layer; later ones have up to four times as many.
-
-    Example:
-        >>> import torch
-        >>> found = CellDetector(1, 10).eval()(torch.rand(2, 1, 80, 80))
-        >>> found.boxes.shape, found.logits.shape
-        (torch.Size([2, 400, 4]), torch.Size([2, 400, 10]))
-    """
+    """Of every cell: log-odds of each class, and a box. Images of any size, in [0, 1]."""
 
     def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
         super().__init__()
@@ -125,18 +110,7 @@ class CellDetector(nn.Module):
 
 
 class CellTagger(nn.Module):
-    """Log-odds that an image holds each class: those of the cell that shows it most.
-
-    Args:
-        channels: Colour channels of the images.
-        classes: Number of classes.
-        width: Channels of the first layer; later ones have up to four times as many.
-
-    Example:
-        >>> import torch
-        >>> CellTagger(1, 10).eval()(torch.rand(2, 1, 80, 80)).shape
-        torch.Size([2, 10])
-    """
+    """Log-odds that an image holds each class: those of the cell that shows it most."""
 
     def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
         super().__init__()
@@ -337,15 +311,6 @@ def trained_network(
 ) -> tuple[nn.Module, cards.Card]:
     """The detector or tagger trained on these images by its recipe, on `device` in eval mode, and
     its card; kept in the cache.
-
-    Args:
-        name: ``digit-detector``, ``digit-tagger``, or either with ``-wide``.
-        train: What it learns from.
-        test: What it is measured on.
-        seed: Everything random follows from it.
-        epochs: Passes over the training images; by default the recipe's.
-        progress: Told how the training goes.
-        device: Where it is trained.
     """
     row = _known(name)
     if train.images.shape != test.images.shape or train.images.classes != test.images.classes:
@@ -367,36 +332,16 @@ def trained_network(
         "seed": seed,
         "recipe": stated(recipe),
     }
-    kept = unfinished_folder(cards.folder_of(task, name, config, train.hash))
-
-    def learn(net: nn.Module) -> Mapping[str, Any]:
-        numbered = replace(train.images, y=torch.arange(len(train)))
-        history = fit(
-            net,
-            numbered,
-            goal(train),
-            recipe,
-            seed=seed,
-            name=name,
-            device=device,
-            progress=progress,
-            kept=kept,
-        )
-        return {"seed": seed, **asdict(history)}
-
-    try:
-        net, card = cards.cached(
-            task,
-            name,
-            config,
-            data=train.hash,
-            build=_build,
-            train=learn,
-            measure=lambda net: measure(net.to(device), test, device),
-            measured_on=test.hash,
-        )
-    except Problem:  # nothing worth going on from
-        remove_unfinished(kept)
-        raise
-    remove_unfinished(kept)
-    return net.to(device), card
+    return cards.fitted_network(
+        task,
+        config,
+        replace(train.images, y=torch.arange(len(train))),
+        lambda: goal(train),
+        recipe,
+        data=train.hash,
+        build=_build,
+        measure=lambda net: measure(net, test, device),
+        measured_on=test.hash,
+        device=device,
+        progress=progress,
+    )

@@ -75,24 +75,6 @@ def claim_seeds(images: Images, annotations: Sequence[Annotation], task: Task) -
 
     Objects with boxes are claimed to be at their place, pixels to be of their class, and what has
     neither to be there. Names are ``IMAGE#CLASS``, from the second object on ``IMAGE#CLASS-2``.
-
-    Args:
-        images: The images; their labels are not read.
-        annotations: What is in each of them.
-        task: What the networks answer; taggers are asked about no places.
-
-    Raises:
-        Problem: If no image has anything to claim.
-
-    Example:
-        >>> import torch
-        >>> from hardcase.claims.outputs import Annotation
-        >>> x = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
-        >>> images = Images(x, torch.zeros(1).long(), ("a.png",), ("cat", "dog"))
-        >>> boxes = torch.tensor([[0.0, 0, 4, 4], [4, 4, 8, 8]])
-        >>> known = Annotation(torch.tensor([1, 1]), boxes, torch.zeros(0, 0).int())
-        >>> claim_seeds(images, [known], "boxes").id
-        ('a.png#dog', 'a.png#dog-2')
     """
     claimed = [_claims(one, task, len(images.classes)) for one in annotations]
     if not any(claimed):
@@ -151,12 +133,6 @@ def with_absent(
 ) -> Images:
     """The same seeds, and of each image the claim that the class is absent that the model is
     nearest to saying of all that are.
-
-    Args:
-        seeds: What `claim_seeds` made.
-        images: The images.
-        annotations: What is in each of them.
-        model: Says how near it is to each class.
     """
     said = answers(model, images)[:, : -len(WAYS)]
     for row, known in enumerate(annotations):

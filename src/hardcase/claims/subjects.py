@@ -41,9 +41,6 @@ class Flattened(nn.Module):
     """A network whose answers are one table, as all that is put around networks wants them.
 
     Boxes come first, always `BOXES` of them, then their log-odds; masks have the size of the image.
-
-    Args:
-        net: Answers in the form of its task, see `hardcase.claims.outputs`.
     """
 
     def __init__(self, net: nn.Module) -> None:

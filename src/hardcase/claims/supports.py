@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
+from hardcase.claims.boxes import overlap
 from hardcase.claims.outputs import ABSENT, Detections
 from hardcase.tensors import margin
 from hardcase.types import WAYS
@@ -39,12 +40,7 @@ LOST, MISLOCATED, ALARM = range(len(WAYS))
 
 
 class Support(NamedTuple):
-    """How far claims are supported, and what is said where they are not.
-
-    Args:
-        value: Logits; above 0 the claim is made.
-        instead: A class, or the number of classes plus the position in `WAYS`.
-    """
+    """How far claims are supported, and what is said where they are not."""
 
     value: Float[Tensor, " m"]
     instead: Int[Tensor, " m"]
@@ -64,13 +60,7 @@ def claim_logits(support: Support, claims: Claims, classes: int) -> Float[Tensor
 
 
 def tag_support(logits: Float[Tensor, "m k"], claims: Claims, cut: float) -> Support:
-    """There is such an object, or there is none: log-odds minus the threshold's.
-
-    Args:
-        logits: Log-odds per class; the last column is of anything else.
-        claims: One per row.
-        cut: Log-odds from which on a class is said.
-    """
+    """There is such an object, or there is none: log-odds minus the threshold's."""
     classes = logits.shape[1] - 1
     above = logits.gather(1, claims.label[:, None]).squeeze(1) - cut
     absent = claims.kind == CLAIM_KINDS.index("has-not")
@@ -92,25 +82,20 @@ def box_support(found: Detections, claims: Claims, cut: float) -> Support:
 
     A box of another class at the place is what is said instead; so is a box of the class beside
     it.
-
-    Args:
-        found: Boxes; the last column of logits is of anything else.
-        claims: One per row, as they are in these images.
-        cut: Log-odds from which on a class is said.
     """
     classes = found.logits.shape[2] - 1
     anywhere = tag_support(_greatest(found.logits, 1), claims, cut)
-    overlap = iou(found.boxes, claims.box)  # m d
+    shared = iou(found.boxes, claims.box)  # m d
     label = claims.label[:, None, None].expand(-1, found.logits.shape[1], 1)
     own = found.logits.gather(2, label).squeeze(2) - cut  # m d
-    there = overlap.detach() >= OVERLAP
+    there = shared.detach() >= OVERLAP
     best = own.masked_fill(~there, FLOOR).amax(1).clamp_min(FLOOR)
-    gate = torch.nn.functional.logsigmoid((overlap - OVERLAP) / BLUNT)
+    gate = torch.nn.functional.logsigmoid((shared - OVERLAP) / BLUNT)
     support = _with_slope_of(best, torch.logsumexp(own + gate, 1))
     with torch.no_grad():
         at_place = found.logits.masked_fill(~there[:, :, None], ABSENT).amax(1)  # m k
         score, other = at_place.scatter(1, claims.label[:, None], ABSENT).max(1)
-        beside = (overlap >= NEAR) & (overlap < OVERLAP) & (own > 0)
+        beside = (shared >= NEAR) & (shared < OVERLAP) & (own > 0)
         way = torch.where(beside.any(1), classes + MISLOCATED, classes + LOST)
         instead = torch.where((score > cut) & (other < classes), other, way)
     here = claims.kind == CLAIM_KINDS.index("at")
@@ -122,11 +107,6 @@ def box_support(found: Detections, claims: Claims, cut: float) -> Support:
 def mask_support(logits: Float[Tensor, "m k h w"], claims: Claims, cut: float) -> Support:
     """The claimed pixels are of the class: log-odds of their share minus the threshold's; of other
     kinds, a pixel anywhere is.
-
-    Args:
-        logits: Per class and pixel; the last class is anything else.
-        claims: One per row, as they are in these images.
-        cut: Log-odds of the share from which on a mask is covered.
     """
     classes = logits.shape[1] - 1
     flat = logits.flatten(2)  # m k p
@@ -161,12 +141,7 @@ def mask_support(logits: Float[Tensor, "m k h w"], claims: Claims, cut: float) -
 
 def iou(boxes: Float[Tensor, "m d 4"], box: Float[Tensor, "m 4"]) -> Float[Tensor, "m d"]:
     """Intersection over union of boxes with one box per row."""
-    one = box[:, None]
-    low = torch.maximum(boxes[..., :2], one[..., :2])
-    high = torch.minimum(boxes[..., 2:], one[..., 2:])
-    both = (high - low).clamp_min(0).prod(2)
-    sizes = [(each[..., 2:] - each[..., :2]).clamp_min(0).prod(2) for each in (boxes, one)]
-    return both / (sizes[0] + sizes[1] - both).clamp_min(1e-6)
+    return overlap(boxes, box[:, None]).squeeze(2)
 
 
 def _greatest(values: Tensor, dim: int) -> Tensor:

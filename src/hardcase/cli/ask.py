@@ -56,16 +56,7 @@ def ask_about(
     limit: float | None = None,
     seed: int = 0,
 ) -> list[Run]:
-    """Ask whoever sits at the terminal, and judge the runs by the answers.
-
-    Args:
-        runs: The runs; each question goes to the one in which most is in doubt.
-        judges: Their judges, which must be trained ones.
-        others: The judges beside them, as `judge_run` takes them.
-        budget: Questions at most, beside checks.
-        limit: Confirmed rate that decides; None: the rate to five points.
-        seed: Of the draws.
-    """
+    """Ask whoever sits at the terminal, and judge the runs by the answers."""
     from hardcase.judges.asking import most_in_doubt
     from hardcase.judges.people import enter_people
 
@@ -114,18 +105,7 @@ def _session(
 
 @dataclass
 class _Session:
-    """Questions about one run, where images are shown and answers are typed.
-
-    Args:
-        run: The run.
-        asking: What chooses.
-        rows: Findings that are asked about.
-        checks: Rows of seeds that are shown before certain questions.
-        kept: Where answers are written.
-        judge: Judges the run anew.
-        seed: Of the choices that are offered.
-        shown: Images so far.
-    """
+    """Questions about one run, where images are shown and answers are typed."""
 
     run: Run
     asking: Asking

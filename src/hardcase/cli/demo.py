@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from hardcase.errors import INTERRUPTED, Problem
 if TYPE_CHECKING:
     from hardcase.cli.progress import Front
     from hardcase.context import Context
+    from hardcase.repair import RepairResult
     from hardcase.runs.results import Run
 
 WORLD = {"model": "zoo:lenet5", "data": "mnist5k", "witnesses": "default:24"}
@@ -55,17 +56,12 @@ CANVASES = {
 """Networks of digits on canvases; wider ones of the same kind are their witnesses."""
 
 
-@o.takes("seed", "out", "device", "show", *o.WATCHED)
-def demo(
-    flags: o.Flags,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of seed images to start from.")
-    ] = 60,
-    task: Annotated[
-        DemoTask,
-        typer.Option(help="detection and tags: of digits on canvases, by networks trained here."),
-    ] = DemoTask.classes,
-) -> None:
+@o.takes(
+    *("seed", "out", "device", "show", *o.WATCHED),
+    seeds=o.Row("Number of seed images to start from.", "N", least=1),
+    task=o.Row("detection and tags: of digits on canvases, by networks trained here."),
+)
+def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> None:
     """Measure how often LeNet-5 fails on handwritten digits, search it with three methods, judge
     the findings, write one report, repair the network; trains what is missing.
     """
@@ -98,24 +94,30 @@ def demo(
         judged = _judged(runs, flags, began, assistant)
     page = write(judged, home / "report")
     repaired = demonstrate(runs[0][1], judged[0], home / "repair", flags)
+    _conclude(judged, page, flags, repaired)
+
+
+def _conclude(
+    runs: list[Run], page: Path, flags: o.Flags, repaired: RepairResult | None = None
+) -> None:
+    """Print what was found and where the page is; open it where that was asked for."""
     if flags.json:
-        records = [{"folder": str(run.folder), **run.record} for run in judged]
-        as_json({"page": str(page), "runs": records, "repair": repaired.record})
+        records = [{"folder": str(run.folder), **run.record} for run in runs]
+        repair = {"repair": repaired.record} if repaired else {}
+        as_json({"page": str(page), "runs": records, **repair})
     elif flags.quiet:
         tell(str(page))
     else:
-        told = [closing(judged[0]).rpartition("\n")[0], *map(broken, judged[1:])]
-        tell("\n".join([*told, ""]))
-        tell_repair(repaired, quiet=True)
+        tell("\n".join([closing(runs[0]).rpartition("\n")[0], *map(broken, runs[1:]), ""]))
+        if repaired is not None:
+            tell_repair(repaired, quiet=True)
         tell(f"report   {shown(page)}")
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
 
 def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) -> None:
-    """One search of a detector or tagger under declared conditions, with a witness, and its
-    report.
-    """
+    """One search of a detector or tagger under declared conditions, and its report."""
     from hardcase.config import parse
     from hardcase.report.page import write
 
@@ -125,16 +127,7 @@ def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) 
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
-    page = write([run], home / "report")
-    if flags.json:
-        as_json({"page": str(page), "folder": str(run.folder), **run.record})
-    elif flags.quiet:
-        tell(str(page))
-    else:
-        tell(closing(run).rpartition("\n")[0])
-        tell(f"report   {shown(page)}")
-    if flags.show:
-        typer.launch(page.absolute().as_uri())
+    _conclude([run], write([run], home / "report"), flags)
 
 
 @contextmanager
@@ -175,12 +168,13 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags, began: float) -> 
     """One search, after the networks it needs."""
     from hardcase.api import measured
     from hardcase.config import parse
+    from hardcase.plan import plan_of
     from hardcase.runs.start import start
 
     with watched(parse(values), folder, flags) as (context, screen):
         _enter(screen, "networks", began, trainings=NETWORKS)
         with screen:
-            plan = context.plan
+            plan = plan_of(context)
             if context.conditions is not None:
                 _ = context.references  # trained with the other networks
             _enter(screen, folder.name, began)
@@ -210,8 +204,7 @@ def _judged(
     assistant: subprocess.Popen[bytes] | None,
 ) -> list[Run]:
     """The runs with verdicts, by a judge trained on the training digits that took no part in the
-    search; the assistant, who has begun with it, is helped.
-    """
+    search; the assistant, who has begun with it, is helped."""
     from hardcase.cli.progress import front
     from hardcase.judges import panel
     from hardcase.judges.verdicts import finish
@@ -223,14 +216,8 @@ def _judged(
             panel.help_with(context.train, context.test, progress=screen.train)
             if assistant.wait() != 0:
                 raise Problem("the judge could not be trained.", fix="hardcase train judge")
+        asked: dict[str, Any] = {"say": note, "progress": screen.train, "train": True}
         return [
-            finish(
-                run,
-                say=note,
-                device=context.device,
-                progress=screen.train,
-                train=True,
-                images=context.images,
-            )
+            finish(run, device=context.device, images=context.images, **asked)
             for run, context in runs
         ]

@@ -31,21 +31,16 @@ ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
 
 
-@o.takes("model", "data", *ASKED, "trust", *o.SAYS)
+@o.takes(
+    *("model", "data", *ASKED, "trust", *o.SAYS),
+    corruptions=o.Row("Which corruptions; all 18 by default, or none.", "A,B"),
+    conditions=o.Row("Conditions whose scale is raised; those of the run.", "NAME|FILE|none"),
+)
 def curve(
     flags: o.Flags,
     folder: MaybeRun = None,
-    corruptions: Annotated[
-        str, typer.Option(metavar="A,B", help="Which corruptions; all 18 by default, or none.")
-    ] = "all",
-    conditions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE|none",
-            help="Conditions whose scale is raised, one by one and together; those of the run, or"
-            " what suits the images.",
-        ),
-    ] = None,
+    corruptions: str = "all",
+    conditions: str | None = None,
     split: Part = o.Split.test,
     count: Count = None,
     out: OutFile = None,
@@ -131,14 +126,12 @@ def model_and_images(
     from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
 
-    named = vars(flags)
     if folder is not None:
         run = opened(folder)
-        given = {name: named[name] for name in ("model", *ASKED)} | {"conditions": conditions}
         uses = ("model", "data", "conditions")
-        config = config_of(run, uses=uses, trusted=flags.trust, **given)
+        config = config_of(run, flags, uses=uses, model=flags.model, conditions=conditions)
         context = Context(config)
-        if not named.get("model"):
+        if not flags.model:
             same_ingredients(run, context, flags, "model")
         images = seeds_of(run)
     else:
@@ -146,7 +139,7 @@ def model_and_images(
             raise Problem(
                 "there is no model or no data.", fix="hardcase curve RUN, or --model ... --data ..."
             )
-        config = o.resolve({**named, "conditions": conditions}, {"method": "pgd"})
+        config = o.resolve({**vars(flags), "conditions": conditions}, {"method": "pgd"})
         context = Context(config)
         images = context.images(split)
     if count is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, opened, tell
+from hardcase.cli.output import as_json, console, facts, grid, note, opened, plural, tell
 from hardcase.errors import USAGE, Problem
 
 if TYPE_CHECKING:
@@ -28,38 +29,38 @@ if TYPE_CHECKING:
 RUN = "run:"
 
 
-@o.takes("settings", "device", "batch_size", "offline", "trust_pickle", *o.SAYS)
+@o.takes(
+    *("settings", "device", "batch_size", "offline", "trust_pickle", *o.SAYS),
+    model=o.Row("zoo:NAME, file.py:factory ..."),
+    data=o.Row("Images to measure; run:RUN measures the findings of a run."),
+    criteria=o.Row("See: hardcase list criteria.", "A,B:k=3"),
+    convention=o.Row("default, or that of a known tool: deepxplore, deepgauge ..."),
+    profile=o.Row("Data whose train split gives the profile; that of --data.", "DATA"),
+    split=o.Row("Split of the data to measure."),
+    count=o.Row("Measure a balanced sample of this size.", "N", least=1),
+)
 def coverage(
     flags: o.Flags,
-    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
-    data: Annotated[
-        str, o.option("Images to measure; run:RUN measures the findings of a run.")
-    ] = "mnist5k",
-    criteria: Annotated[
-        str, o.option("See: hardcase list criteria.", "A,B:k=3")
-    ] = "nc,kmnc,nbc,snac,tknc",
-    convention: Annotated[
-        str, o.option("default, or that of a known tool: deepxplore, deepgauge ...")
-    ] = "default",
-    profile: Annotated[
-        str | None,
-        o.option("Data whose train split gives the profile; by default that of --data.", "DATA"),
-    ] = None,
-    split: Annotated[o.Split, o.option("Split of the data to measure.")] = o.Split.test,
-    count: Annotated[
-        int | None, o.option("Measure a balanced sample of this size.", "N", min=1)
-    ] = None,
+    model: str,
+    data: str = "mnist5k",
+    criteria: str = "nc,kmnc,nbc,snac,tknc",
+    convention: str = "default",
+    profile: str | None = None,
+    split: o.Split = o.Split.test,
+    count: int | None = None,
 ) -> None:
     """Measure how much of a model an image set covers; a diagnosis, never a pass mark."""
     from dataclasses import replace
 
+    from hardcase.cli.run import read_json
     from hardcase.context import Context
     from hardcase.criteria.criterion import specs_of
     from hardcase.suite.coverage import coverage as measured
 
     specs = specs_of(criteria)
-    own = _data_of(Path(data.removeprefix(RUN))) if data.startswith(RUN) else data
-    source = profile or own
+    source = profile or data
+    if source.startswith(RUN):
+        source = str(read_json(Path(source.removeprefix(RUN)) / "run.json")["data"])
     config = o.resolve(vars(replace(flags, model=model, data=source)), {"method": "pgd"})
     context = Context(config)
     images = context.named_images(data, split)
@@ -86,25 +87,15 @@ def coverage(
 def _show(rows: list[dict[str, Any]]) -> None:
     columns = ["criterion", "value", "covered", "total", "seconds"]
     console().print(grid("", columns, [[row[name] for name in columns] for row in rows]))
-    tell(facts({row["criterion"]: _words(row["convention"]) for row in rows}))
-    note(
-        "coverage says what was reached, not what is correct: raising it need not reveal more"
-        " faults"
-    )
-
-
-def _words(convention: dict[str, Any]) -> str:
-    said = {
-        key: "+".join(value) if isinstance(value, list) else value
-        for key, value in convention.items()
-    }
-    return ", ".join(f"{key}={value}" for key, value in said.items())
-
-
-def _data_of(run: Path) -> str:
-    from hardcase.cli.run import read_json
-
-    return str(read_json(run / "run.json")["data"])
+    words = {}
+    for row in rows:
+        values = {
+            key: "+".join(value) if isinstance(value, list) else value
+            for key, value in row["convention"].items()
+        }
+        words[row["criterion"]] = ", ".join(f"{key}={value}" for key, value in values.items())
+    tell(facts(words))
+    note("coverage says what was reached; raising it need not reveal more faults")
 
 
 def _seeds(data: str, images: Images) -> Images | None:
@@ -119,16 +110,14 @@ def _seeds(data: str, images: Images) -> Images | None:
     return replace(images, x=run.seed_images(place))
 
 
-@o.takes("offline", *o.SAYS)
+@o.takes(*("offline", *o.SAYS), source=o.Row("A folder or archive to import.", "PATH", ("--from",)))
 def data(
     flags: o.Flags,
     name: Annotated[
         str,
         typer.Argument(help="mnist, fashion, cifar10 ..., or folder:PATH, npz:PATH, parquet:PATH."),
     ],
-    source: Annotated[
-        Path | None, o.option("A folder or archive to import.", "PATH", names=("--from",))
-    ] = None,
+    source: Path | None = None,
 ) -> None:
     """Fetch a data set into the cache, verified by checksum; or describe your own data."""
     from hardcase.data.public import fetch
@@ -151,11 +140,10 @@ def data(
     if flags.json:
         as_json(said)
     elif not flags.quiet:
-        tell(facts({key: _words_of_data(value) for key, value in said.items() if value}))
-
-
-def _words_of_data(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        words = {
+            k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in said.items() if v
+        }
+        tell(facts(words))
 
 
 TRYING = 3.0
@@ -190,28 +178,20 @@ def environment() -> Iterator[DoctorLine]:
     from hardcase import __version__
     from hardcase.runs.behaviour import strict_arithmetic
 
-    yield DoctorLine(
-        "versions",
-        "ok",
-        f"hardcase {__version__}, Python {platform.python_version()}, torch {torch.__version__}",
-    )
+    python = platform.python_version()
+    versions = f"hardcase {__version__}, Python {python}, torch {torch.__version__}"
+    yield DoctorLine("versions", "ok", versions)
     if strict_arithmetic():
-        yield DoctorLine(
-            "arithmetic", "ok", f"MKL_CBWR={os.environ['MKL_CBWR']}: the same bits in every batch"
-        )
+        bits = f"MKL_CBWR={os.environ['MKL_CBWR']}: the same bits in every batch"
+        yield DoctorLine("arithmetic", "ok", bits)
     else:
+        bits = "MKL_CBWR is not strict: findings may differ in their last bits"
         remedy = "unset MKL_CBWR, or set it to AUTO,STRICT before Python starts"
-        yield DoctorLine(
-            "arithmetic",
-            "warning",
-            "MKL_CBWR is not strict: findings may differ in their last bits",
-            remedy,
-        )
+        yield DoctorLine("arithmetic", "warning", bits, remedy)
     yield DoctorLine("threads", "ok", f"{torch.get_num_threads()} of {os.cpu_count()} cores")
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    yield DoctorLine(
-        "devices", "ok", ", ".join(["cpu", *(f"cuda:{i} {name}" for i, name in enumerate(gpus))])
-    )
+    count = torch.cuda.device_count()
+    gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
+    yield DoctorLine("devices", "ok", ", ".join(["cpu", *gpus]))
     yield _cache()
     for name, (extra, purpose) in OPTIONAL.items():
         yield _optional(name, extra, purpose)
@@ -222,9 +202,8 @@ def job(
     progress: Callable[[TrainingProgress], None],
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[DoctorLine]:
-    """The data, the model, their fit, and a short run; the first problem ends it,
-    for the rest depends on it.
-    """
+    """The data, the model, their fit, and a short run; the first problem ends it, for the rest
+    depends on it."""
     try:
         yield from _job(config, progress, tell)
     except Problem as problem:
@@ -260,15 +239,9 @@ def _job(
     images = context.images(config.split)
     about = describe(images)
     shape = " x ".join(map(str, about["shape"]))
-    counted = "images"
-    if context.task != "classes":
-        counted = "claims about images"
-    yield DoctorLine(
-        "data",
-        "ok",
-        f"{config.data}: {about['images']:,} {images.split} {counted} of {shape},"
-        f" {len(images.classes)} classes",
-    )
+    counted = "images" if context.task == "classes" else "claims about images"
+    counts = f"{about['images']:,} {images.split} {counted} of {shape}"
+    yield DoctorLine("data", "ok", f"{config.data}: {counts}, {len(images.classes)} classes")
     for text in about["notes"]:
         yield DoctorLine("data", "warning", text)
     if context.task != "classes":
@@ -291,12 +264,8 @@ def _job(
         some = affordable(model, seeds, TRYING / 2)
         lenient = config.allow_low_accuracy
         health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
-    yield DoctorLine(
-        "accuracy",
-        "ok",
-        f"{100 * health.accuracy:.1f} % of {health.images} images, mean confidence"
-        f" {health.confidence:.2f}",
-    )
+    right = f"{100 * health.accuracy:.1f} % of {health.images} images"
+    yield DoctorLine("accuracy", "ok", f"{right}, mean confidence {health.confidence:.2f}")
     yield _normalisation(config, model)
     if not steady(model.device):
         tested = "a run tests which tile of rows repeats every bit, and records it"
@@ -304,8 +273,8 @@ def _job(
     elif health.bitwise:
         yield DoctorLine("repeatable", "ok", "answers do not depend on the batch")
     else:
-        told = "answers depend on the batch in their last bits"
-        yield DoctorLine("repeatable", "warning", told)
+        bits = "answers depend on the batch in their last bits"
+        yield DoctorLine("repeatable", "warning", bits)
     for text in health.notes:
         guessed = "probabilities" in text and config.subject.outputs == "auto"
         remedy = "--set subject.outputs=probabilities" if guessed else ""
@@ -313,13 +282,13 @@ def _job(
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
     tell(f"a short run of {config.method.name}")
     many = context.task != "classes"  # of few claims, a network may make none
-    yield _smoke(config, progress, small=many or not is_photographic(context.shape))
+    small = many or not is_photographic(context.shape)
+    yield _smoke(config, None if many else model, progress, small=small)
 
 
 def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
     """What is odd about annotated images, and a picture of some, by which a person sees whether
-    boxes and names are where they should be.
-    """
+    boxes and names are where they should be."""
     from hardcase.cache import cache_folder, write_atomically
     from hardcase.claims.drawing import draw_annotations
 
@@ -367,9 +336,8 @@ def _sizes(model: Model, side: int) -> Iterator[DoctorLine]:
 
 
 def _normalisation(config: Config, model: Model) -> DoctorLine:
-    """Images are in 0..1; whether the model expects that shows in its accuracy,
-    what was set shows here.
-    """
+    """Images are in 0..1; whether the model expects that shows in its accuracy, what was set shows
+    here."""
     from hardcase.models.load import is_stated
     from hardcase.models.mistakes import flags_of, name_of
     from hardcase.models.subject import Subject
@@ -394,11 +362,16 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
 
 
 def _smoke(
-    config: Config, progress: Callable[[TrainingProgress], None], *, small: bool
+    config: Config,
+    model: Model | None,
+    progress: Callable[[TrainingProgress], None],
+    *,
+    small: bool,
 ) -> DoctorLine:
     """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
-    from hardcase.context import Context
+    from hardcase.context import Context, Objects
+    from hardcase.plan import plan_of
     from hardcase.runs.start import start
 
     short = {
@@ -408,7 +381,8 @@ def _smoke(
     }
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
-        record = start(Context(smoke, progress=progress).plan, Path(folder) / "run").record
+        context = Context(smoke, Objects(subject=model), progress=progress)
+        record = start(plan_of(context), Path(folder) / "run").record
     counts = record["funnel"]
     detail = (
         f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing,"
@@ -427,25 +401,16 @@ def _cache() -> DoctorLine:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        return DoctorLine(
-            "cache",
-            "problem",
-            f"{folder} cannot be written: {error.strerror}",
-            "HARDCASE_CACHE=/another/folder",
-        )
+        text = f"{folder} cannot be written: {error.strerror}"
+        return DoctorLine("cache", "problem", text, "HARDCASE_CACHE=/another/folder")
     return DoctorLine("cache", "ok", str(folder))
 
 
 def _optional(name: str, extra: str, purpose: str) -> DoctorLine:
-    if find_spec(name) is None:
-        return DoctorLine(
-            "optional",
-            "ok",
-            f"{name} is not installed; it is only needed for {purpose} (pip install"
-            f" 'hardcase[{extra}]')",
-        )
-    version = metadata.version(name.replace("_", "-"))
-    return DoctorLine("optional", "ok", f"{name} {version} for {purpose}")
+    text = f"{name} is not installed; only for {purpose} (pip install 'hardcase[{extra}]')"
+    if find_spec(name) is not None:
+        text = f"{name} {metadata.version(name.replace('_', '-'))} for {purpose}"
+    return DoctorLine("optional", "ok", text)
 
 
 @o.takes(
@@ -467,20 +432,14 @@ def doctor(flags: o.Flags) -> None:
     seen = list(_told(environment(), show=not flags.json))
     with front("plain") as screen:
         seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
+    counts = Counter(one.state for one in seen)
     if flags.json:
         as_json([one._asdict() for one in seen])
-    bad = sum(one.state == "problem" for one in seen)
-    if not flags.json:
-        tell(f"\n{_closing(bad, sum(one.state == 'warning' for one in seen))}")
-    if bad:
+    else:
+        words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
+        tell(f"\n{' and '.join(words) or 'everything is in order'}")
+    if counts["problem"]:
         raise typer.Exit(USAGE)
-
-
-def _closing(problems: int, warnings: int) -> str:
-    if not problems + warnings:
-        return "everything is in order"
-    counts = {"problem": problems, "warning": warnings}
-    return " and ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n)
 
 
 def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]:
@@ -491,12 +450,12 @@ def _told(findings: Iterator[DoctorLine], *, show: bool) -> Iterator[DoctorLine]
         yield one
 
 
-@o.takes("device", "offline", "trust_pickle", "format")
-def layers(
-    flags: o.Flags,
-    model: Annotated[str, o.option("zoo:NAME, file.py:factory ...")],
-    data: Annotated[str, o.option("Data whose images the model takes.")] = "mnist5k",
-) -> None:
+@o.takes(
+    *("device", "offline", "trust_pickle", "format"),
+    model=o.Row("zoo:NAME, file.py:factory ..."),
+    data=o.Row("Data whose images the model takes."),
+)
+def layers(flags: o.Flags, model: str, data: str = "mnist5k") -> None:
     """List a model's layers in forward order: names, shapes, unit counts."""
     from hardcase.criteria.network import trace_layers
     from hardcase.data.sources import load
@@ -529,17 +488,10 @@ def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:
 
     if model.startswith("zoo:"):
         channels, size, _ = images.x.shape[1:]
-        net = build_classifier(
-            model.removeprefix("zoo:"), channels=channels, size=size, classes=len(images.classes)
-        )
+        name = model.removeprefix("zoo:")
+        classes = len(images.classes)
+        net = build_classifier(name, channels=channels, size=size, classes=classes)
         return Subject(net, name=model)
-    values: dict[str, Any] = {
-        "model": model,
-        "data": data,
-        "method": "pgd",
-        "offline": flags.offline,
-        "trust_pickle": flags.trust_pickle,
-    }
-    if flags.device:
-        values["device"] = flags.device
-    return network(Context(parse(values)).subject)
+    asked = {"offline": flags.offline, "trust_pickle": flags.trust_pickle}
+    values = {"model": model, "data": data, "method": "pgd", "device": flags.device or "auto"}
+    return network(Context(parse({**values, **asked})).subject)

@@ -13,20 +13,8 @@ from hardcase.cli.output import as_json, console, facts, grid, tell
 from hardcase.errors import choice
 
 KINDS = (
-    "methods",
-    "criteria",
-    "metrics",
-    "data",
-    "models",
-    "generators",
-    "spaces",
-    "searches",
-    "objectives",
-    "oracles",
-    "guides",
-    "judges",
-    "experiments",
-    "plugins",
+    *("methods", "criteria", "metrics", "data", "models", "generators", "spaces", "searches"),
+    *("objectives", "oracles", "guides", "judges", "experiments", "plugins"),
 )
 # mypy cannot see members that are computed
 What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
@@ -36,8 +24,7 @@ SHOWN = ("name", "summary", "needs", "paper", "laws")
 
 def rows(kind: str) -> list[dict[str, Any]]:
     """The rows of a table: experiments and plug-ins have their own, all others are in the stored
-    catalogue.
-    """
+    catalogue."""
     if kind == "plugins":
         return plugins.rows()
     if kind != "experiments":

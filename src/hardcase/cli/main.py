@@ -29,9 +29,8 @@ from hardcase.usercode import count_interrupt
 
 
 def usage(error: BaseException) -> int | None:
-    """Tell of an option or a verb that was used wrongly and return the code;
-    None if this error is of another kind.
-    """
+    """Tell of an option or a verb that was used wrongly and return the code; None if this error is
+    of another kind."""
     explain = getattr(error, "format_message", None)
     if explain is None:
         return None
@@ -47,17 +46,17 @@ def usage(error: BaseException) -> int | None:
 def internal(error: BaseException, *, verbose: bool) -> int:
     """One line about an error nobody foresaw, and where its traceback is."""
     text = redact("".join(traceback.format_exception(error)))
-    summary = (sanitize(redact(str(error))).strip().splitlines() or ["no message"])[0]
+    summary = _first_line(error, "no message")
     typer.echo(f"error: something unforeseen: {type(error).__name__}: {summary}", err=True)
-    if verbose:
-        typer.echo(text, err=True)
-    else:
-        typer.echo(
-            f"  The traceback is in {_keep(text)}; -v prints it. Findings that were stored are"
-            " safe.",
-            err=True,
-        )
+    if not verbose:
+        kept = f"  The traceback is in {_keep(text)}; -v prints it."
+        text = f"{kept} Findings that were stored are safe."
+    typer.echo(text, err=True)
     return INTERNAL
+
+
+def _first_line(error: BaseException, otherwise: str) -> str:
+    return (sanitize(redact(str(error))).strip().splitlines() or [otherwise])[0]
 
 
 def _keep(text: str) -> Path | str:
@@ -100,8 +99,7 @@ def spread(words: Iterable[str]) -> list[str]:
 
 class Verb(NamedTuple):
     """`name` may be two words (``fetch model``); `where` is ``module:function`` in this folder;
-    `line` says on the first screen what it does, `group` where that names a verb without a line.
-    """
+    `line` says on the first screen what it does, `group` where that names a verb without a line."""
 
     name: str
     where: str
@@ -169,8 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _not_loaded(error)
     except (SystemExit, Exception) as error:
         # a command ends by returning: whoever calls sys.exit has left its work undone
-        if isinstance(error.__context__ or error, BrokenPipeError):
-            return _nobody_reads()
+        if isinstance(error.__context__ or error, BrokenPipeError):  # as in `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered
+            return UNREAD
         told = usage(error)
         if told is not None:
             return told
@@ -181,23 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _not_loaded(error: ImportError | MemoryError) -> int:
     """One line about a library that cannot be loaded, or memory that is not there."""
-    summary = (sanitize(redact(str(error))).strip().splitlines() or ["no memory is left"])[0]
+    summary = _first_line(error, "no memory is left")
     typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
     typer.echo("  try: more memory (ulimit -v), or hardcase doctor", err=True)
     return USAGE
 
 
-def _nobody_reads() -> int:
-    """The exit code where the reader of a pipe has gone, as in ``hardcase list methods | head``."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
-    return UNREAD
-
-
 @contextmanager
 def _counting_interrupts() -> Iterator[None]:
     """Tell the guard around user code of every Ctrl-C, so that it knows those a model raises
-    itself.
-    """
+    itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -218,9 +210,8 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """The command with the verb that `words` begin with; with all of them if it is not known,
-    for help and hints.
-    """
+    """The command with the verb that `words` begin with; with all of them if it is not known, for
+    help and hints."""
     app = typer.Typer(
         cls=Spreading,
         no_args_is_help=True,

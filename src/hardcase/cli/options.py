@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 
@@ -40,25 +39,97 @@ class Split(StrEnum):
     test = "test"
 
 
-def option(
-    help: str,
-    metavar: str | None = None,
-    *,
-    names: Sequence[str] = (),
-    panel: str | None = None,
-    **limits: Any,
-) -> Any:
-    """A flag; `takes` calls it as its field or parameter is called, unless it has `names`."""
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **limits)
+class Row(NamedTuple):
+    """What ``--help`` says of a flag, what its value is called, names other than its own, and the
+    least number that it takes."""
+
+    help: str
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    least: int | None = None
+
+    def option(self, panel: str | None = None) -> Any:
+        """The flag for typer; `takes` gives it its name."""
+        return typer.Option(
+            *self.names,
+            metavar=self.metavar,
+            help=self.help,
+            rich_help_panel=panel,
+            min=self.least,
+        )
 
 
-_campaign = partial(option, panel="Campaign")
-_budget = partial(option, panel="Budget")
-_machine = partial(option, panel="Where it computes")
-_output = partial(option, panel="What it says")
+PANELS: Mapping[str, Mapping[str, Row]] = {
+    "": {
+        "model": Row("zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."),
+        "data": Row("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
+        "method": Row("See: hardcase list methods; by default natural. none: risk alone."),
+    },
+    "Campaign": {
+        "task": Row("What the model answers: classes, tags, boxes or masks.", "TASK"),
+        "claims": Row("absent: also claim of each image that a class is not in it.", "WHICH"),
+        "seeds": Row("Number of seed images to start from.", "N"),
+        "split": Row("Which split the seeds come from."),
+        "seed": Row("Random seed.", "N"),
+        "peer": Row("Another model to compare with; repeatable.", "MODEL"),
+        "judge_features": Row("Network whose features judge the findings; repeatable.", "MODEL"),
+        "witness": Row("A network that must keep the label; repeatable.", "MODEL|default|none"),
+        "baseline": Row("The version before: search for what --model broke.", "MODEL"),
+        "map": Row("Fill a map of two or three features with failures.", "A,B[:CELLS]"),
+        "generator": Row("Generator whose latent space is searched.", "KIND[:NAME|PATH]"),
+        "target": Row("Targeted search: only this predicted class counts as a failure.", "CLASS"),
+        "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
+        "criteria": Row("Report coverage of the seeds alone and with the findings.", "A,B:k=v"),
+        "conditions": Row("Conditions of the risk: a profile or a file.", "NAME|FILE|none"),
+        "rare": Row("Also estimate how rarely images without a failing draw fail."),
+        "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
+        "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
+        "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
+        "allow_low_accuracy": Row("Accept a model near chance, or a generator that loses labels."),
+        "trust_pickle": Row("Load weights that need unpickling, which can run code."),
+        "trust": Row("Allow what the run folder names: code, pickles, paths, addresses."),
+        "dry_run": Row("Check everything, estimate time and memory, search nothing."),
+        "allow_changes": Row("Go on although ingredients have changed: into a new folder."),
+    },
+    "Budget": {
+        "queries": Row("Query budget per seed.", "N"),
+        "gradients": Row("Gradient budget per seed.", "N"),
+        "total_queries": Row("Total query budget, divided over the seeds.", "N"),
+        "total_gradients": Row("Total gradient budget, divided over the seeds.", "N"),
+        "findings": Row("Stop at the end of the round that reaches this many findings.", "N"),
+        "time": Row("Stop after the step in which the time is up.", "10m"),
+    },
+    "Where it computes": {
+        "device": Row("auto (a GPU where there is one), cpu, cuda, cuda:1, mps."),
+        "precision": Row("Arithmetic on a GPU: strict, tf32 or bf16; findings are strict.", "KIND"),
+        "batch_size": Row("Images per forward pass; changes no result.", "N|auto"),
+        "workers": Row("Worker processes; changes no result.", "N"),
+        "cluster": Row("auto, ray://... or local:2.", "WHERE"),
+        "offline": Row("Use no network."),
+    },
+    "What it says": {
+        "out": Row("Where to write.", "DIR"),
+        "show": Row("Open the page in the browser.", names=("--open",)),
+        "progress": Row("live needs a terminal; plain is a line every 30 s."),
+        "format": Row("json: the result alone on standard output."),
+        "quiet": Row("Print only the result.", names=("-q", "--quiet")),
+        "verbose": Row("Print more; tracebacks of internal errors.", names=("-v", "--verbose")),
+    },
+}
+"""The shared flags, by the heading under which ``--help`` shows them."""
+
+
+def shared(name: str) -> Any:
+    """A flag of `PANELS`; the configuration file is an argument."""
+    if name == "config":
+        text = "A TOML file; hardcase.toml of this folder if there is one. Flags override it."
+        return typer.Argument(metavar="CONFIG", help=text)
+    panel, row = next((panel, rows[name]) for panel, rows in PANELS.items() if name in rows)
+    return row.option(panel or None)
+
 
 AsFormat = Annotated[
-    Format, _output("json: the result alone on standard output.", names=("--format",))
+    Format, typer.Option("--format", help="json: the result alone on standard output.")
 ]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -68,198 +139,58 @@ OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 class CampaignFlags:
     """The flags of a campaign; each sets the key of the configuration that is called as it is."""
 
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="CONFIG",
-            help="A TOML file; hardcase.toml of this folder if there is one. Flags override it.",
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        option(
-            "zoo:NAME, file.py:factory, weights.safetensors@file.py:factory, torchvision:NAME ..."
-        ),
-    ] = None
-    data: Annotated[
-        str | None,
-        option("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
-    ] = None
-    method: Annotated[
-        str | None,
-        option(
-            "See: hardcase list methods. By default natural, or natural-blackbox; none: risk alone."
-        ),
-    ] = None
-
-    task: Annotated[
-        str | None,
-        _campaign(
-            "What the model answers: classes, tags, boxes or masks; by default as the data says.",
-            "TASK",
-        ),
-    ] = None
-    claims: Annotated[
-        str | None,
-        _campaign(
-            "absent: also claim of each image that the class nearest to a false alarm is not in"
-            " it.",
-            "WHICH",
-        ),
-    ] = None
-    seeds: Annotated[int | None, _campaign("Number of seed images to start from.", "N")] = None
-    split: Annotated[Split | None, _campaign("Which split the seeds come from.")] = None
-    seed: Annotated[int | None, _campaign("Random seed.", "N")] = None
-    peer: Annotated[
-        list[str] | None, _campaign("Another model to compare with; repeatable.", "MODEL")
-    ] = None
-    judge_features: Annotated[
-        list[str] | None,
-        _campaign(
-            "Network whose features judge the findings, as zoo:resnet50-imagenet; repeatable.",
-            "MODEL",
-        ),
-    ] = None
-    witness: Annotated[
-        list[str] | None,
-        _campaign(
-            "A network that must keep the label; repeatable. natural* have default ones.",
-            "MODEL|default|none",
-        ),
-    ] = None
-    baseline: Annotated[
-        str | None,
-        _campaign(
-            "The version before: search for inputs that it gets right and --model gets wrong.",
-            "MODEL",
-        ),
-    ] = None
-    map: Annotated[
-        str | None,
-        _campaign(
-            "Fill a map of two or three features with failures, as brightness,tilt:12.",
-            "A,B[:CELLS]",
-        ),
-    ] = None
-    generator: Annotated[
-        str | None,
-        _campaign(
-            "Generator whose latent space is searched; by default the method's own.",
-            "KIND[:NAME|PATH]",
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        _campaign("Targeted search: only this predicted class counts as a failure.", "CLASS"),
-    ] = None
-    criterion: Annotated[
-        str | None,
-        _campaign("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
-    ] = None
-    criteria: Annotated[
-        str | None,
-        _campaign("Report coverage of the seeds alone and of seeds plus findings.", "A,B:k=v"),
-    ] = None
-    conditions: Annotated[
-        str | None,
-        _campaign(
-            "Under which the risk is measured: a profile or a file; by default what suits.",
-            "NAME|FILE|none",
-        ),
-    ] = None
-    rare: Annotated[
-        bool,
-        _campaign(
-            "Also estimate how rarely images without a failing draw fail: a volume of the declared"
-            " conditions.",
-            names=("--rare",),
-        ),
-    ] = False
-    oracle: Annotated[
-        str | None, _campaign("label, disagreement, non-finite, any, regression.", "KIND")
-    ] = None
-    keep: Annotated[
-        str | None,
-        _campaign("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
-    ] = None
-    settings: Annotated[
-        list[str] | None,
-        _campaign(
-            "Any setting, e.g. method.population=30 subject.mean=0.13",
-            "KEY=VALUE",
-            names=("--set",),
-        ),
-    ] = None
-    allow_low_accuracy: Annotated[
-        bool, _campaign("Accept a model near chance level, or a generator that loses labels.")
-    ] = False
-    trust_pickle: Annotated[
-        bool, _campaign("Load weights that need unpickling, which can run code.")
-    ] = False
-
-    queries: Annotated[int | None, _budget("Query budget per seed.", "N")] = None
-    gradients: Annotated[int | None, _budget("Gradient budget per seed.", "N")] = None
-    total_queries: Annotated[
-        int | None, _budget("Total query budget, divided over the seeds.", "N")
-    ] = None
-    total_gradients: Annotated[
-        int | None, _budget("Total gradient budget, divided over the seeds.", "N")
-    ] = None
-    findings: Annotated[
-        int | None, _budget("Stop at the end of the round that reaches this many findings.", "N")
-    ] = None
-    time: Annotated[str | None, _budget("Stop after the step in which the time is up.", "10m")] = (
-        None
-    )
-
-    device: Annotated[
-        str | None, _machine("auto (a GPU where there is one), cpu, cuda, cuda:1, mps.")
-    ] = None
-    precision: Annotated[
-        str | None,
-        _machine(
-            "Arithmetic on a GPU: strict, tf32 or bf16; findings are always confirmed strictly.",
-            "KIND",
-        ),
-    ] = None
-    batch_size: Annotated[
-        str | None, _machine("Images per forward pass; changes no result.", "N|auto")
-    ] = None
-    workers: Annotated[int | None, _machine("Worker processes; changes no result.", "N")] = None
-    cluster: Annotated[str | None, _machine("auto, ray://... or local:2.", "WHERE")] = None
-    offline: Annotated[bool, _machine("Use no network.")] = False
+    config: Path | None = None
+    model: str | None = None
+    data: str | None = None
+    method: str | None = None
+    task: str | None = None
+    claims: str | None = None
+    seeds: int | None = None
+    split: Split | None = None
+    seed: int | None = None
+    peer: list[str] | None = None
+    judge_features: list[str] | None = None
+    witness: list[str] | None = None
+    baseline: str | None = None
+    map: str | None = None
+    generator: str | None = None
+    target: str | None = None
+    criterion: str | None = None
+    criteria: str | None = None
+    conditions: str | None = None
+    rare: bool = False
+    oracle: str | None = None
+    keep: str | None = None
+    settings: list[str] | None = None
+    allow_low_accuracy: bool = False
+    trust_pickle: bool = False
+    queries: int | None = None
+    gradients: int | None = None
+    total_queries: int | None = None
+    total_gradients: int | None = None
+    findings: int | None = None
+    time: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    batch_size: str | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    offline: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CampaignFlags):
-    """The flags that several verbs share, each written once; a verb names its own in `takes`.
+    """The flags that several verbs share; one that the verb does not have keeps its default."""
 
-    A flag that the verb does not have keeps its default.
-    """
-
-    trust: Annotated[
-        bool, _campaign("Allow what the run folder names: code, pickles, paths, addresses.")
-    ] = False
-    dry_run: Annotated[
-        bool, _campaign("Check everything, estimate time and memory, search nothing.")
-    ] = False
-    allow_changes: Annotated[
-        bool,
-        _campaign(
-            "Go on although ingredients have changed: into a new folder, with the same seeds."
-        ),
-    ] = False
-
-    out: Annotated[Path | None, _output("Where to write.", "DIR")] = None
-    show: Annotated[bool, _output("Open the page in the browser.", names=("--open",))] = False
-    progress: Annotated[
-        ProgressStyle, _output("live needs a terminal; plain is a line every 30 s.")
-    ] = ProgressStyle.auto
-    format: AsFormat = Format.text
-    quiet: Annotated[bool, _output("Print only the result.", names=("-q", "--quiet"))] = False
-    verbose: Annotated[
-        bool, _output("Print more; tracebacks of internal errors.", names=("-v", "--verbose"))
-    ] = False
+    trust: bool = False
+    dry_run: bool = False
+    allow_changes: bool = False
+    out: Path | None = None
+    show: bool = False
+    progress: ProgressStyle = ProgressStyle.auto
+    format: Format = Format.text
+    quiet: bool = False
+    verbose: bool = False
 
     @property
     def json(self) -> bool:
@@ -276,7 +207,7 @@ class Flags(CampaignFlags):
     @property
     def say(self) -> Callable[[str], None]:
         """Where notes about the result go: to standard error, or nowhere with ``-q``."""
-        return _nowhere if self.quiet else note
+        return (lambda text: None) if self.quiet else note
 
 
 SAYS = ("format", "quiet", "verbose")
@@ -288,29 +219,26 @@ CAMPAIGN = tuple(field.name for field in fields(CampaignFlags))
 Verb = Callable[..., None]
 
 
-def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
-    """Give a verb the shared flags called `names`; they reach it as one value, its parameter
-    `flags`.
-
-    What the library logs is shown as ``-v`` and ``-q`` say, where the verb has them.
-
-    Args:
-        names: Fields of `Flags`.
-        first: Those that ``--help`` shows; the others are shown by ``--help-all``. Empty: all.
-    """
+def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb], Verb]:
+    """Give a verb the shared flags called `names`, which reach it as one value, its parameter
+    `flags`, and `own` ones. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
 
     def decorate(verb: Verb) -> Verb:
-        own = [p for p in signature(verb, eval_str=True).parameters.values() if p.name != "flags"]
-        hints = get_type_hints(Flags, include_extras=True)
-        parameters = [
-            p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_flag(p.name, p.annotation))
-            for p in own
-        ]
+        parameters = []
+        for known in signature(verb, eval_str=True).parameters.values():
+            hint = known.annotation
+            if known.name in own:
+                hint = _flag(known.name, Annotated[hint, own[known.name].option()])
+            if known.name != "flags":
+                parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        kinds = get_type_hints(Flags)
         for name in names:
-            hint = _flag(name, hints[name], hidden=bool(first) and name not in first)
-            default = getattr(Flags, name)
+            hint = Annotated[kinds[name], shared(name)]
+            hint = _flag(name, hint, hidden=bool(first) and name not in first)
             parameters.append(
-                Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+                Parameter(
+                    name, Parameter.KEYWORD_ONLY, default=getattr(Flags, name), annotation=hint
+                )
             )
         if first:
             parameters.append(_HELP_ALL)
@@ -323,8 +251,7 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)
             verb(**given, flags=flags)
 
-        # typer reads the two below, not the function
-        # an attribute that typer reads and functions do not declare
+        # typer reads these two attributes, which functions do not declare
         called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         return called
@@ -334,10 +261,7 @@ def takes(*names: str, first: Sequence[str] = ()) -> Callable[[Verb], Verb]:
 
 def _flag(name: str, hint: Any, *, hidden: bool = False) -> Any:
     """A type with its option, called as the field or parameter is; `hidden` from ``--help``."""
-    if get_origin(hint) is not Annotated:
-        return hint
     kind, option = get_args(hint)
-    option = copy(option)
     option.hidden = option.hidden or hidden
     # typer keeps the first name of an option as its default
     if isinstance(option, typer.models.OptionInfo) and not isinstance(option.default, str):
@@ -371,10 +295,6 @@ _HELP_ALL = Parameter(
 )
 
 
-def _nowhere(text: str) -> None:
-    """Says nothing."""
-
-
 def logging_to(*, verbose: bool, quiet: bool) -> None:
     """Show what the library logs: everything with ``-v``, only errors with ``-q``."""
     level = logging.ERROR if quiet else logging.WARNING
@@ -401,9 +321,8 @@ def resolve(
 ) -> Config:
     """The configuration that these flags (a command's parameters by name) ask for.
 
-    They override `defaults` and the named file. Where nobody names a method and `choose` is
-    given, one is chosen by what the model offers, and `choose` is told which and why.
-    """
+    They override `defaults` and the named file. Where nobody names a method and `choose` is given,
+    one is chosen by what the model offers, and `choose` is told which and why."""
     from hardcase.config import BudgetConfig, Config, assign, chosen_method, parse
 
     values = {**(defaults or {}), **_file(flags.get("config"))}

@@ -49,8 +49,7 @@ def begin(words: Sequence[str]) -> None:
 
 def guard_folder() -> None:
     """A run folder is opened: from now on this command runs no code and talks to no server but
-    those that the user has named or allowed before.
-    """
+    those that the user has named or allowed before."""
     from hardcase.runs.identity import consent_of
     from hardcase.usercode import guard_code
 
@@ -105,7 +104,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
 
 
 def facts(pairs: Mapping[str, Any]) -> str:
-    """Aligned lines of ``name  value``."""
+    """Aligned lines of ``name value``."""
     width = max(map(len, pairs), default=0)
     return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs.items())
 
@@ -118,6 +117,10 @@ def cell(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return sanitize(str(value))
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def clock(seconds: float) -> str:
@@ -144,9 +147,8 @@ def shown(path: object) -> str:
 
 
 def rate(value: Mapping[str, Any]) -> str:
-    """A rate of a JSON file with its counts and its 95 % interval:
-    29 of 57 = 50.9 % (38.3 to 63.4).
-    """
+    """A rate of a JSON file with its counts and its 95 % interval: 29 of 57 = 50.9 % (38.3 to
+    63.4)."""
     from hardcase.statistics import Rate
 
     return str(Rate.from_json(value))

@@ -6,8 +6,8 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -24,8 +24,7 @@ from rich.text import Text
 from hardcase.campaign.record import Counts
 from hardcase.cli.output import clock, note, shown
 from hardcase.report.words import budget
-from hardcase.runs.progress import Progress
-from hardcase.runs.start import Watcher
+from hardcase.runs.progress import Progress, Watcher
 from hardcase.statistics import kinds_in_words
 from hardcase.training.loop import TrainingProgress as Training
 from hardcase.types import ClassNames
@@ -45,7 +44,8 @@ KEPT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stands, as numbers to be shown."""
+    """Where a run stands, as numbers to be shown. `most`: seconds that are left if every seed
+    spends its budget; known before a shard is done."""
 
     phase: str
     elapsed: float
@@ -60,14 +60,8 @@ class Standing:
     left: float | None
     since_new: float | None
     confusions: tuple[tuple[str, int], ...]
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    most: float | None = None
-    """Seconds that are left if every seed spends its budget; known before a shard is done."""
-
-    @property
-    def others(self) -> str:
-        """What was kept, where it is not all failing; else nothing."""
-        return kinds_in_words(self.kinds) if set(self.kinds) - {"label"} else ""
+    others: str
+    most: float | None
 
     @property
     def waiting(self) -> int:
@@ -81,8 +75,7 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """A part of a job of several: its name, the shares of the whole before it and in it, how many
-    networks it trains, and when the whole began (monotonic seconds).
-    """
+    networks it trains, and when the whole began (monotonic seconds)."""
 
     name: str
     before: float
@@ -96,8 +89,7 @@ class Front(Watcher):
 
     Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current
     shard, the second stops at once. Before that there is nothing to save, and the first one stops
-    at once.
-    """
+    at once."""
 
     def __init__(self) -> None:
         self.phase = "preparing"
@@ -221,7 +213,7 @@ class Front(Watcher):
             left=ahead * spent / fresh if fresh and searching else None,
             since_new=None if self.news is None else now - self.news,
             confusions=self._confusions(),
-            kinds=total.kinds,
+            others=kinds_in_words(total.kinds) if set(total.kinds) - {"label"} else "",
             most=unspent / speed if budget and searching and speed else None,
         )
 
@@ -263,9 +255,7 @@ class Front(Watcher):
 
 
 def doubts(card: Mapping[str, Any]) -> list[str]:
-    """What a user should know of a generator before a search in its space:
-    does it lose the label?
-    """
+    """Whether a generator loses the label, which a user should know before a search."""
     before = card.get("judge_accuracy")
     after = card.get("reconstruction_accuracy")
     if not before or after is None or after >= KEPT * before:
@@ -279,8 +269,7 @@ def doubts(card: Mapping[str, Any]) -> list[str]:
 
 def front(progress: str, *, quiet: bool = False) -> Front:
     """The front end that ``--progress`` names; `auto` is live on a terminal and plain lines
-    elsewhere.
-    """
+    elsewhere."""
 
     if quiet or progress == "none":
         return Front()
@@ -340,34 +329,28 @@ class Lines(Front):
             waited += TICK
             if self.stops and not self.warned:
                 self.warned = True
-                note(
-                    "stopping: the current shard is finished and saved first; Ctrl-C again stops at"
-                    " once"
-                )
+                note("stopping after this shard, which is saved; Ctrl-C again stops at once")
             if waited >= EVERY:
                 waited = 0.0
-                note(self._line())
-
-    def _line(self) -> str:
-        if self.record or self.training is None:
-            return line(self.standing())
-        return training_line(self.training, self.left())
+                if self.record or self.training is None:
+                    note(line(self.standing()))
+                else:
+                    note(training_line(self.training, self.left()))
 
 
 def line(now: Standing) -> str:
     """Where a run stands, in one line."""
+    if not now.usable:
+        return f"{clock(now.elapsed)} {now.phase}"
     counts = f"{now.done:,} of {now.usable:,} seeds done, {now.failing:,} failing (not judged)"
     if now.others:
         counts += f", {now.others}"
-    cost = f"{now.queries:,} queries, {now.speed:,.0f} a second"
-    left = f"; about {clock(now.left)} left" if now.left else ""
-    if not left and now.most:
-        left = f"; at most {clock(now.most)} left"
-    return (
-        f"{clock(now.elapsed)} {now.phase}: {counts}; {cost}{left}"
-        if now.usable
-        else f"{clock(now.elapsed)} {now.phase}"
-    )
+    parts = [counts, f"{now.queries:,} queries, {now.speed:,.0f} per second"]
+    if now.left:
+        parts.append(f"about {clock(now.left)} left")
+    elif now.most:
+        parts.append(f"at most {clock(now.most)} left")
+    return f"{clock(now.elapsed)} {now.phase}: {'; '.join(parts)}"
 
 
 def training_line(now: Training, left: float | None = None) -> str:
@@ -392,12 +375,12 @@ class Screen(Front):
         self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=4)
 
     def open(self) -> None:
-        self.terminal = _without_caret()
+        self.restore = _without_caret()
         self.live.start()
 
     def close(self) -> None:
         self.live.stop()
-        _restore(self.terminal)
+        self.restore()
 
     def render(self) -> RenderableType:
         now = self.standing()
@@ -448,47 +431,31 @@ class Screen(Front):
     def _searching(self, now: Standing) -> RenderableType:
         table = self._whole(now)
         table.add_row("budget", budget(self.record["budget"]) or "none")
-        counts = (
-            f"{now.done:,} done · {now.running:,} running · {now.waiting:,} waiting ·"
-            f" {now.skipped:,} skipped"
-        )
-        table.add_row("seeds", counts)
-        table.add_row(
-            "failing",
-            f"{now.failing:,} of {now.done + now.running:,} seeds · confirmed: not judged",
-        )
+        words = ("done", "running", "waiting", "skipped")
+        table.add_row("seeds", " · ".join(f"{getattr(now, word):,} {word}" for word in words))
+        tried = now.done + now.running
+        table.add_row("failing", f"{now.failing:,} of {tried:,} seeds · confirmed: not judged")
         if now.others:
             table.add_row("kept", now.others)
-        table.add_row(
-            "last new", "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"
-        )
+        last = "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"
+        table.add_row("last new", last)
         graded = f" · {now.gradients:,} gradients" if now.gradients else ""
-        table.add_row("queries", f"{now.queries:,} · {now.speed:,.0f} a second{graded}")
+        table.add_row("queries", f"{now.queries:,} · {now.speed:,.0f} per second{graded}")
         often = "   ".join(f"{pair} ×{times}" for pair, times in now.confusions)
         table.add_row("most often", often or "nothing yet")
         return table
 
 
-def _without_caret() -> list[Any]:
-    """Ask the terminal not to write ^C into the screen; returns how it was,
-    or nothing if there is no terminal.
-    """
+def _without_caret() -> Callable[[], None]:
+    """Ask the terminal not to write ^C into the screen; returns what undoes it."""
     if find_spec("termios") is None or sys.stdin is None or not sys.stdin.isatty():
-        return []
+        return lambda: None
     import termios
 
     before = termios.tcgetattr(sys.stdin)
-    termios.tcsetattr(
-        sys.stdin, termios.TCSANOW, [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]]
-    )
-    return before
-
-
-def _restore(terminal: list[Any]) -> None:
-    if terminal:
-        import termios
-
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, terminal)
+    changed = [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]]
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
+    return lambda: termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 def _grid() -> Table:

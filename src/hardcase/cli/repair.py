@@ -37,11 +37,11 @@ def repair(
         typer.Option(
             metavar="K",
             min=0,
-            help="Learn from the worst of K draws; 1: random draws; 0: plain training on.",
+            help="Learn from the worst of K draws; 0: plain training on.",
         ),
     ] = 4,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Gradient steps from the worst draw.")
+        int, typer.Option(metavar="N", min=0, help="Gradient steps from that draw.")
     ] = 0,
     findings: Annotated[
         bool, typer.Option("--findings", help="Also train with the findings of RUN.")

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,28 +22,25 @@ if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.context import Context
     from hardcase.runs.results import Run
-    from hardcase.suite.gate import Check, GateTally
+    from hardcase.suite.gate import GateLimits
+
+
+ASKED = ("seed", "trust_pickle", "device", "offline")
+"""Flags that change how the ingredients of a run are loaded."""
 
 
 def config_of(
     run: Run,
+    flags: o.Flags,
     *,
     uses: tuple[str, ...] | None = ("model", "data"),
-    trusted: bool = False,
-    changed: bool = False,
-    **flags: Any,
+    **given: Any,
 ) -> Config:
-    """The configuration of a run with some of it changed by flags.
+    """The configuration of a run with what flags, or `given`, change of it.
 
-    What the folder names is only allowed if it was started from this account, or with `trusted`;
-    what flags name is.
-
-    Args:
-        run: A stored run, perhaps of others.
-        uses: The settings whose models, files and addresses the verb will use; None: all of them.
-        trusted: The user trusts the folder.
-        changed: Source text may be another than when the run began.
-        flags: Settings by name; those that are empty change nothing.
+    What the folder names is only allowed if it was started from this account, or with ``--trust``;
+    what flags name is. `uses` are the settings whose models, files and addresses the verb will
+    use; None: all of them.
     """
     from hardcase.config import assign, parse
     from hardcase.runs.identity import require, same_source
@@ -57,33 +53,26 @@ def config_of(
         )
     for name in ("metrics", "cluster"):  # no verb that looks back needs them
         values.pop(name, None)
-    given = {key: value for key, value in flags.items() if value and key != "settings"}
+    asked = {name: getattr(flags, name) for name in ASKED}
+    asked = {name: value for name, value in {**asked, **given}.items() if value}
     stored = parse(values)
-    if not changed:
-        same_source(run.record, stored.model_copy(update=dict.fromkeys(given)), uses)
+    if not flags.allow_changes:
+        same_source(run.record, stored.model_copy(update=dict.fromkeys(asked)), uses)
     own = {
         key: value
         for key, value in stored.model_dump().items()
-        if key not in given and (uses is None or key in (*uses, "trust_pickle"))
+        if key not in asked and (uses is None or key in (*uses, "trust_pickle"))
     }
-    require(own, run.folder, trusted=trusted)
-    if (
-        "model" in given
-    ):  # the run's own model may have been trusted; this one has to be trusted anew
+    require(own, run.folder, trusted=flags.trust)
+    if "model" in asked:  # the run's own model may have been trusted; this one is not yet
         values["trust_pickle"] = False
-    return parse(assign({**values, **given}, flags.get("settings") or []))
+    return parse(assign({**values, **asked}, flags.settings or []))
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
-    """Refuse ingredients other than the run's; another machine is said.
-
-    Args:
-        run: A stored run.
-        context: What is used now.
-        flags: Whether ingredients may differ.
-        used: The ingredients that count, such as ``model`` and ``seeds``; all where none is named.
-    """
+    """Refuse ingredients other than the run's; another machine is said."""
     from hardcase.analysis.insight import seeds_of
+    from hardcase.plan import plan_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
@@ -105,7 +94,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         note(f"note: this run began with another {', another '.join(other)}")
     try:
         if not used:
-            require_same(then, context.plan.identity(context.campaign), but=MACHINE)
+            require_same(then, plan_of(context).identity(context.campaign), but=MACHINE)
         if "model" in used:
             now = Identity(model_parts(context.subject))
             require_same(then.only(now.parts), now)
@@ -125,12 +114,8 @@ def context_of(run: Run, flags: o.Flags) -> Context:
     """The ingredients of a run, which must be those that it began with."""
     from hardcase.context import Context
 
-    named = vars(flags)
-    asked = ("conditions", "seed", "settings", "trust_pickle", "device", "offline")
-    given = {name: named[name] for name in asked}
     uses = ("model", "data", "conditions", "subject")
-    config = config_of(run, uses=uses, trusted=flags.trust, changed=flags.allow_changes, **given)
-    context = Context(config)
+    context = Context(config_of(run, flags, uses=uses, conditions=flags.conditions))
     same_ingredients(run, context, flags, "model")
     same_ingredients(run, context, flags, "seeds")
     return context
@@ -147,12 +132,8 @@ def declared_conditions(context: Context, run: Run | None) -> Conditions:
     return Conditions.load(asked or usual_profile(context.shape))
 
 
-@o.takes("format", "quiet")
-def compare(
-    folders: o.Runs,
-    flags: o.Flags,
-    out: Annotated[Path | None, o.option("Where the page goes.", "FILE.html")] = None,
-) -> None:
+@o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
+def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
     """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
     one HTML page and its JSON twin.
     """
@@ -191,59 +172,46 @@ def _tell(table: dict[str, Any]) -> None:
 _CHANGES = ("fixed", "still_failing", "newly_failing")
 
 
-@o.takes("format", "quiet")
+@o.takes(
+    "format",
+    "quiet",
+    config=o.Row(
+        "A file with limits; hardcase.toml here by default. Flags override it.", "FILE.toml"
+    ),
+    max_confirmed_rate=o.Row("Attempted seeds with a confirmed failure.", "SHARE"),
+    max_class_rate=o.Row("The same for every class alone.", "SHARE"),
+    max_silent_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
+    max_witnessed_rate=o.Row("Seeds with a witnessed failure; needs no judge.", "SHARE"),
+    max_risk=o.Row("Pairs of image and declared condition that fail; no judge.", "SHARE"),
+    max_distinct=o.Row("Distinct groups of confirmed findings.", "N"),
+    min_usable=o.Row("Fewer usable seeds than this never pass; 20 by default.", "N"),
+    upper=o.Row("Pass only if the upper end of the 95 % interval holds too."),
+    baseline=o.Row("The version before: risks are compared on common seeds.", "RUN"),
+    repaired_from=o.Row("RUN is a repair: nothing may be worse than in this run.", "RUN"),
+    accept=o.Row("Known failures that do not count: ids of findings or seeds.", "FILE"),
+    junit=o.Row("Also write a JUnit file.", "FILE.xml"),
+    github=o.Row("Print annotations; the default inside GitHub's CI."),
+)
 def gate(
     folder: o.OneRun,
     flags: o.Flags,
-    config: Annotated[
-        Path | None,
-        o.option(
-            "Its [limits]; hardcase.toml of this folder by default. Flags override it.", "FILE.toml"
-        ),
-    ] = None,
-    max_confirmed_rate: Annotated[
-        float | None, o.option("Attempted seeds with a confirmed failure.", "SHARE")
-    ] = None,
-    max_class_rate: Annotated[
-        float | None, o.option("The same for every class alone.", "SHARE")
-    ] = None,
-    max_silent_rate: Annotated[
-        float | None,
-        o.option("The same for confirmed failures made with high confidence.", "SHARE"),
-    ] = None,
-    max_witnessed_rate: Annotated[
-        float | None, o.option("Attempted seeds with a witnessed failure; needs no judge.", "SHARE")
-    ] = None,
-    max_risk: Annotated[
-        float | None,
-        o.option("Pairs of image and declared condition that fail; no judge.", "SHARE"),
-    ] = None,
-    baseline: Annotated[
-        Path | None, o.option("The version before: risks are compared on common seeds.", "RUN")
-    ] = None,
-    repaired_from: Annotated[
-        Path | None,
-        o.option(
-            "RUN is a repair: pass only if nothing is worse than in this run's network.", "RUN"
-        ),
-    ] = None,
-    max_distinct: Annotated[
-        int | None, o.option("Distinct groups of confirmed findings.", "N")
-    ] = None,
-    min_usable: Annotated[
-        int | None, o.option("Fewer usable seeds than this never pass; 20 by default.", "N")
-    ] = None,
-    upper: Annotated[
-        bool, o.option("Pass only if the upper end of the 95 % interval holds too.")
-    ] = False,
-    accept: Annotated[
-        Path | None, o.option("Known failures that do not count: ids of findings or seeds.", "FILE")
-    ] = None,
-    junit: Annotated[Path | None, o.option("Also write a JUnit file.", "FILE.xml")] = None,
-    github: Annotated[bool, o.option("Print annotations; the default inside GitHub's CI.")] = False,
+    config: Path | None = None,
+    max_confirmed_rate: float | None = None,
+    max_class_rate: float | None = None,
+    max_silent_rate: float | None = None,
+    max_witnessed_rate: float | None = None,
+    max_risk: float | None = None,
+    max_distinct: int | None = None,
+    min_usable: int | None = None,
+    upper: bool = False,
+    baseline: Path | None = None,
+    repaired_from: Path | None = None,
+    accept: Path | None = None,
+    junit: Path | None = None,
+    github: bool = False,
 ) -> None:
-    """Pass or fail a run by limits on risk and on what was confirmed; 1: it fails, 4: it cannot be
-    told. Without limits it must not be worse than its reference.
+    """Pass or fail a run by limits on risk and on what was confirmed; 1: fail, 4: cannot tell.
+    Without limits it must not be worse than its reference.
     """
     from dataclasses import asdict
 
@@ -284,9 +252,13 @@ def gate(
         as_json({"outcome": said, "passed": said == "pass", "checks": rows, **about})
     elif not flags.quiet:
         tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
-        _tell_open(checks)
-        if about:
-            _tell_accepted(tally)
+        for wanted in dict.fromkeys(check.decide for check in checks if check.decide):
+            tell(f"cannot tell; what would decide it: {wanted}")
+        for row in tally.accepted if about else ():
+            tell(f"accepted  {row['id']} of seed {row['seed']}")
+        for name in about.get("accepted_unknown", ()):
+            note(f"accepted, but no failure of this run: {name}")
+        if about and run.verdicts is not None:
             note(f"judge: {about['judge']}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         tell("\n".join(gates.github(checks)))
@@ -295,20 +267,6 @@ def gate(
 
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "cannot tell": "????"}
-
-
-def _tell_open(checks: Sequence[Check]) -> None:
-    """What would decide the checks that cannot be told."""
-    for wanted in dict.fromkeys(check.decide for check in checks if check.decide):
-        tell(f"cannot tell; what would decide it: {wanted}")
-
-
-def _tell_accepted(tally: GateTally) -> None:
-    """The failures that were not counted, and ids that stand for none."""
-    for row in tally.accepted:
-        tell(f"accepted  {row['id']} of seed {row['seed']}")
-    for name in tally.unused:
-        note(f"accepted, but no failure of this run: {name}")
 
 
 def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
@@ -329,15 +287,12 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
     return values
 
 
-@o.takes("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS)
-def replay(
-    folder: o.OneRun,
-    flags: o.Flags,
-    model: Annotated[str, o.option("The other version; zoo:NAME, file.py:factory ...")],
-    out: Annotated[
-        Path | None, o.option("Every finding with the new prediction.", "FILE.json")
-    ] = None,
-) -> None:
+@o.takes(
+    *("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS),
+    model=o.Row("The other version; zoo:NAME, file.py:factory ..."),
+    out=o.Row("Every finding with the new prediction.", "FILE.json"),
+)
+def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None) -> None:
     """Predict the stored findings of a run with another version of the model: fixed,
     still failing, newly failing.
     """
@@ -346,17 +301,7 @@ def replay(
     from hardcase.suite.replay import replay as again
 
     run = opened(folder)
-    config = config_of(
-        run,
-        trusted=flags.trust,
-        changed=flags.allow_changes,
-        model=model,
-        settings=flags.settings,
-        trust_pickle=flags.trust_pickle,
-        device=flags.device,
-        offline=flags.offline,
-    )
-    context = Context(config)
+    context = Context(config_of(run, flags, model=model))
     same_ingredients(run, context, flags, "seeds")
     found = again(run, context.subject)
     if out is not None:
@@ -382,7 +327,7 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
         "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
-        "seeds, equal pictures once": "{better} better, {worse} worse, {neither} neither".format(
+        "seeds, equal images once": "{better} better, {worse} worse, {neither} neither".format(
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
@@ -401,28 +346,17 @@ class To(StrEnum):
     hardest = "hardest"
 
 
-@o.takes("out", "show", *o.SAYS)
-def report(
-    folders: o.Runs,
-    flags: o.Flags,
-    config: Annotated[
-        Path | None,
-        o.option(
-            "Its [limits]; by default those of hardcase.toml here, else those of each run.",
-            "FILE.toml",
-        ),
-    ] = None,
-) -> None:
+@o.takes(
+    *("out", "show", *o.SAYS),
+    config=o.Row("A file with limits; hardcase.toml here, else those of each run.", "FILE.toml"),
+)
+def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     """Write the report of one run or several: one HTML page and the same numbers as JSON."""
-    from hardcase.config import read
     from hardcase.report.page import write
-    from hardcase.suite.gate import GateLimits
 
-    path = config or o.PROJECT
-    values = read(path) if config is not None or path.is_file() else {}
-    limits = GateLimits.of(values) if "limits" in values else None
     runs = [opened(folder) for folder in folders]
-    page = write(runs, flags.out or _home(folders), limits=limits)
+    home = folders[0] if len(folders) == 1 else _beside(folders)
+    page = write(runs, flags.out or home / "report", limits=project_limits(config))
     if flags.json:
         as_json({"page": str(page), "json": str(page.with_name("report.json"))})
     else:
@@ -431,43 +365,31 @@ def report(
         typer.launch(page.absolute().as_uri())
 
 
-@o.takes("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose")
-def export(
-    folder: o.OneRun,
-    flags: o.Flags,
-    to: Annotated[To, o.option("Format to write.")] = To.imagefolder,
-    draws: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Of hardest: draws per training image.")
-    ] = 4,
-) -> None:
+@o.takes(
+    *("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose"),
+    to=o.Row("Format to write."),
+    draws=o.Row("Of hardest: draws per training image.", "K", least=1),
+)
+def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int = 4) -> None:
     """Write the findings in another program's form: a data set, a table, CI annotations.
 
     hardest: the worst of K draws of each training image instead, to train elsewhere with.
     """
     run = opened(folder)
+    where = flags.out or folder.with_name(f"{folder.name}-{to}")
+    about = f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}"
     if to is To.hardest:
-        where = _export_hardest(run, flags, draws)
-        tell(str(where))
-        flags.say(f"the worst of {draws} draws of each training image, to train with")
-        return
-    where = run.export(to, flags.out or folder.with_name(f"{folder.name}-{to}"))
+        from hardcase.repair.export import export_hardest
+
+        context = context_of(run, flags)
+        conditions = declared_conditions(context, run)
+        asked: dict[str, Any] = {"draws": draws, "seed": context.config.seed}
+        where = export_hardest(context.subject, context.train, conditions, where, **asked)
+        about = f"the worst of {draws} draws of each training image, to train with"
+    else:
+        where = run.export(to, where)
     tell(str(where))
-    flags.say(f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}")
-
-
-def _export_hardest(run: Run, flags: o.Flags, draws: int) -> Path:
-    """The training images of a run under the conditions that its network likes least."""
-    from hardcase.repair.export import export_hardest
-
-    context = context_of(run, flags)
-    return export_hardest(
-        context.subject,
-        context.train,
-        declared_conditions(context, run),
-        flags.out or run.folder.with_name(f"{run.folder.name}-hardest"),
-        draws=draws,
-        seed=context.config.seed,
-    )
+    flags.say(about)
 
 
 def cite(folders: o.Runs) -> None:
@@ -479,11 +401,14 @@ def cite(folders: o.Runs) -> None:
     tell(bibtex(str(key) for keys in listed if isinstance(keys, list) for key in keys))
 
 
-def _home(folders: list[Path]) -> Path:
-    """The run's own folder; for several, a folder beside them."""
-    if len(folders) == 1:
-        return folders[0] / "report"
-    return _beside(folders) / "report"
+def project_limits(config: Path | None) -> GateLimits | None:
+    """The limits of a file, or of the project's; None where there are none."""
+    from hardcase.config import read
+    from hardcase.suite.gate import GateLimits
+
+    path = config or o.PROJECT
+    values = read(path) if config is not None or path.is_file() else {}
+    return GateLimits.of(values) if "limits" in values else None
 
 
 def _beside(folders: list[Path]) -> Path:
@@ -491,12 +416,11 @@ def _beside(folders: list[Path]) -> Path:
     return Path(os.path.commonpath([folder.absolute().parent for folder in folders]))
 
 
-@o.takes("out", "device", "offline", *o.FOREIGN, *o.SAYS)
-def shrink(
-    folder: o.OneRun,
-    flags: o.Flags,
-    steps: Annotated[int, o.option("Bisection steps per finding.", "N", min=1, max=30)] = 12,
-) -> None:
+@o.takes(
+    *("out", "device", "offline", *o.FOREIGN, *o.SAYS),
+    steps=o.Row("Bisection steps per finding.", "N", least=1),
+)
+def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     """Move each failing finding back toward its seed as far as it still fails; the result is a run
     of its own.
     """
@@ -504,26 +428,12 @@ def shrink(
     from hardcase.suite.shrink import shrink as move_back
 
     run = opened(folder)
-    config = config_of(
-        run,
-        uses=None,
-        trusted=flags.trust,
-        changed=flags.allow_changes,
-        device=flags.device,
-        offline=flags.offline,
-    )
-    context = Context(config)
+    context = Context(config_of(run, flags, uses=None))
     ready = context.campaign
     same_ingredients(run, context, flags)
     where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
-    small = move_back(
-        run,
-        ready.subject,
-        where,
-        space=ready.method.space,
-        seeds=context.seeds.images(),
-        steps=steps,
-    )
+    given: dict[str, Any] = {"space": ready.method.space, "seeds": context.seeds.images()}
+    small = move_back(run, ready.subject, where, steps=steps, **given)
     said = small.record["shrink"]
     if flags.json:
         as_json({"folder": str(small.folder), **said})
@@ -543,11 +453,9 @@ def shrink(
 
 def _needed(small: Run) -> dict[str, str]:
     """What the moved findings still need, and the first of them in words."""
-    needed = small.record["shrink"].get("needed")
-    if not needed:
-        return {}
+    needed = small.record["shrink"].get("needed") or {}
     most = sorted(needed.items(), key=lambda pair: -pair[1])
-    return {
-        "needed by": ", ".join(f"{name} {count}" for name, count in most if count),
-        "the first": small.changes()[0] or "unchanged",
-    }
+    counts = [f"{name} {count}" for name, count in most if count]
+    if not counts:
+        return {}
+    return {"needed by": ", ".join(counts), "the first": small.changes()[0] or "unchanged"}

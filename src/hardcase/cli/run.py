@@ -28,9 +28,8 @@ KEPT_NETWORKS = (
 
 
 def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = None) -> None:
-    """Say how the run ended; leave with 130 unless it is complete or reached its limit of
-    findings. `beyond`: what a search for regressions shows beyond its nulls.
-    """
+    """Say how the run ended; leave with 130 unless it is complete or reached its limit of findings.
+    `beyond`: what a search for regressions shows beyond its nulls."""
     if run is None:
         note(f"interrupted before the search began: no folder was made; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
@@ -51,12 +50,9 @@ def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = No
 
 def interrupted(run: Run) -> bool:
     """Whether shards are missing for another reason than that enough was found."""
-    return not run.record["complete"] and not enough(run)
-
-
-def enough(run: Run) -> bool:
     limit = run.record["budget"].get("findings")
-    return limit is not None and len(run) >= limit
+    enough = limit is not None and len(run) >= limit
+    return not run.record["complete"] and not enough
 
 
 def closing(run: Run) -> str:
@@ -89,12 +85,17 @@ def broken(run: Run) -> str:
     """What a search could break, and how far that can be trusted."""
     record = run.record
     by = "nothing is confirmed: no judge has seen these findings yet"
-    if record.get("claims"):
+    if not len(run):
+        by = "nothing was found, which is no proof that the model has no fault"
+    elif record.get("claims"):
         by = "claims are not judged: declared conditions and witnesses speak for them"
     if run.verdicts is not None:
         by = f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}"
     head = f"\nhow many seeds {record['method']} could break"
-    return "\n".join([head, run.summary(), by, *independence(record), cost(record)])
+    totals = {name: count for name, count in record["totals"].items() if count}
+    spent = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in totals.items())
+    cost = f"spent {spent or 'nothing'} in {duration(record['elapsed'])}"
+    return "\n".join([head, run.summary(), by, *independence(record), cost])
 
 
 def _generated(record: dict[str, Any]) -> list[str]:
@@ -112,22 +113,13 @@ def _generated(record: dict[str, Any]) -> list[str]:
 
 
 def independence(record: dict[str, Any]) -> list[str]:
-    """What a second judge says, and what witnesses and judge share, in lines; none in a run
-    without them.
-    """
+    """What a second judge says, and what witnesses and judge share, in lines; none in a run without
+    them."""
     from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = independence_in_words(judge.get("independence"))
-    if not judge.get("beside"):
-        return lines
-    return [held_out_in_words(judge["beside"]), *lines]
-
-
-def cost(record: dict[str, Any]) -> str:
-    totals = record["totals"]
-    spent = [f"{totals[name]:,} {name.replace('_', ' ')}" for name in totals if totals[name]]
-    return f"spent {', '.join(spent) or 'nothing'} in {duration(record['elapsed'])}"
+    lines = [held_out_in_words(judge["beside"])] if judge.get("beside") else []
+    return lines + independence_in_words(judge.get("independence"))
 
 
 def _next(run: Run) -> str:
@@ -184,14 +176,7 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
 
 def conducted(config: Config, folder: Path, flags: o.Flags, *, seeds: str = "") -> Run | None:
-    """The run as far as it came: an interrupt leaves what is stored; None: no folder was made.
-
-    Args:
-        config: What to search.
-        folder: A new folder, or that of a run that goes on.
-        flags: How it is shown.
-        seeds: The hash that the seeds must have.
-    """
+    """The run as far as it came: an interrupt leaves what is stored; None: no folder was made."""
     from hardcase.api import conduct
     from hardcase.runs.identity import Identity, require_same
 
@@ -213,9 +198,10 @@ def _beyond_nulls(
     """What a complete search for regressions shows beyond its nulls; None for another run."""
     if run is None or config.baseline is None or not run.record["complete"]:
         return None
-    from hardcase.suite.regressions import against_nulls, record
+    from hardcase.suite.regressions import against_nulls
 
-    return record(against_nulls(run, retrained=retrained, say=flags.say), retrained)
+    found = against_nulls(run, retrained=retrained, say=flags.say)
+    return {**found.to_json(), "retraining": retrained}
 
 
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
@@ -253,10 +239,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Front]]:
-    """What a run is made of, and the screen on which it is shown once it is opened.
-
-    An interrupt ends the block and leaves what is stored; a problem says how to go on.
-    """
+    """What a run is made of, and the screen on which it is shown once it is opened."""
     from hardcase.cli.progress import front
     from hardcase.context import Context
 
@@ -296,18 +279,14 @@ def status(folders: o.Runs, format: o.AsFormat = o.Format.text) -> None:
 
 
 def _small(folder: Path) -> dict[str, Any]:
-    """What run.json and status.json say."""
+    """What run.json and status.json say, and for how many seconds the latter has been silent."""
     record = read_json(folder / "run.json")
-    now = read_json(folder / "status.json", needed=False)
-    kept = (
-        *("method", "model", "data", "seeds", "created"),
-        *("complete", "budget", "funnel", "findings", "kinds"),
-    )
-    return {
-        **{name: record.get(name) for name in kept},
-        "status": now,
-        "quiet": _age(folder / "status.json"),
-    }
+    path = folder / "status.json"
+    now = read_json(path, needed=False)
+    quiet = time() - path.stat().st_mtime if path.exists() else None
+    names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
+    said = {name: record.get(name) for name in (*names, "funnel", "findings")}
+    return {**said, "status": now, "quiet": quiet}
 
 
 def shown_run(folder: Path) -> str:
@@ -338,11 +317,16 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
         "failing": f"{failing:,} seeds {of}",
         **({"findings": kinds_in_words(kinds)} if kinds else {}),
         "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
-        "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} a second",
+        "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} per second",
     }
-    if now.get("eta") and now.get("phase") == "searching":
+    searching = now.get("phase") == "searching"
+    if now.get("eta") and searching:
         lines["left"] = f"about {duration(now['eta'])}"
-    return facts(lines | _go_on(folder, said))
+    if said["complete"]:
+        lines["report"] = f"hardcase report {shown(folder)}"
+    elif not searching:
+        lines["go on"] = f"hardcase resume {shown(folder)}"
+    return facts(lines)
 
 
 def _phase(said: dict[str, Any]) -> str:
@@ -352,14 +336,6 @@ def _phase(said: dict[str, Any]) -> str:
     if now.get("phase") == "searching" and quiet is not None and quiet > SILENT:
         return f"{phase}; no shard finished for {duration(quiet)}: it may have been killed"
     return phase
-
-
-def _go_on(folder: Path, said: dict[str, Any]) -> dict[str, str]:
-    if said["complete"]:
-        return {"report": f"hardcase report {shown(folder)}"}
-    if said["status"].get("phase") == "searching":
-        return {}
-    return {"go on": f"hardcase resume {shown(folder)}"}
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
@@ -382,7 +358,3 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     if sound is False:
         note(f"note: {path} is damaged: it does not have the checksum of its content")
     return said
-
-
-def _age(path: Path) -> float | None:
-    return time() - path.stat().st_mtime if path.exists() else None

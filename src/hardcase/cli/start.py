@@ -30,22 +30,11 @@ TRYING = 2.0
 """Seconds of processor time that a preview asks the model for."""
 
 
-class Here(NamedTuple):
-    """What a folder holds: a model and data as their flags name them, each with how it was told;
-    empty where there is nothing.
-    """
-
-    model: str
-    data: str
-    notes: tuple[str, ...]
-
-
-def look(folder: Path) -> Here:
-    """The model and the data that a folder seems to hold; nothing is loaded or run."""
+def look(folder: Path) -> dict[str, tuple[str, str]]:
+    """The model and the data that a folder seems to hold, as their flags name them (empty where
+    there is nothing) and how that was told; nothing is loaded or run."""
     files = list(_files(folder, DEEP))[:MANY]
-    model, about = _model(files)
-    data, what = _data(folder, files)
-    return Here(model, data, (about, what))
+    return {"model": _model(files), "data": _data(folder, files)}
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
@@ -150,12 +139,12 @@ def init(
     target = folder / o.PROJECT
     if target.exists():
         raise Problem(f"{target} exists and stays as it is.", fix=f"remove {target} first")
-    here = look(folder)
-    model = flags.model or here.model
-    data = flags.data or here.data
-    for known, text in zip((flags.model, flags.data), here.notes):
-        if known is None:
+    named = {"model": flags.model, "data": flags.data}
+    for name, (found, text) in look(folder).items():
+        if named[name] is None:
+            named[name] = found
             flags.say(text)
+    model, data = named["model"] or "", named["data"] or ""
     filled = CONFIG.format(model=model or "zoo:lenet5", data=data or "mnist5k", seeds=100)
     write_atomically(target, filled.encode())
     tell(f"wrote {shown(target)}")
@@ -167,8 +156,7 @@ def init(
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     """What a campaign would take: everything that has to be loaded or trained for it is, and each
-    network is asked once; nothing is searched and no folder is made.
-    """
+    network is asked once; nothing is searched and no folder is made."""
     import resource
     from dataclasses import asdict
     from time import monotonic
@@ -178,6 +166,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.context import Context
     from hardcase.models.health import affordable, check
     from hardcase.models.mistakes import trying
+    from hardcase.plan import plan_of
     from hardcase.report.words import budget as words
     from hardcase.statistics import settings_in_words
 
@@ -198,7 +187,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         method = context.method
     prepared = monotonic() - began
     usable = round(health.accuracy * len(context.seeds))
-    limits = overlay(context.plan.budget, method.budget)
+    limits = overlay(plan_of(context).budget, method.budget)
     budget = words(asdict(limits))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     told = {
@@ -270,26 +259,19 @@ def _size(path: Path) -> int:
     return sum(inner.stat().st_size for inner in path.rglob("*") if inner.is_file())
 
 
-@o.takes("format")
-def cache(
-    flags: o.Flags,
-    clear: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Remove what has NAME in its name; all: everything, asked first."
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
-) -> None:
+@o.takes(
+    "format",
+    clear=o.Row("Remove what has NAME in its name; all: everything, asked first.", "NAME"),
+    yes=o.Row("Do not ask before removing."),
+)
+def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
     """List what is kept (data, trained networks) and how large it is, or remove some of it."""
     from hardcase.cache import cache_folder
 
     home = cache_folder()
     entries = kept(home)
     if clear is not None:
-        _clear(
-            home, [one for one in entries if clear in ("all", one.name) or clear in one.name], yes
-        )
+        _clear(home, [one for one in entries if clear == "all" or clear in one.name], yes)
         return
     if flags.json:
         as_json({"folder": str(home), "entries": [one._asdict() for one in entries]})

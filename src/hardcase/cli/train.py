@@ -41,7 +41,7 @@ OPTIONS = {
     Kind.vqvae: ("model", "epochs", "kind", "latent", "mix", "latent_weight", "image_weight"),
     Kind.gan: ("model", "epochs", "kind", "latent", "flips"),
     Kind.diffusion: ("model", "epochs", "latent", "minutes"),
-    Kind.judge: (),
+    Kind.judge: ("people",),
     Kind.witness: (),
 }
 """The flags that each of them takes, besides those that all take."""
@@ -53,46 +53,38 @@ DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
 }
 
 
-@o.takes(*TRAINING)
+@o.takes(
+    *TRAINING,
+    data=o.Row("Training data; mnist5k by default, cifar10 for diffusion."),
+    model=o.Row("The network of a classifier, or who checks what a generator makes."),
+    kind=o.Row("Of a vae, vqvae or gan; see: hardcase list generators."),
+    epochs=o.Row("Training epochs; by default the recipe's.", "N"),
+    latent=o.Row("Latent dimensions; of diffusion: channels.", "N", ("--latent", "--width")),
+    adversarial=o.Row("Of a classifier: linf:0.1 or l2:1.5.", "NORM:RADIUS"),
+    beta=o.Row("Of a vae: weight of the KL divergence, 1."),
+    mix=o.Row("Of a vqvae: discriminators on codes mixed with this share.", "SHARE"),
+    latent_weight=o.Row("Of a vqvae: weight of the latent discriminator, 0.01."),
+    image_weight=o.Row("Of a vqvae: weight of the image discriminator, 0.01."),
+    flips=o.Row("Of a gan: augment with mirrored images."),
+    minutes=o.Row("Of diffusion: minutes of training in all.", "N"),
+    people=o.Row("Of a judge: how many people named each class.", "FILE.npz"),
+)
 def train(
     flags: o.Flags,
     what: Annotated[Kind, typer.Argument(metavar="KIND", help=", ".join(Kind))],
-    data: Annotated[
-        str | None, o.option("Training data; mnist5k by default, cifar10 for diffusion.")
-    ] = None,
-    model: Annotated[
-        str | None, o.option("The network of a classifier, or who checks what a generator makes.")
-    ] = None,
-    kind: Annotated[
-        str | None, o.option("Of a vae, vqvae or gan; see: hardcase list generators.")
-    ] = None,
-    epochs: Annotated[
-        int | None, o.option("Training epochs; by default the recipe's.", "N")
-    ] = None,
-    latent: Annotated[
-        int | None,
-        o.option("Latent dimensions; of diffusion: channels.", "N", names=("--latent", "--width")),
-    ] = None,
-    adversarial: Annotated[
-        str | None, o.option("Of a classifier: linf:0.1 or l2:1.5.", "NORM:RADIUS")
-    ] = None,
-    beta: Annotated[float | None, o.option("Of a vae: weight of the KL divergence, 1.")] = None,
-    mix: Annotated[
-        float | None,
-        o.option(
-            "Of a vqvae: discriminators on codes mixed with this share of a partner.", "SHARE"
-        ),
-    ] = None,
-    latent_weight: Annotated[
-        float | None, o.option("Of a vqvae: weight of the latent discriminator, 0.01.")
-    ] = None,
-    image_weight: Annotated[
-        float | None, o.option("Of a vqvae: weight of the image discriminator, 0.01.")
-    ] = None,
-    flips: Annotated[bool, o.option("Of a gan: augment with mirrored images.")] = False,
-    minutes: Annotated[
-        float | None, o.option("Of diffusion: minutes of training in all.", "N")
-    ] = None,
+    data: str | None = None,
+    model: str | None = None,
+    kind: str | None = None,
+    epochs: int | None = None,
+    latent: int | None = None,
+    adversarial: str | None = None,
+    beta: float | None = None,
+    mix: float | None = None,
+    latent_weight: float | None = None,
+    image_weight: float | None = None,
+    flips: bool = False,
+    minutes: float | None = None,
+    people: Path | None = None,
 ) -> None:
     """Train a network that methods or judges need, and measure it; the same command finds it again.
 
@@ -103,10 +95,10 @@ def train(
     from hardcase.data.sources import load
 
     asked = {
-        **{"model": model, "kind": kind, "epochs": epochs, "latent": latent},
-        **{"adversarial": adversarial, "beta": beta, "mix": mix, "flips": flips or None},
-        **{"latent_weight": latent_weight, "image_weight": image_weight},
-        **{"minutes": minutes},
+        **{"model": model, "kind": kind, "epochs": epochs, "latent": latent, "beta": beta},
+        **{"adversarial": adversarial, "mix": mix, "latent_weight": latent_weight},
+        **{"image_weight": image_weight, "flips": flips or None, "minutes": minutes},
+        **{"people": people},
     }
     given = {name: value for name, value in asked.items() if value is not None}
     for name in given:
@@ -151,7 +143,7 @@ def _trained(
     if what is Kind.judge:
         from hardcase.judges.panel import trained
 
-        return [trained(train, test, **how).card]
+        return [trained(train, test, **options, **how).card]
     model = options.pop("model", "zoo:lenet5")
     if what is Kind.classifier:
         from hardcase.models.zoo import trained_classifier
@@ -193,58 +185,35 @@ def present(card: Mapping[str, Any], flags: o.Flags) -> None:
 
 
 def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
-    shares = {
-        key: f"{100 * value:.1f} %"
-        for key, value in card.items()
-        if key.endswith(("accuracy", "agreement")) and value
-    }
-    plain = {
-        key: card[key]
-        for key in ("ssim", "mse", "diversity", "measured_images", "steps", "seconds", "warnings")
-        if card.get(key)
-    }
-    return {
-        card["kind"]: card["name"],
-        **{key.replace("_", " "): value for key, value in (shares | plain).items()},
-        "seed": card["seed"],
-        "data hash": card["data"],
-    }
+    names = [key for key in card if key.endswith(("accuracy", "agreement"))]
+    shares = {key: f"{100 * card[key]:.1f} %" for key in names if card[key]}
+    names = ["ssim", "mse", "diversity", "measured_images", "steps", "seconds", "warnings"]
+    plain = {key: card[key] for key in names if card.get(key)}
+    known = {key.replace("_", " "): value for key, value in (shares | plain).items()}
+    named = {card["kind"]: card["name"]}
+    return {**named, **known, "seed": card["seed"], "data hash": card["data"]}
 
 
-@o.takes("judge_features", "allow_changes", *TRAINING)
+@o.takes(
+    *("judge_features", "allow_changes", *TRAINING),
+    calibrate=o.Row("Images rated by people, to fit the judge with.", "STUDY|FILE.npz"),
+    people=o.Row("How many people named each class, to train it on.", "FILE.npz"),
+    which=o.Row("A judge of your own, or a trained one.", "DIR|FILE.py:NAME", ("--judge",)),
+    data=o.Row("Whose judge; by default that of the run's data, mnist5k without a run."),
+    held_out=o.Row("Ask a second judge, never trained on this.", names=("--held-out-judge",)),
+    ask=o.Row("Show a person at the terminal the N findings that decide most.", "N"),
+)
 def judge(
     flags: o.Flags,
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run folders.")
     ] = None,
-    calibrate: Annotated[
-        Path | None,
-        o.option("Images rated by people, to fit and measure the judge with.", "STUDY|FILE.npz"),
-    ] = None,
-    which: Annotated[
-        str | None,
-        o.option(
-            "A trained judge, or one of your own; by default that of the run's data.",
-            "DIR|FILE.py:NAME",
-            names=("--judge",),
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        o.option("Whose judge; by default that of the run's data, mnist5k without a run."),
-    ] = None,
-    held_out: Annotated[
-        bool,
-        o.option(
-            "Train a second judge, never trained on what was searched.", names=("--held-out-judge",)
-        ),
-    ] = False,
-    ask: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Show a person at the terminal the N findings that decide most."
-        ),
-    ] = None,
+    calibrate: Path | None = None,
+    people: Path | None = None,
+    which: str | None = None,
+    data: str | None = None,
+    held_out: bool = False,
+    ask: int | None = None,
 ) -> None:
     """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it
     is missing.
@@ -267,13 +236,16 @@ def judge(
             "offline": flags.offline,
             "progress": screen.train,
         }
+        if people is not None and which is not None:
+            raise Problem("--people trains a judge; --judge names one.", fix="leave out --judge")
         if flags.judge_features and (which is not None or data is not None):
             raise Problem(
                 "--judge-features makes the judge of the run's own data.",
                 fix="leave out --judge and --data",
             )
-        judges = [_judge(run, which, data, asked, flags.judge_features or ()) for run in runs] or [
-            _judge(None, which, data or "mnist5k", asked)
+        how = {**asked, "people": people}
+        judges = [_judge(run, which, data, how, flags.judge_features or ()) for run in runs] or [
+            _judge(None, which, data or "mnist5k", how)
         ]
         others = [
             held_out_judge(run, one, make=held_out, **asked)
@@ -370,12 +342,11 @@ def _tell_calibration(judge: Judge) -> None:
 
 def _one_rater(found: Mapping[str, Any]) -> str:
     gap = found["difference"]
-    text = (
-        f"with one rater {found['judge']:.1%}, two raters with each other {found['two_raters']:.1%}"
-    )
-    if gap["low"] is None:  # the same of every image
-        return f"{text} ({gap['value']:+.3f})"
-    return f"{text} ({gap['value']:+.3f}, {gap['low']:+.3f} to {gap['high']:+.3f})"
+    span = f"{gap['value']:+.3f}"
+    if gap["low"] is not None:  # None: the same of every image
+        span += f", {gap['low']:+.3f} to {gap['high']:+.3f}"
+    raters = f"two raters with each other {found['two_raters']:.1%}"
+    return f"with one rater {found['judge']:.1%}, {raters} ({span})"
 
 
 def _auroc(value: dict[str, Any]) -> str:
@@ -396,22 +367,13 @@ def _closing(run: Run, quiet: bool) -> str:
         run.summary(),
         f"judge: {said['standing']}",
         *independence(run.record),
-        (
-            f"of the confirmed findings {silent} are silent: predicted with the confidence of"
-            " correct predictions"
-        ),
-        *_distributions(said.get("distributions")),
-        f"report  hardcase report {shown(run.folder)} --open",
+        f"of the confirmed findings {silent} are as confident as correct predictions",
     ]
-    return "\n".join(lines)
-
-
-def _distributions(found: dict[str, Any] | None) -> list[str]:
-    """Findings beside seeds as wholes."""
-    if found is None:
-        return []
-    halves = found["kid_halves_of_seeds"]
-    return [
-        f"{found['findings']} findings beside {found['seeds']} seeds in the judge's features: KID"
-        f" {found['kid']:.4f} (between halves of the seeds {halves:.4f}), FID {found['fid']:.3f}"
-    ]
+    found = said.get("distributions")
+    if found is not None:  # findings beside seeds as wholes
+        kid = f"KID {found['kid']:.4f} (between halves of the seeds"
+        lines.append(
+            f"{found['findings']} findings beside {found['seeds']} seeds in the judge's features:"
+            f" {kid} {found['kid_halves_of_seeds']:.4f}), FID {found['fid']:.3f}"
+        )
+    return "\n".join([*lines, f"report  hardcase report {shown(run.folder)} --open"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
-from hardcase.conditions.draws import sobol
 from hardcase.corruptions import CorruptionPart
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
@@ -24,6 +24,9 @@ from hardcase.types import Seeds
 from hardcase.usercode import file_member
 
 __all__ = ["ConditionBox", "ConditionDraws", "condition_box"]
+
+BITS = 24
+"""Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,3 +407,25 @@ def _direction(drawn: Float[Tensor, "n k c"], own: _Field) -> Float[Tensor, "n k
     flat = drawn.flatten(0, 1)
     whole = _Field(0, own.stop - own.start, own.axes)
     return (flat / whole.lengths(flat).amax(1, keepdim=True)).reshape(drawn.shape)
+
+
+def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Tensor, "n k d"]:
+    """Return `count` points of the unit cube for each row, shifted by random bits of its own.
+
+    Every single point is uniform, and the points of a row fill the cube more evenly than
+    independent ones (I. M. Sobol 1967; the digital shift is L. P. Cranley's and T. N. L.
+    Patterson's idea in base 2). Rows are independent of each other.
+    """
+    if size == 0:
+        return torch.zeros(len(rows), count, 0, device=rows.device)
+    shift = rng.integers(rows, 2**BITS, (size,))
+    base = _base(count, size).to(shift.device)
+    return ((base[None] ^ shift[:, None]).to(torch.float32) + 0.5) * 2.0**-BITS
+
+
+@lru_cache(maxsize=8)
+def _base(count: int, size: int) -> Int[Tensor, "k d"]:
+    """The first points as whole numbers of `BITS` binary places."""
+    engine = torch.quasirandom.SobolEngine(size)  # type: ignore[no-untyped-call]  # torch's own
+    points: Tensor = engine.draw(count, dtype=torch.float64)
+    return points.mul(2**BITS).long()

@@ -306,11 +306,7 @@ def profile(name: str) -> Conditions:
 
 
 def canonical(name: str) -> str:
-    """Return the coordinate that a plain word means.
-
-    Raises:
-        Problem: If there is none; it names the nearest.
-    """
+    """Return the coordinate that a plain word means."""
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
     plain = _ALIASES.get(plain, plain)
     if plain not in DECLARABLE:
@@ -319,19 +315,7 @@ def canonical(name: str) -> str:
 
 
 def parse_range(key: str, value: Any) -> DeclaredRange:
-    """Return the range that one line of a declaration means.
-
-    Args:
-        key: A coordinate, or a plain word for it.
-        value: ``"±8 deg"``, ``"-5..8 deg"``, ``"normal(0, 3) deg"``, or a table with the key
-            ``range`` and, if known, ``why`` and ``people``.
-
-    Example:
-        >>> from hardcase.conditions.declared import parse_range
-        >>> found = parse_range("blur", "0..2 %")
-        >>> found.name, found.low, found.high
-        ('defocus', 0.0, 2.0)
-    """
+    """Return the range that one line of a declaration means."""
     row = DECLARABLE[canonical(key)]
     notes: dict[str, str] = {}
     if isinstance(value, Mapping):

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from hardcase.randomness import stream
 
-__all__ = ["Bounds", "binomial_interval", "mean_interval"]
+__all__ = ["Bounds", "binomial_interval", "bounded_mean_interval"]
 
 MANY = 5_000
 """Seeds from which the mean is nearly normal even if one in a hundred carries most of it."""
@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
     high: float
 
 
-def mean_interval(
+def bounded_mean_interval(
     values: NDArray[np.float64],
     low: float = 0.0,
     high: float = 1.0,
@@ -48,32 +48,18 @@ def mean_interval(
     confidence interval for the mean of a bounded random variable", 2020). Without a single
     failure among `n` seeds the upper bound is about ``3.7 / n``. Beyond 5,000 values it is
     Student's interval, which is the same to three digits there.
-
-    Args:
-        values: One number per seed, from `low` to `high`.
-        low: The least value that is possible.
-        high: The greatest value that is possible.
-        level: Confidence.
-        clusters: What each value belongs to, where several stand and fall together: these are the
-            sample then.
-
-    Example:
-        >>> import numpy as np
-        >>> from hardcase.conditions.intervals import mean_interval
-        >>> mean_interval(np.zeros(100)).high < 0.04
-        True
     """
     if len(clusters) and len(values):
         ends = (low, high)
         values, low, high = _by_cluster(values, clusters, low, high)
-        found = mean_interval(values, low, high, level=level)
+        found = bounded_mean_interval(values, low, high, level=level)
         return Bounds(max(ends[0], found.low), min(ends[1], found.high))
     count = len(values)
     if count == 0:
         return Bounds(low, high)
     tail = (1 - level) / 2
     if count > MANY:
-        half = stats.t.ppf(1 - tail, count - 1) * float(values.std(ddof=1)) / count**0.5
+        half = special.stdtrit(count - 1, 1 - tail) * float(values.std(ddof=1)) / count**0.5
         mean = float(values.mean())
         return Bounds(max(low, mean - half), min(high, mean + half))
     weights = _weights(count)
@@ -104,16 +90,13 @@ def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
 
     The chances may differ from draw to draw: a sum of such draws is less spread than a binomial
     one (W. Hoeffding, Annals of Mathematical Statistics 27, 1956), so the interval still holds.
-
-    Args:
-        hits: Draws that failed.
-        total: All draws.
-        level: Confidence.
     """
     if total == 0:
         return Bounds(0.0, 1.0)
-    found = stats.binomtest(hits, total).proportion_ci(level, "exact")
-    return Bounds(float(found.low), float(found.high))
+    tail = (1 - level) / 2
+    low = special.betaincinv(hits, total - hits + 1, tail) if hits else 0.0
+    high = special.betaincinv(hits + 1, total - hits, 1 - tail) if hits < total else 1.0
+    return Bounds(float(low), float(high))
 
 
 @lru_cache(maxsize=2)  # several figures of one run have the same seeds

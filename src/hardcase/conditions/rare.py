@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
@@ -68,18 +68,6 @@ def find_levels(
 
     A pilot: its own estimates are not used, since levels that follow from the particles they are
     applied to bias them wherever a moved copy still resembles its source.
-
-    Args:
-        score: What is raised, of standard normal numbers.
-        size: How many numbers.
-        rng: One sequence per chain.
-        particles: Particles of each chain.
-        moves: Steps of the random walk at each level.
-        floor: A chain ends when less than a hundredth of it is left.
-
-    Returns:
-        The levels of each chain; the last is `FAILING`, which failing scores alone exceed, and then
-        comes `DONE`.
     """
     chain, g, scores = _started(score, size, rng, particles)
     left = torch.ones(len(chain), dtype=torch.float64, device=g.device)
@@ -134,14 +122,6 @@ def split(
     Splitting by the last particle (A. Guyader, N. Hengartner, E. Matzner-Løber, Applied Mathematics
     and Optimization 64, 2011) chooses levels by the particles themselves and is unbiased only where
     a moved copy has forgotten its source: with 12 steps it found 2 to 10 % too much.
-
-    Args:
-        score: What is raised, of standard normal numbers.
-        size: How many numbers.
-        rng: One sequence per chain.
-        levels: From `find_levels` with other random numbers.
-        particles: Particles of each chain.
-        moves: Steps of the random walk at each level.
     """
     chain, g, scores = _started(score, size, rng, particles)
     estimate = torch.ones(len(chain), dtype=torch.float64, device=g.device)
@@ -202,17 +182,14 @@ def log_interval(estimates: NDArray[np.float64], *, floor: float = FLOOR) -> Bou
 
     Cox's interval for the mean of a log-normal variable with Student's quantile (U. Olsson, Journal
     of Statistics Education 13, 2005). Zeros count as a hundredth of the floor.
-
-    Args:
-        estimates: Independent repeats.
-        floor: Below it nothing is distinguished.
     """
     if not estimates.any():
         return Bounds(0.0, floor)
     count = len(estimates)
     logs = np.log(np.maximum(estimates, floor / 100))
     spread = float(logs.var(ddof=1))
-    half = stats.t.ppf(0.975, count - 1) * (spread / count + spread**2 / (2 * (count - 1))) ** 0.5
+    variance = spread / count + spread**2 / (2 * (count - 1))
+    half = special.stdtrit(count - 1, 0.975) * variance**0.5
     centre = float(logs.mean()) + spread / 2
     return Bounds(float(np.exp(centre - half)), float(min(1.0, np.exp(centre + half))))
 

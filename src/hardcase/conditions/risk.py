@@ -7,8 +7,8 @@ independent, so the seeds are the units of every interval that speaks of other i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from hardcase.campaign.claims import (
     stored_label,
 )
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import Bounds, binomial_interval, mean_interval
+from hardcase.conditions.intervals import Bounds, binomial_interval, bounded_mean_interval
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
@@ -119,7 +119,7 @@ class RiskTable:
     @property
     def images_like_these(self) -> Bounds:
         """An interval for the population that the seeds are a sample of."""
-        return mean_interval(self.shares, clusters=self.image)
+        return bounded_mean_interval(self.shares, clusters=self.image)
 
     @property
     def excess(self) -> NDArray[np.float64]:
@@ -136,7 +136,7 @@ class RiskTable:
         asked = min(self.draws, COST_DRAWS)
         for name, (drawn, neutral) in self.held.items():
             difference = (drawn - neutral).double().numpy() / asked
-            low, high = mean_interval(difference, -1.0, 1.0, clusters=self.image)
+            low, high = bounded_mean_interval(difference, -1.0, 1.0, clusters=self.image)
             rows.append(
                 {"condition": name, "cost": float(difference.mean()), "low": low, "high": high}
             )
@@ -158,7 +158,9 @@ class RiskTable:
             },
             "risk_excess": {
                 "value": float(excess.mean()),
-                "images_like_these": list(mean_interval(excess, -1.0, 1.0, clusters=self.image)),
+                "images_like_these": list(
+                    bounded_mean_interval(excess, -1.0, 1.0, clusters=self.image)
+                ),
             },
         }
 
@@ -193,14 +195,22 @@ def measure_risk(
         raise Problem("risk needs images.")
     if draws < 1:
         raise Problem(f"risk of {draws} draws per image.", fix="draws=64")
-    parts = list[tuple[Any, ...]]()
+    parts = list[RiskTable]()
     done = 0
     for shard in images.shards(max(rows // draws, 1)):
-        parts.append(_measured(subject, shard, box, draws, seed, costs, rows))
+        parts.append(_measured(subject, shard, box, draws, seed, costs, rows, done))
         done += len(shard)
         if tell is not None:
             tell(done, len(images))
-    return _joined(parts, box, draws)
+    whole = joined_tables(parts)
+    shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
+    return replace(
+        whole,
+        shown_seed=whole.shown_seed[shown],
+        shown_z=whole.shown_z[shown],
+        shown_pattern=whole.shown_pattern[shown],
+        shown_predicted=whole.shown_predicted[shown],
+    )
 
 
 def _measured(
@@ -211,8 +221,9 @@ def _measured(
     seed: int,
     costs: bool,
     rows: int,
-) -> tuple[Any, ...]:
-    """Clean answers, failing draws, costs, shown candidates and least failing draws of seeds."""
+    offset: int,
+) -> RiskTable:
+    """The risk of some images; `offset` of them came before."""
     device = subject.device
     seeds = seeds_of(shard, box, device)
     rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
@@ -227,26 +238,53 @@ def _measured(
             z = box.held(drawn.z[:, :few], name)
             again, _ = _asked(subject, seeds, box, z, drawn.pattern[:, :few], rows)
             held[name] = (before, again.sum(1).cpu())
-    # every failing draw has the same chance to be shown: the smallest random keys are
+    # every failing draw has the same chance to be shown: the smallest random patterns are
     place = failed.nonzero()
-    key = drawn.pattern[place[:, 0], place[:, 1]]
-    first = key.argsort(stable=True)[:SHOWN]
-    at = place[first]
-    shown = (
-        key[first].cpu(),
-        at[:, 0].cpu(),
-        drawn.z[at[:, 0], at[:, 1]].cpu(),
-        predicted[at[:, 0], at[:, 1]].cpu(),
-    )
+    of, draw = place[drawn.pattern[failed].argsort(stable=True)[:SHOWN]].unbind(1)
     gauge = box.gauge(drawn.z.flatten(0, 1)).reshape(failed.shape)
     near = torch.where(failed, gauge, torch.inf).argmin(1)
     own = torch.arange(len(shard), device=device)
     none = ~failed.any(1)
-    least = (
-        drawn.z[own, near].masked_fill(none[:, None], 0).cpu(),
-        drawn.pattern[own, near].masked_fill(none, 0).cpu(),
+    images = map(image_of, shard.id) if claim_context(shard.context) else ()
+    return RiskTable(
+        id=shard.id,
+        y=shard.y,
+        clean=clean.cpu(),
+        failing=failed.sum(1).cpu(),
+        draws=draws,
+        held=held,
+        shown_seed=of.cpu() + offset,
+        shown_z=drawn.z[of, draw].cpu(),
+        shown_pattern=drawn.pattern[of, draw].cpu(),
+        shown_predicted=predicted[of, draw].cpu(),
+        least_z=drawn.z[own, near].masked_fill(none[:, None], 0).cpu(),
+        least_pattern=drawn.pattern[own, near].masked_fill(none, 0).cpu(),
+        image=tuple(images),
     )
-    return shard, clean.cpu(), failed.sum(1).cpu(), held, shown, least
+
+
+T = TypeVar("T")
+
+
+def joined_tables(parts: Sequence[T]) -> T:
+    """Tables of several shards as one: names and rows of tensors one after the other."""
+
+    def joined(values: Sequence[Any]) -> Any:
+        first = values[0]
+        if isinstance(first, Tensor):
+            return torch.cat(list(values))
+        if isinstance(first, Mapping):
+            return {name: joined([value[name] for value in values]) for name in first}
+        if isinstance(first, tuple) and first and isinstance(first[0], Tensor):
+            return tuple(joined(column) for column in zip(*values))
+        if isinstance(first, tuple):
+            return tuple(name for value in values for name in value)
+        return first
+
+    names = [one.name for one in fields(cast(Any, parts[0]))]
+    return type(parts[0])(
+        **{name: joined([getattr(part, name) for part in parts]) for name in names}
+    )
 
 
 def _asked(
@@ -308,44 +346,6 @@ def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:
     return Seeds(z, x, shard.y.to(device), torch.arange(len(x), device=device), claims)
 
 
-def _joined(parts: Sequence[tuple[Any, ...]], box: ConditionBox, draws: int) -> RiskTable:
-    offset = 0
-    keys = list[Tensor]()
-    seed = list[Tensor]()
-    for shard, _, _, _, (key, own, _, _), _ in parts:
-        keys.append(key)
-        seed.append(own + offset)
-        offset += len(shard)
-    order = torch.cat(keys).argsort(stable=True)[:SHOWN]
-    names = list(parts[0][3])
-    return RiskTable(
-        id=tuple(name for shard, *_ in parts for name in shard.id),
-        y=torch.cat([part[0].y for part in parts]),
-        clean=torch.cat([part[1] for part in parts]),
-        failing=torch.cat([part[2] for part in parts]),
-        draws=draws,
-        held={
-            name: (
-                torch.cat([part[3][name][0] for part in parts]),
-                torch.cat([part[3][name][1] for part in parts]),
-            )
-            for name in names
-        },
-        shown_seed=torch.cat(seed)[order],
-        shown_z=torch.cat([part[4][2] for part in parts])[order],
-        shown_pattern=torch.cat(keys)[order],
-        shown_predicted=torch.cat([part[4][3] for part in parts])[order],
-        least_z=torch.cat([part[5][0] for part in parts]),
-        least_pattern=torch.cat([part[5][1] for part in parts]),
-        image=tuple(
-            image_of(name)
-            for shard, *_ in parts
-            if claim_context(shard.context)
-            for name in shard.id
-        ),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class RiskComparison:
     """Two models under the same conditions on common seeds: the first minus the second.
@@ -401,7 +401,7 @@ def compare_risk(
         raise Problem("the two runs have no seed in common: their risks cannot be compared.")
     differences = np.array([shares[name] - reference[name] for name in common])
     images = [image_of(name) for name in common] if claims else []
-    bounds = mean_interval(differences, -1.0, 1.0, clusters=images)
+    bounds = bounded_mean_interval(differences, -1.0, 1.0, clusters=images)
     return RiskComparison(float(differences.mean()), bounds, len(common), margin)
 
 
@@ -410,14 +410,10 @@ def needed_seeds(differences: NDArray[np.float64], effect: float) -> int:
 
     The interval of `n` seeds is half as wide as ``z s / sqrt(n) + c / n``: the normal part from the
     spread `s` of the differences at hand, and `c`, what their own interval is wider than that.
-
-    Args:
-        differences: Paired differences, one per seed.
-        effect: The difference of risks that is to be seen.
     """
     count = len(differences)
     spread = float(differences.std(ddof=1))
-    low, high = mean_interval(differences, -1.0, 1.0)
+    low, high = bounded_mean_interval(differences, -1.0, 1.0)
     wider = count * ((high - low) / 2 - TWO_SIDED * spread / count**0.5)
     normal = (TWO_SIDED + NORMAL_POWER) * spread
     root = (normal + (normal**2 + 4 * max(wider, 0.0) * effect) ** 0.5) / (2 * effect)

@@ -23,6 +23,7 @@ from hardcase.conditions.risk import (
     Tell,
     asked_under,
     failing_rows,
+    joined_tables,
     seeds_of,
     with_pattern,
 )
@@ -65,17 +66,7 @@ def bisected(
     high: Float[Tensor, " n"],
     halvings: int,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Halve the way from 0 to `high` in every row, keeping to the failing side.
-
-    Args:
-        fails: Which rows fail at a value each.
-        high: Where each row starts.
-        halvings: How often.
-
-    Returns:
-        The highest value seen to be right below, the lowest one seen to fail (or `high`), and
-        whether any was.
-    """
+    """Halve the way from 0 to `high` in every row, keeping to the failing side."""
     low = torch.zeros_like(high)
     failed = torch.zeros(len(high), dtype=torch.bool, device=high.device)
     for _ in range(halvings):
@@ -265,16 +256,11 @@ def measure_worst(
         done += len(shard)
         if tell is not None:
             tell(done, len(images))
-    return _joined(parts)
+    return joined_tables(parts)
 
 
 def most_questions(subject: Model, box: ConditionBox) -> tuple[int, int]:
-    """Return how many questions and how many gradients the worst case asks of an image at most.
-
-    Args:
-        subject: The model.
-        box: The declared conditions.
-    """
+    """Return how many questions and how many gradients the worst case asks of an image at most."""
     graded = subject.offers == "gradients"
     ways = 2 if graded else 1
     back = HALVINGS + 1
@@ -479,14 +465,3 @@ def _scaled(way: Search, scale: float) -> Search:
     if isinstance(way, Evolution):
         return replace(way, spread=way.spread * scale, most=way.most * scale)
     return way
-
-
-def _joined(parts: Sequence[WorstCase]) -> WorstCase:
-    return WorstCase(
-        id=tuple(name for part in parts for name in part.id),
-        least={name: torch.cat([part.least[name] for part in parts]) for name in parts[0].least},
-        alone={name: torch.cat([part.alone[name] for part in parts]) for name in parts[0].alone},
-        z=torch.cat([part.z for part in parts]),
-        pattern=torch.cat([part.pattern for part in parts]),
-        queries=torch.cat([part.queries for part in parts]),
-    )

@@ -95,11 +95,7 @@ def criterion(
     needs: str = "activations",
     **facts: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a factory with what most criteria promise and need: a ratio of activations.
-
-    A factory whose first parameter is a `selection` is given the one that its users name by a
-    graph, `layers` (by default those named here) and a `mode`.
-    """
+    """Register a factory with what most criteria promise and need: a ratio of activations."""
 
     def decorate(make: Callable[..., Any]) -> Callable[..., Any]:
         if "selection" in inspect.signature(make).parameters:
@@ -155,10 +151,7 @@ class CoverageResult:
 
 @runtime_checkable
 class Rule(Protocol):
-    """The mathematics of a criterion: only `observe` changes the memory, rows are independent.
-
-    A rule may also have `patience`: the number of rows that are better observed together.
-    """
+    """The mathematics of a criterion: only `observe` changes the memory, rows are independent."""
 
     @property
     def selection(self) -> Selection: ...
@@ -205,9 +198,7 @@ class Measure:
         self.laws = laws
         self.profiled = profiled
         self.convention = dict(convention or {})
-        self._memory: Any = rule.memory() if memory is None else memory
-        self._waiting = list[ActivationBatch]()
-        self._seen: tuple[Probe, ActivationBatch] | None = None
+        self.memory: Any = rule.memory() if memory is None else memory
 
     @property
     def taps(self) -> Mapping[str, Tap]:
@@ -219,41 +210,15 @@ class Measure:
         return {f"{self.name}/{key}": value.to(rows.device) for key, value in targets.items()}
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
-        batch = ActivationBatch.of(probe)
-        self._seen = (probe, batch)  # an update with the same probe need not reduce it again
         with torch.no_grad():
-            return self.rule.gain(batch, self.memory).to(probe.logits)
+            return self.rule.gain(ActivationBatch.of(probe), self.memory).to(probe.logits)
 
     def update(self, probe: Probe) -> None:
-        last, batch = self._seen or (None, None)
-        self._seen = None
-        if batch is None or last is not probe:
-            batch = ActivationBatch.of(probe)
-        self.observe(batch)
+        self.observe(ActivationBatch.of(probe))
 
     def observe(self, batch: ActivationBatch) -> None:
-        patience = getattr(self.rule, "patience", 0)
-        if not steady(batch.device):
-            patience *= 4
-        if not patience:
-            with torch.no_grad():
-                return self.rule.observe(batch, self._memory)
-        self._waiting.append(batch.only(self.rule.selection))
-        if sum(map(len, self._waiting)) >= patience:
-            self._settle()
-
-    @property
-    def memory(self) -> Any:
-        """What was observed so far, all of it."""
-        self._settle()
-        return self._memory
-
-    def _settle(self) -> None:
-        waiting = self._waiting
-        self._waiting = []
-        if waiting:
-            with torch.no_grad():
-                self.rule.observe(ActivationBatch.join(waiting), self._memory)
+        with torch.no_grad():
+            self.rule.observe(batch, self.memory)
 
     def pull(self, probe: Probe) -> Float[Tensor, " m"]:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""
@@ -346,11 +311,7 @@ def parse(text: str | Spec) -> Spec:
 
 
 def parse_list(text: str) -> list[Spec]:
-    """The criteria of a list: a piece with ``=`` but no name belongs to the criterion before it.
-
-    Args:
-        text: Specs joined by commas, such as ``nc,kmnc:k=1000,mode=unit,nbc``.
-    """
+    """The criteria of a list: a piece with ``=`` but no name belongs to the criterion before it."""
     texts = list[str]()
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
         if texts and "=" in piece.split(":")[0]:
@@ -445,10 +406,7 @@ class CriterionPlan:
 
 
 def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") -> CriterionPlan:
-    """The plan of a criterion: its factory called with the network's layers and its options.
-
-    A supplied factory (``file.py:name``) may return a `Rule` where it needs no training data.
-    """
+    """The plan of a criterion: its factory called with the network's layers and its options."""
     spec = parse(spec)
     supplied = ".py:" in spec.name
     with guarded(f"criterion {spec}") if supplied else nullcontext():
@@ -554,11 +512,7 @@ def _found(rule: Rule) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Toward:
-    """An `Objective`: how near each row is to what its targets ask for, times `weight`.
-
-    In a campaign the memory is the shard's own, under the criterion's name, wherever the shard is
-    searched.
-    """
+    """An `Objective`: how near each row is to what its targets ask for, times `weight`."""
 
     criterion: Measure
     weight: float = 1.0

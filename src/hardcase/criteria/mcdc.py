@@ -116,10 +116,7 @@ def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
 
 
 def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
-    """Rows that share a pattern with another: tables with a line per pattern, filled with -1.
-
-    Groups of like size (to a factor of two) share a table.
-    """
+    """Rows that share a pattern with another: tables with a line per pattern, filled with -1."""
     order = of_row.argsort(stable=True)
     _, sizes = torch.unique_consecutive(of_row[order], return_counts=True)
     starts = sizes.cumsum(0) - sizes

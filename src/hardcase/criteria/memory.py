@@ -14,7 +14,6 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from hardcase.randomness import Rng
-from hardcase.tensors import steady
 from hardcase.types import State
 
 __all__ = ["Accumulated", "Bits", "CountedBits", "Memory", "Patterns", "Rows", "summed"]
@@ -30,10 +29,10 @@ class Memory(Protocol):
 
 
 class Bits:
-    """A table of cells, `rows` times `columns`, each covered or not.
+    """Cells, each covered or not; a row names them 1 to `columns`, and 0 means "none".
 
-    Cells are named within their row by 1 to `columns`; 0 means "none" and may be marked freely: a
-    spare column takes it.
+    The table has a spare first column, so that "none" may be marked freely. It is the base itself,
+    which forks share, until it changes.
     """
 
     def __init__(
@@ -41,43 +40,31 @@ class Bits:
     ) -> None:
         self.rows = rows
         self.columns = columns
+        if base is None:
+            base = torch.zeros(rows, columns + 1, dtype=torch.uint8)
         self.base = base
-        self.own: UInt8[Tensor, "r s"] | None = None
+        self.table = base
 
     def mark(self, start: int, cells: Int[Tensor, "u m"]) -> None:
         """Cover the named cells of the rows `start` and following."""
-        table = self._table(cells.device)
+        table = self._writable(cells.device)
         ones = torch.ones_like(cells, dtype=torch.uint8)  # three times faster than the number 1
         table[start : start + len(cells)].scatter_(1, cells, ones)
 
     def cover(self, cells: Bool[Tensor, "r c"]) -> None:
         """Cover the cells that are true."""
-        self._table(cells.device)[:, 1:].bitwise_or_(cells)
+        self._writable(cells.device)[:, 1:].bitwise_or_(cells)
 
     def news(self, start: int, cells: Int[Tensor, "u m"]) -> Bool[Tensor, "u m"]:
         """Which of the named cells are not covered yet."""
-        known = cells == 0
-        for table in self._tables():
-            rows = table[start : start + len(cells)].to(cells.device)
-            known = known | rows.gather(1, cells).bool()
-        return ~known
+        rows = self.table[start : start + len(cells)].to(cells.device)
+        return (cells != 0) & (rows.gather(1, cells) == 0)
 
     def covered(self) -> Bool[Tensor, "r c"]:
-        tables = self._tables()
-        if not tables:
-            return torch.zeros(self.rows, self.columns, dtype=torch.bool)
-        last = tables[-1][:, 1:]
-        for table in tables[:-1]:
-            last = last | table[:, 1:].to(last.device)
-        return last.bool()
+        return self.table[:, 1:].bool()
 
     def count(self) -> int:
-        if self.base is None and self.own is not None:
-            return int(torch.count_nonzero(self.own[:, 1:]))
-        return int(torch.count_nonzero(self.covered()))
-
-    def _tables(self) -> list[UInt8[Tensor, "r s"]]:
-        return [table for table in (self.base, self.own) if table is not None]
+        return int(torch.count_nonzero(self.table[:, 1:]))
 
     def pick(
         self,
@@ -106,47 +93,32 @@ class Bits:
         return picked
 
     def fork(self) -> Bits:
-        return Bits(self.rows, self.columns, self._joined())
+        base = self.table
+        if base is not self.base:
+            base = base.clone()
+        return Bits(self.rows, self.columns, base)
 
     def delta(self) -> State:
-        if self.own is None:
-            return {"cells": torch.empty(0, dtype=torch.int64)}
-        fresh = self.own[:, 1:].bool()
-        if self.base is not None:
-            fresh = fresh & (self.base[:, 1:].to(fresh.device) == 0)
+        fresh = self.covered() & (self.base[:, 1:].to(self.table.device) == 0)
         return {"cells": fresh.flatten().nonzero().squeeze(1).cpu()}
 
     def merge(self, deltas: Sequence[State]) -> None:
-        joined = self._joined()
-        if joined is None:
-            joined = torch.zeros(self.rows, self.columns + 1, dtype=torch.uint8)
-        table = joined.clone()
+        table = self.table.clone()
         for delta in deltas:
             cells = delta["cells"].to(table.device)
             table[cells // self.columns, cells % self.columns + 1] = 1
         self.base = table
-        self.own = None
+        self.table = table
 
-    def _table(self, device: torch.device) -> UInt8[Tensor, "r s"]:
-        if self.own is None:
-            shape = (self.rows, self.columns + 1)
-            self.own = torch.zeros(shape, dtype=torch.uint8, device=device)
-        self.own = self.own.to(device)
-        return self.own
-
-    def _joined(self) -> UInt8[Tensor, "r s"] | None:
-        if self.own is None:
-            return self.base
-        if self.base is None:
-            return self.own.clone()
-        return self.base | self.own.to(self.base.device)
+    def _writable(self, device: torch.device) -> UInt8[Tensor, "r s"]:
+        if self.table is self.base:
+            self.table = self.base.clone()
+        self.table = self.table.to(device)
+        return self.table
 
     def _has(self, cells: Int[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
-        known = torch.zeros(cells.shape, dtype=torch.bool)
-        for table in self._tables():
-            place = cells.to(table.device)
-            known |= table[place // self.columns, place % self.columns + 1].bool().cpu()
-        return known
+        place = cells.to(self.table.device)
+        return self.table[place // self.columns, place % self.columns + 1].bool().cpu()
 
     def _search(
         self, rows: Int[Tensor, " r"], drawn: Int[Tensor, " n"], otherwise: Int[Tensor, " n"]
@@ -159,63 +131,50 @@ class Bits:
         return rows[place // self.columns] * self.columns + place % self.columns
 
 
-WAITING = 2**20
-"""Patterns that may wait on a device before they are sorted in."""
-
-
 class Patterns:
-    """A set of patterns, each known by a 64-bit hash.
+    """A set of patterns, known by 64-bit hashes; two of a million collide with probability 3e-8.
 
-    With a million of them, two collide with probability 3e-8.
+    What is added stays on its device, unsorted, until somebody reads.
     """
 
     def __init__(self, base: Int[Tensor, " n"] | None = None) -> None:
-        self.own = torch.empty(0, dtype=torch.int64)
-        self.base = self.own
+        self._own = torch.empty(0, dtype=torch.int64)
+        self.base = self._own
         if base is not None:
             self.base = base
         self._fresh = list[tuple[Tensor, Tensor]]()
 
     def add(self, hashes: Int[Tensor, " m"], known: Bool[Tensor, " m"]) -> None:
-        """Remember the patterns of the rows that are `known`; those of a device wait there."""
+        """Remember the patterns of the rows that are `known`."""
         self._fresh.append((hashes, known))
-        few = WAITING
-        if steady(hashes.device):
-            few = 4096
-        if sum(len(hashes) for hashes, _ in self._fresh) > max(few, len(self.own)):
-            self._settle()
+
+    @property
+    def own(self) -> Int[Tensor, " n"]:
+        """What was added, sorted and apart from the base."""
+        if self._fresh:
+            fresh = [hashes[known].cpu() for hashes, known in self._fresh]
+            joined = torch.unique(torch.cat([self._own, *fresh]))
+            self._own = joined[~_member(joined, self.base)]
+            self._fresh = []
+        return self._own
 
     def news(self, hashes: Int[Tensor, " m"]) -> Bool[Tensor, " m"]:
-        self._settle()
         hashes = hashes.cpu()
         return ~(_member(hashes, self.base) | _member(hashes, self.own))
 
     def count(self) -> int:
-        self._settle()
         return len(self.base) + len(self.own)
 
     def fork(self) -> Patterns:
-        self._settle()
         return Patterns(torch.cat([self.base, self.own]).sort().values)
 
     def delta(self) -> State:
-        self._settle()
         return {"hashes": self.own.clone()}
 
     def merge(self, deltas: Sequence[State]) -> None:
-        self._settle()
-        self.base = torch.unique(
-            torch.cat([self.base, self.own, *(delta["hashes"] for delta in deltas)])
-        )
-        self.own = torch.empty(0, dtype=torch.int64)
-
-    def _settle(self) -> None:
-        """Sort what came in since into the own part, which stays sorted and apart from the base."""
-        if self._fresh:
-            fresh = [hashes[known].cpu() for hashes, known in self._fresh]
-            joined = torch.unique(torch.cat([self.own, *fresh]))
-            self.own = joined[~_member(joined, self.base)]
-            self._fresh = []
+        joined = torch.cat([self.base, self.own, *(delta["hashes"] for delta in deltas)])
+        self.base = torch.unique(joined)
+        self._own = torch.empty(0, dtype=torch.int64)
 
 
 def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
@@ -226,10 +185,7 @@ def _member(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tenso
 
 
 class Accumulated:
-    """Named tensors of fixed shape, accumulated: sums, extremes, moments.
-
-    `join` folds two states into one; `empty` is its neutral element.
-    """
+    """Named tensors of fixed shape, accumulated: sums, extremes, moments."""
 
     def __init__(
         self, empty: State, join: Callable[[State, State], State], base: State | None = None
@@ -260,10 +216,7 @@ class Accumulated:
 
 
 class Rows:
-    """Rows of named tensors in the order in which they came; only ever added to.
-
-    `digest` keeps what a reader made of the first so many rows, for it to go on from there.
-    """
+    """Rows of named tensors in the order in which they came; only ever added to."""
 
     def __init__(
         self, empty: State, base: State | None = None, digest: tuple[int, Any] | None = None

@@ -470,10 +470,7 @@ def activated(graph: LayerGraph) -> tuple[Layer, ...]:
 
 
 def last_hidden(graph: LayerGraph) -> tuple[Layer, ...]:
-    """The last dense layer before the output, or else the last convolution, after its activation.
-
-    As the authors of surprise adequacy take it; without an activation behind it, the layer itself.
-    """
+    """The last hidden dense layer, or else the last convolution, after its activation."""
     dense = graph.of_kind("linear")
     conv = graph.of_kind("conv")
     chosen = dense[-2:-1] or conv[-1:] or graph.layers[-2:-1]

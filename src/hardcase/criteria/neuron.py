@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch, Extremes, units_at_once
+from hardcase.criteria.batch import ActivationBatch, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
 from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
-from hardcase.tensors import Copies, chunks, steady
+from hardcase.tensors import Copies, chunks
 from hardcase.types import State, Targets
 
 __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
@@ -27,17 +27,13 @@ __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 # Layer-SNAC: the MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is
 # open unless the convention says otherwise. The counting of units with both corners seen is that of
 # the project "Adversarial image generation based on various neuron coverage". Not-a-number reaches
-# no corner.
+# no corner. Layer-SNAC differs from MaXplore's: there the bounds start at zero, are raised to each
+# seed's own values first, and the first layer is left out of the plots.
 
 
 @dataclass(frozen=True)
 class BoundarySections:
-    """Units seen beyond their training range: NBC (both sides) and SNAC (above).
-
-    `widen` moves the bounds out by that many standard deviations; `equal` says where a value on the
-    bound counts; `count` what is counted: every corner, units with both corners seen, or with
-    either.
-    """
+    """Units seen beyond their training range: NBC (both sides) and SNAC (above)."""
 
     selection: Selection
     range: Range
@@ -113,12 +109,7 @@ class BoundarySections:
 
 @dataclass(frozen=True)
 class LayerBoundarySections:
-    """SNAC of each layer, over the suite and as the mean over inputs: Layer-SNAC.
-
-    Differences: MaXplore fills its table from zero and raises it to each seed's own values first;
-    here the bound is the training maximum alone. Its first layer is left out in its plots; here
-    every chosen layer is reported.
-    """
+    """SNAC of each layer, over the suite and as the mean over inputs: Layer-SNAC."""
 
     corners: BoundarySections
 
@@ -378,13 +369,7 @@ _CUTS = {"closed": ("right-open", "left-open")}
 
 @dataclass(frozen=True)
 class Sections:
-    """Which of the `k` equal parts of each unit's training range were seen: KMNC.
-
-    `cuts` says who owns the interior cut points: the section above ("right-open"), below
-    ("left-open", which also drops the lowest value) or both ("closed"). `top`: the highest value
-    fills the last section ("last") or none ("corner"). `constant`: units whose range is a point are
-    left out ("skip"), never hit ("never"), or filled whole when hit ("all").
-    """
+    """Which of the `k` equal parts of each unit's training range were seen: KMNC."""
 
     selection: Selection
     range: Range
@@ -435,22 +420,18 @@ class Sections:
         return CoverageResult.ratio(memory.count(), units * self.k, **{"constant units": still})
 
     def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
-        """The first unit of each block, and the section of every value (0: outside)."""
-        waits = steady(batch.device)  # to ask a device which units need a closer look costs more
-        beyond = self._beyond(batch.extremes(self.selection)) if waits else None
-        for block in batch.blocks(self.selection):
-            columns = block.values.detach().t()
-            for part in chunks(len(columns), units_at_once(block.values)):
-                start = block.start + part.start
+        """The number of the first of some units, and the section of each value (0: outside)."""
+        for first, layer in zip(self.selection.starts, batch.layers(self.selection), strict=True):
+            columns = layer.detach().t()
+            for part in chunks(len(columns), units_at_once(layer)):
+                start = first + part.start
                 values = columns[part].contiguous()
+                top = self._geometry.on(values.device)[1][start : start + len(values)]
+                inside = values <= top
+                if self.top == "corner":
+                    inside = values < top
                 for cut in _CUTS.get(self.cuts, (self.cuts,)):
-                    cells = self._place(values, start, cut)
-                    if beyond is None:
-                        cells.masked_fill_(~self._inside(values, self._tops(values, start)), 0)
-                    else:
-                        some = beyond[start : start + len(values)]
-                        cells[self._outside(values, start, some)] = 0
-                    yield start, cells
+                    yield start, self._place(values, start, cut).masked_fill_(~inside, 0)
 
     def _place(self, values: Float[Tensor, "u m"], start: int, cut: str) -> Int[Tensor, "u m"]:
         """Sections of values that are known not to lie above the range; those below it get 0."""
@@ -463,29 +444,6 @@ class Sections:
         else:
             place.ceil_()
         return place.clamp_(0, self.k).int().long()
-
-    def _beyond(self, extremes: Extremes) -> Bool[Tensor, " u"]:
-        """Units with a value above their range, or not a number: their rows need a closer look."""
-        top = self._geometry.on(extremes.high.device)[1].squeeze(1)
-        return ~self._inside(extremes.high, top) | extremes.broken
-
-    def _tops(self, values: Float[Tensor, "u m"], start: int) -> Float[Tensor, "u 1"]:
-        return self._geometry.on(values.device)[1][start : start + len(values)]
-
-    def _inside(self, values: Tensor, top: Tensor) -> Bool[Tensor, "..."]:
-        """Which values are numbers that do not lie above the range."""
-        if self.top == "corner":
-            return values < top
-        return values <= top
-
-    def _outside(
-        self, values: Float[Tensor, "u m"], start: int, beyond: Bool[Tensor, " u"]
-    ) -> tuple[Int[Tensor, " o"], Int[Tensor, " o"]]:
-        """Where values lie above the range or are no numbers, among units that have some."""
-        units = beyond.nonzero().squeeze(1)
-        inside = self._inside(values[units], self._tops(values, start)[units])
-        unit, row = (~inside).nonzero(as_tuple=True)
-        return units[unit], row
 
     @cached_property
     def _geometry(self) -> Copies:

@@ -53,10 +53,10 @@ class Running:
         extremes = shown.extremes(selection)
         self.low = torch.minimum(self.low, extremes.low)
         self.high = torch.maximum(self.high, extremes.high)
-        for block in shown.blocks(selection):
-            for part in chunks(block.values.shape[1], units_at_once(block.values)):
-                values = block.values[:, part].double()
-                self._moments(slice(block.start + part.start, block.start + part.stop), values)
+        for start, layer in zip(selection.starts, shown.layers(selection), strict=True):
+            for part in chunks(layer.shape[1], units_at_once(layer)):
+                units = slice(start + part.start, start + part.stop)
+                self._moments(units, layer[:, part].double())
 
     def _moments(self, part: slice, values: Float[Tensor, "m u"]) -> None:
         numbers = values.isfinite()

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 
 __all__ = [
@@ -103,10 +103,7 @@ class Gaussian:
 def _whitening(
     covariance: Float[Tensor, "d d"],
 ) -> tuple[Float[Tensor, "r d"], float, Float[Tensor, "s d"]]:
-    """The whitening along directions that vary, the log of the spread, and the other directions.
-
-    Cholesky's factor where the covariance has full rank, else its principal directions.
-    """
+    """The whitening along directions that vary, the log of the spread, and the other directions."""
     units = len(covariance)
     rank = _rank(covariance)
     if rank == units:
@@ -248,68 +245,12 @@ class ReferencePoints:
         return distance.min(1)
 
 
-class FaissCorpus:
-    """The same through faiss, for corpora where even a product is too much.
-
-    Exact with ``cells=0``; otherwise an inverted file of `cells` lists, `probes` of which are read:
-    faster, not exact.
-    """
-
-    def __init__(self, values: Float[Tensor, "n d"], *, cells: int = 0, probes: int = 8) -> None:
-        try:
-            import faiss
-        except ImportError as error:
-            raise Problem(
-                "the nearest-neighbour back end faiss is not installed.",
-                fix="pip install faiss-cpu",
-            ) from error
-        self.values = values
-        points = values.cpu().contiguous().numpy()
-        self.index = faiss.IndexFlatL2(values.shape[1])
-        if cells:
-            self.index = faiss.IndexIVFFlat(self.index, values.shape[1], min(cells, len(values)))
-            self.index.train(points)
-            self.index.nprobe = probes
-        self.index.add(points)
-
-    def to(self, device: torch.device) -> FaissCorpus:
-        return self
-
-    def nearest(
-        self, points: Float[Tensor, "m d"], skip: Int[Tensor, " m"] | None = None
-    ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"]]:
-        _, found = self.index.search(points.detach().cpu().contiguous().numpy(), 2)
-        first, second = torch.from_numpy(found).to(points.device).unbind(1)
-        place = first
-        if skip is not None:
-            place = torch.where(first == skip, second, first)
-        return (points - self.values.to(points.device)[place]).norm(dim=1), place
-
-
-Searchable = ReferencePoints | FaissCorpus
-
-
-def searchable(values: Float[Tensor, "n d"], search: str = "exact") -> Searchable:
-    """Index points for search: ``exact``, ``faiss`` (exact too) or ``faiss-N`` (inverted file)."""
-    if search == "exact":
-        return ReferencePoints.of(values)
-    backend, _, cells = search.partition("-")
-    if backend != "faiss" or not (cells or "0").isdigit():
-        raise choice("nearest-neighbour search", search, ["exact", "faiss", "faiss-N"])
-    return FaissCorpus(values, cells=int(cells or 0))
-
-
 # Activation traces of training data: what surprise and class dispersion compare with.
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """One trace a training image, its predicted class and its label.
-
-    `own` and `other` are each trace's distance to the nearest other trace of its predicted class
-    and of any other class. They depend on training data alone, so they are computed once
-    (`measured`).
-    """
+    """Training traces, their predicted classes and labels; `own` and `other` as by `measured`."""
 
     values: Float[Tensor, "n d"]
     predicted: Int[Tensor, " n"]
@@ -335,12 +276,13 @@ class Traces:
 
     def measured(
         self,
-        search: str = "exact",
         *,
         batch: int = 512,
         device: torch.device = torch.device("cpu"),  # noqa: B008 - a value, never changed
     ) -> Traces:
-        """Return these traces with their distances; a class of one trace has `own` infinity."""
+        """Return these traces with the distance of each to the nearest other trace of its predicted
+        class (`own`, infinite where it is alone) and of any other class (`other`).
+        """
         if self.own is not None and self.other is not None:
             return self
         clean = self.numbers()
@@ -353,9 +295,9 @@ class Traces:
         values = clean.values.to(device)
         own, other = torch.full((2, len(values)), torch.inf, device=device).unbind()
         for label, rows in clean.by_class():
-            rest = searchable(values[(clean.predicted != label).to(device)], search)
+            rest = ReferencePoints.of(values[(clean.predicted != label).to(device)])
             rows = rows.to(device)
-            same = searchable(values[rows], search)
+            same = ReferencePoints.of(values[rows])
             for part in chunks(len(rows), batch):
                 points = values[rows[part]]
                 places = torch.arange(part.start, part.stop, device=device)
@@ -395,12 +337,9 @@ ROOM = 2**27
 
 
 def _per_class(
-    models: Mapping[int, Gaussian] | Mapping[int, Searchable], predicted: Int[Tensor, " m"]
+    models: Mapping[int, Gaussian] | Mapping[int, ReferencePoints], predicted: Int[Tensor, " m"]
 ) -> Iterator[tuple[int, Int[Tensor, " r"]]]:
-    """The rows of each predicted class that has a model, as many at a time as there is room for.
-
-    A device is asked once for all classes.
-    """
+    """The rows of each predicted class that has a model, as many at a time as there is room for."""
     order = predicted.argsort(stable=True)
     counts = predicted.bincount().tolist()
     for label, rows in enumerate(torch.split(order, counts)):
@@ -543,24 +482,24 @@ class Distance:
     """DSA: distance to the predicted class's nearest trace over its distance to other classes.
 
     Args:
-        corpora: Searchable traces of each class.
+        corpora: Traces of each class.
         others: Distance of each trace to the nearest of another class, by class.
         own: Distance of each training trace to its own class.
         other: Distance of each training trace to other classes.
     """
 
-    corpora: Mapping[int, Searchable]
+    corpora: Mapping[int, ReferencePoints]
     others: Mapping[int, Float[Tensor, " n"]]
     own: Float[Tensor, " t"]
     other: Float[Tensor, " t"]
 
     @staticmethod
-    def fit(traces: Traces, *, search: str = "exact") -> Distance:
-        traces = traces.measured(search)
+    def fit(traces: Traces) -> Distance:
+        traces = traces.measured()
         assert traces.own is not None
         assert traces.other is not None
         corpora = {
-            label: searchable(traces.values[rows], search) for label, rows in traces.by_class()
+            label: ReferencePoints.of(traces.values[rows]) for label, rows in traces.by_class()
         }
         others = {label: traces.other[rows] for label, rows in traces.by_class()}
         return Distance(corpora, others, traces.own, traces.other)

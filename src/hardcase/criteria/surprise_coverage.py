@@ -30,9 +30,6 @@ __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise
 # DSC near 1/1000. Here the bounds are the least and greatest leave-one-out surprise of training
 # data unless given; what lies outside covers nothing and is counted apart.
 
-PATIENCE = 2048
-"""Rows that are compared with training data together: a product of matrices pays off."""
-
 
 def surprise_of(
     batch: ActivationBatch, selection: Selection, model: SurpriseModel
@@ -47,7 +44,6 @@ def surprise_of(
 class MeanSurprise:
     """The mean surprise of the inputs: how far a suite is from training data; no ratio."""
 
-    patience = PATIENCE
     selection: Selection
     model: SurpriseModel
 
@@ -111,13 +107,8 @@ def _gathered(a: State, b: State) -> State:
 
 @dataclass(frozen=True)
 class SurpriseBuckets:
-    """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise.
+    """Which of `n` equal buckets between `lower` and `upper` hold some input's surprise."""
 
-    Buckets are right-open, the last one closed. `overflow` makes the last one hold everything above
-    the others.
-    """
-
-    patience = PATIENCE
     selection: Selection
     model: SurpriseModel
     lower: float
@@ -210,16 +201,13 @@ def lsa(
 
 
 @_surprise("dsa", paper=_SURPRISE, cite="kim2019surprise", laws=SUM)
-def dsa(selection: Selection, *, search: str = "exact") -> CriterionPlan:
+def dsa(selection: Selection) -> CriterionPlan:
     """Mean distance-based surprise of the inputs.
 
     Mean over inputs of: distance to the nearest training trace of the predicted class over
     that trace's distance to other classes.
-
-    Args:
-        search: exact, faiss, or faiss-N for an inverted file of N lists.
     """
-    return _mean(selection, Distance, {"search": search})
+    return _mean(selection, Distance, {})
 
 
 @_surprise("mdsa", paper=_MDSA, cite="kim2020mdsa", laws=SUM)

@@ -56,11 +56,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an npz file, each read when it is asked for; nothing is unpickled.
-
-    Raises:
-        ValueError: If it holds one bare array, or unfolds to more than any images do.
-    """
+    """The arrays of an npz file, each read when it is asked for; nothing is unpickled."""
     most = unpacked(regular(path))
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -74,9 +70,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 
 
 def read_idx(path: Path) -> Bytes:
-    """An IDX file of unsigned bytes (MNIST's own format): two zeros, type 8, the number of axes,
-    their sizes, the data.
-    """
+    """An IDX file of bytes (MNIST's own): 0, 0, 8, the number of axes, their sizes, the data."""
     data = read_bytes(path)
     axes = data[3] if len(data) > 3 else 0
     if data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * axes:
@@ -93,9 +87,7 @@ def read_idx(path: Path) -> Bytes:
 def read_idx_pair(
     images: Path, labels: Path, *, first_label: int = 0, turned: bool = False
 ) -> Part:
-    """Grey images and labels from two IDX files; `turned` swaps rows and columns,
-    `first_label` becomes class 0.
-    """
+    """Grey images and labels from two IDX files; `turned` swaps rows and columns."""
     x = read_idx(images)
     y = read_idx(labels)
     if x.ndim != 3 or y.shape != x.shape[:1]:
@@ -132,9 +124,7 @@ def read_json_labels(path: Path) -> Labels:
 
 
 def read_cifar_pickled(path: Path) -> Part:
-    """A batch of the Python version of CIFAR-10, read off the pickle's instructions,
-    of which none is carried out.
-    """
+    """CIFAR-10's Python version, off the pickle's instructions: none is carried out."""
     labels: list[int] = []
     pixels = b""
     key = ""
@@ -161,12 +151,9 @@ TEST_SHARE = 0.2
 
 
 def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
-    """The rows of one split: in each class, the fifth of the images with the lowest content hashes
-    is the test part.
+    """The rows of one split: of each class the fifth with the lowest content hashes is for testing.
 
-    Only pixels and labels count: names, order and place on the disk do not move an image, and equal
-    images of a class are never divided. Every class has at least one test image; a class of a
-    single image has no other.
+    Only pixels and labels count, and equal images of a class are never divided.
     """
     return split_by_content(content_hashes(x), y, split)
 
@@ -196,9 +183,7 @@ Parts = dict[str, Part]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A set of files that together hold a data set, and how to read them. A file may also be
-    gzipped, with ``.gz``.
-    """
+    """Files that together hold a data set, perhaps gzipped (``.gz``), and how to read them."""
 
     files: tuple[str, ...]
     read: Callable[[Mapping[str, Path]], Parts]

@@ -103,10 +103,7 @@ def stream_of(
     name: str = "images",
     split: str = "test",
 ) -> Stream:
-    """As `images_of`, but nothing is decoded until it is asked for.
-
-    Loaders and iterable data sets have no rows to ask for.
-    """
+    """As `images_of`, but nothing is decoded until it is asked for."""
     sizing = Sizing(resize=resize, crop=crop)
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
@@ -154,10 +151,7 @@ Items = Callable[[int], Any]
 def _torch(
     data: Any, labels: Any, classes: Sequence[str], name: str
 ) -> tuple[Items, Any, Sequence[str]]:
-    """A map-style data set.
-
-    Labels are read from ``targets`` or ``samples`` if it has them, else from every item once.
-    """
+    """A map-style data set; labels from ``targets`` or ``samples``, else from every item once."""
 
     def image(row: int) -> Any:
         item = data[row]
@@ -193,12 +187,10 @@ def _listed(data: Sequence[Any], labels: Any, name: str) -> tuple[Items, Any]:
 
 def _file_names(data: Any) -> dict[int, str]:
     """The names of the files that the items of a set are, by row."""
-    items = list(getattr(data, "samples", None) or ())
-    if isinstance(data, Sequence) and not items:
-        items = list(data)
+    items = getattr(data, "samples", None) or (data if isinstance(data, Sequence) else ())
     firsts = [item[0] if isinstance(item, tuple | list) and item else item for item in items]
-    paths = {row: item for row, item in enumerate(firsts) if isinstance(item, str | Path)}
-    return {row: Path(path).name for row, path in paths.items()}
+    paths = enumerate(firsts)
+    return {row: Path(path).name for row, path in paths if isinstance(path, str | Path)}
 
 
 def _arrays(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -69,12 +68,7 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def names_by_number(table: Mapping[int, str], least: int = 0) -> tuple[str, ...]:
-    """Names of classes from a table that may leave some out, which are called by their number.
-
-    Example:
-        >>> names_by_number({1: "cat", 3: "dog"})
-        ('0', 'cat', '2', 'dog')
-    """
+    """Names of classes from a table; those that it leaves out are called by their number."""
     count = max(least, max(table, default=-1) + 1)
     return tuple(str(table.get(number, number)) for number in range(count))
 
@@ -133,10 +127,7 @@ def labelled(
 
 
 def from_one(images: ImageSet) -> ImageSet:
-    """Labels that count from 1 as labels that count from 0.
-
-    Classes that are named by their numbers keep these names.
-    """
+    """Labels that count from 1 as labels that count from 0."""
     classes = images.classes
     if classes == tuple(map(str, range(len(classes)))):
         classes = classes[1:]
@@ -165,7 +156,9 @@ def read_npz(path: Path, split: str) -> OwnData:
 
     With `x_train`, `y_train`, `x_test`, `y_test` the file's own split.
     """
-    with _opened(path) as arrays:
+    fix = "np.savez(path, images=..., labels=...)"
+    why = "Arrays of Python objects need unpickling, which can run code, and are not read."
+    with reading(f"cannot read {path} as npz", why, fix=fix), open_npz(path) as arrays:
         divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
         parts = ["_train", "_test"] if divided else [""]
         labels = {part: _pick(arrays, LABELS, part, path) for part in parts}
@@ -188,15 +181,6 @@ def read_npz(path: Path, split: str) -> OwnData:
     chosen = to_tensor(np.concatenate([y[part] for part in wanted]))
     classes = class_names(np.concatenate(list(y.values())), named)
     return OwnData(Images(pixels, chosen, tuple(ids), classes), divided)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
-    """The arrays of a file, each read when it is asked for."""
-    fix = "np.savez(path, images=..., labels=...)"
-    why = "Arrays of Python objects need unpickling, which can run code, and are not read."
-    with reading(f"cannot read {path} as npz", why, fix=fix), open_npz(path) as file:
-        yield file
 
 
 def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
@@ -323,7 +307,10 @@ def read_folder(
         y = np.array([_prefix(file) for _, file in found], dtype=np.int64)
         classes = class_names(y, None)
     else:
-        classes = _class_folders([path / part for part in parts])
+        inside = [folder for part in parts for folder in (path / part).iterdir()]
+        names = {folder.name for folder in inside if folder.is_dir()}
+        shown = [name for name in names if not _hidden(Path(name))]
+        classes = tuple(sorted(shown, key=natural))
         y = _labels_by_folder(path, found, classes)
     rows = [i for i, (part, _) in enumerate(found) if part in ("", split) or split == "all"]
     files = [found[i][1] for i in rows]
@@ -351,21 +338,9 @@ def _hidden(path: Path) -> bool:
 
 
 def _has_own_split(path: Path) -> bool:
-    """Both ``train`` and ``test`` are there and hold folders: they are parts of the data,
-    not classes.
-    """
+    """Whether ``train`` and ``test`` hold folders: parts of the data, not classes."""
     parts = [path / "train", path / "test"]
     return all(part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in parts)
-
-
-def _class_folders(roots: list[Path]) -> tuple[str, ...]:
-    names = {
-        inner.name
-        for root in roots
-        for inner in root.iterdir()
-        if inner.is_dir() and not _hidden(Path(inner.name))
-    }
-    return tuple(sorted(names, key=natural))
 
 
 def _labels_by_folder(
@@ -480,14 +455,11 @@ def read_parquet(path: Path, split: str) -> OwnData:
         files = [file for file in found if not file.name.startswith(".")]
     if not files:
         raise Problem(f"there are no Parquet files in {path}.")
-    divided = all(any(file.name.startswith(part) for file in files) for part in ("train", "test"))
     prefix = path.resolve().stem
-    wanted = files
-    if divided and split != "all":
-        wanted = [file for file in files if file.name.startswith(split)]
-    if divided:
-        prefix += f"/{split}"
-    return _read(wanted, files, prefix, path, divided=divided)
+    if not all(any(file.name.startswith(part) for file in files) for part in ("train", "test")):
+        return _read(files, files, prefix, path, divided=False)
+    wanted = [file for file in files if split == "all" or file.name.startswith(split)]
+    return _read(wanted, files, f"{prefix}/{split}", path, divided=True)
 
 
 @data("run:RUN", needs="a run folder", undivided=True)

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.client
 import importlib.util
+import json
 import logging
 import shutil
 import string
@@ -14,6 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -128,10 +130,7 @@ def run_client(command: list[str], folder: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path, names: Names) -> None:
-    """Take the wanted files out of a tar or zip archive, or a Debian package.
-
-    Only base names are used, so nothing lands outside `folder`.
-    """
+    """Take wanted files out of an archive, by base names: nothing lands outside `folder`."""
     if archive.suffix == ".deb":
         run_client(["dpkg-deb", "-x", str(archive.resolve()), "unpacked"], folder)
         return
@@ -167,9 +166,7 @@ THINGS = "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSet:
-    """`hashes` are those of `Images` for each split: whatever the route,
-    the same bytes come out.
-    """
+    """A data set that can be fetched; `hashes` are those of `Images`, whatever the route."""
 
     name: str
     classes: tuple[str, ...]
@@ -353,11 +350,6 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
 
     Returns:
         The file in the cache, and where its content came from.
-
-    Example:
-        >>> import hardcase as hc
-        >>> hc.data.fetch("mnist5k", offline=True)[0].suffix
-        '.npz'
     """
     known = public_sets()
     if ":" in name:
@@ -376,35 +368,51 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tu
     return cache_file(wanted), route
 
 
-def public_part(wanted: PublicSet, split: str, *, offline: bool) -> Part:
-    """One split of a public data set, fetched first if it is not in the cache yet."""
+def public_part(wanted: PublicSet, split: str, *, offline: bool) -> tuple[Part, str]:
+    """One split of a public data set, fetched first if need be, and the hash of its content."""
     if cache_file(wanted).exists():
-        return read_cache(wanted, (split,))[split]
+        parts, hashes = read_cache(wanted, (split,))
+        return parts[split], hashes[split]
     parts, _ = obtain(wanted, source=None, offline=offline)
     try:
         keep(wanted, parts)
     except Problem as problem:
         log.warning("%s is not cached and will be fetched again: %s", wanted.name, problem.what)
-    return parts[split]
+    return parts[split], wanted.hashes.get(split, "")
 
 
 def cache_file(wanted: PublicSet) -> Path:
-    """The name carries the content's hash, where it is known:
-    a file of another content is never taken for it.
-    """
+    """Its name carries the content's hash, so that no other content is taken for it."""
     return cache_folder() / "data" / f"{'-'.join([wanted.name, *wanted.hashes.values()])}.npz"
 
 
-def read_cache(wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")) -> Parts:
+def read_cache(
+    wanted: PublicSet, splits: tuple[str, ...] = ("train", "test")
+) -> tuple[Parts, dict[str, str]]:
+    """Splits of a cached set and the hashes of their content, which are computed once: a note
+    beside the file says what they were when it had this size and time of change.
+    """
     path = cache_file(wanted)
+    note = path.with_suffix(".json")
     fix = f"delete it, then: hardcase data {wanted.name}"
     with reading(f"the cached data set {path} is damaged", fix=fix), open_npz(path) as file:
         parts = {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in splits}
+    stamp = [path.stat().st_size, path.stat().st_mtime_ns]
+    hashes = dict[str, str]()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        noted = json.loads(note.read_text(encoding="utf-8"))
+        if noted["stamp"] == stamp:
+            hashes = dict(noted["hashes"])
+    if set(splits) <= hashes.keys():
+        return parts, hashes
     try:
-        return verify(wanted, parts)
+        hashes |= verify(wanted, parts)
     except Problem as problem:
         wrong = f"the cached data set {path} is damaged: {problem.what}."
         raise Problem(wrong, fix=fix) from problem
+    with suppress(Problem):  # a cache that cannot be written is read all the same
+        write_atomically(note, json.dumps({"stamp": stamp, "hashes": hashes}).encode())
+    return parts, hashes
 
 
 def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Parts, str]:
@@ -425,7 +433,9 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
     reasons: list[str] = []
     for route in routes:
         try:
-            return verify(wanted, collect(wanted, route, source)), route.name
+            parts = collect(wanted, route, source)
+            verify(wanted, parts)
+            return parts, route.name
         except Problem as problem:
             log.info("%s: %s", route.name, problem.what)
             reasons.append(f"{route.name}: {problem.what}")
@@ -471,10 +481,9 @@ def _either(place: Path, name: str) -> Path:
     return place / f"{name}.gz"
 
 
-def verify(wanted: PublicSet, parts: Parts) -> Parts:
-    """`parts` themselves if they are what the set must be: as many images, every label a class,
-    and the known content.
-    """
+def verify(wanted: PublicSet, parts: Parts) -> dict[str, str]:
+    """The hashes of `parts`, if images, labels and content are what the set must be."""
+    hashes = dict[str, str]()
     for split, (x, y) in parts.items():
         count = wanted.counts[split]
         if len(x) != count or len(y) != count:
@@ -487,7 +496,8 @@ def verify(wanted: PublicSet, parts: Parts) -> Parts:
             raise Problem(
                 f"the {split} images are not those of {wanted.name}: their hash is {found}"
             )
-    return parts
+        hashes[split] = found
+    return hashes
 
 
 def content_hash(part: Part) -> str:

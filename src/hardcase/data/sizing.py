@@ -27,13 +27,7 @@ DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 
 
 class MixedSizes(Problem):
-    """Images of several sizes.
-
-    Args:
-        seen: Two of the sizes, in words.
-        side: The shortest side of all.
-        taken: Sides that the model takes, if that was tried.
-    """
+    """Images of several sizes, the shortest side of which is `side`."""
 
     def __init__(self, seen: str, side: int, taken: Sequence[int] = ()) -> None:
         fitting = [one for one in (USUAL_SIDE, *sorted(taken, reverse=True)) if one in taken]
@@ -56,18 +50,12 @@ class MixedSizes(Problem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """How an encoded image becomes one of the wanted size.
+    """How an encoded image becomes one of the wanted size; 0 leaves it.
 
     Args:
         resize: Without `crop`, the side of the square into which the whole image is drawn, out of
-            proportion if it has to be; with `crop`, the length that its shorter side is given. 0:
-            the size stays.
-        crop: Side of the square that is cut from the middle. 0: nothing is cut.
-
-    Example:
-        >>> from PIL import Image
-        >>> Sizing(resize=8, crop=8).apply(Image.new("RGB", (40, 20))).size
-        (8, 8)
+            proportion if it has to be; with `crop`, the length of its shorter side.
+        crop: Side of the square that is cut from the middle.
     """
 
     resize: int = 0
@@ -86,9 +74,7 @@ class Sizing:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Sizing:
-        """From the words after ``?``; ``crop=center`` cuts a square of the size that ``resize``
-        names.
-        """
+        """From the words after ``?``; ``crop=center`` cuts a square of the size of ``resize``."""
         resize = _pixels("resize", options.get("resize", "0"))
         word = options.get("crop", "0")
         if word == "center" and not resize:
@@ -117,9 +103,7 @@ class Sizing:
         return image
 
     def frame(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Width and height that an image of this size is drawn to, and where the part that is kept
-        begins in it.
-        """
+        """Width and height that an image is drawn to, and where the part that is kept begins."""
         width, height = size
         if self.resize and not self.crop:
             return (self.resize, self.resize), (0, 0)
@@ -137,9 +121,7 @@ class Sizing:
 
 
 def pixels_of(image: Image.Image, sizing: Sizing, where: str) -> npt.NDArray[np.uint8]:
-    """One opened image as 8-bit pixels: H x W where it is grey, else H x W x 3;
-    turned as its EXIF entry says.
-    """
+    """An image as 8-bit pixels, H x W or H x W x 3, turned as its EXIF entry says."""
     if image.mode in DEEP:
         raise Problem(
             f"the image {where} has more than 8 bits a pixel (Pillow mode {image.mode}).",
@@ -173,9 +155,7 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> npt.NDArray[np.uint8]:
 
 
 def stacked(images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str]) -> npt.NDArray[np.uint8]:
-    """Images of one size as N x C x H x W: one channel if all are grey, else three;
-    the error names the remedy.
-    """
+    """Images of one size as N x C x H x W: one channel if all are grey, else three."""
     sizes = [image.shape[:2] for image in images]
     other = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
     if other is not None:
@@ -183,13 +163,10 @@ def stacked(images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str]) -> np
         raise MixedSizes(f"{first}, {second}", min(min(size) for size in sizes))
     if all(image.ndim == 2 for image in images):
         return np.stack(images)[:, None]
-    return np.stack([_coloured(image) for image in images]).transpose(0, 3, 1, 2)
-
-
-def _coloured(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    if image.ndim == 3:
-        return image
-    return np.repeat(image[:, :, None], 3, axis=2)
+    coloured = [
+        image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2) for image in images
+    ]
+    return np.stack(coloured).transpose(0, 3, 1, 2)
 
 
 def _pixels(name: str, word: Any) -> int:

@@ -38,15 +38,6 @@ class Stream:
 
     `read` gives the image of a source's row; `rows` are the source's rows in this stream's order;
     `channels` of 0: three if any image that is decoded together has colour, else one.
-    Everything that does not need pixels (labels, names, choosing, sampling) costs none; `images`
-    decodes some rows, `shards` walks all of them.
-
-    Example:
-        >>> import numpy as np, torch
-        >>> black = lambda row: np.zeros((4, 4), dtype=np.uint8)
-        >>> stream = Stream(black, torch.arange(1000), torch.arange(1000) % 2, ("a", "b"), 1)
-        >>> len(stream), stream.take(torch.tensor([5, 7])).images().y.tolist()
-        (1000, [1, 1])
     """
 
     read: Read
@@ -80,9 +71,7 @@ class Stream:
         return self.take(torch.arange(min(count, len(self))))
 
     def sample(self, *, count: int, seed: int = 0) -> Stream:
-        """A random choice with the classes taking turns: the same one as `Images.sample` makes of
-        the same names.
-        """
+        """A random choice with the classes taking turns, as `Images.sample` makes it."""
         order, _ = balanced_order(self.y, self.id, seed=seed)
         return self.take(order[:count])
 

@@ -68,21 +68,21 @@ class Coder(nn.Module):
         self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The code of each image, and (as VAEs give) the logarithm of a variance, which is 0."""
-        method = self.net.encode
+        given = (x, y)[: 1 + _takes(self.net.encode, 2)]
         with guarded(f"generator {type(self.net).__name__}"):
-            code = _code(method(x, y) if _takes(method, 2) else method(x))
+            code = _code(self.net.encode(*given))
         return code, torch.zeros_like(code)
 
     def decode(self, z: Tensor, y: Int[Tensor, " m"] | None = None) -> Float[Tensor, "m c h w"]:
         """The image that each code stands for."""
-        method = self.net.decode
+        given = (z, y)[: 1 + bool(self.labels)]
         with guarded(f"generator {type(self.net).__name__}"):
-            made = method(z, y) if self.labels else method(z)
+            made = self.net.decode(*given)
         image = getattr(made, "sample", made)
         if not isinstance(image, Tensor) or tuple(image.shape) != (len(z), *self.shape):
-            seen = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            shape = tuple(getattr(image, "shape", ())) or type(image).__name__
             raise Problem(
-                f"the generator decoded {len(z)} codes to {seen}; images of the data are"
+                f"the generator decoded {len(z)} codes to {shape}; images of the data are"
                 f" {(len(z), *self.shape)}."
             )
         return image.clamp(0, 1)
@@ -166,10 +166,7 @@ def coder(net: nn.Module, *, shape: tuple[int, int, int], classes: int) -> Coder
 
 
 def from_diffusers(folder: Path) -> nn.Module:
-    """An autoencoder that the library diffusers has stored: AutoencoderKL or VQModel.
-
-    `folder` holds its ``config.json``; nothing is downloaded.
-    """
+    """An autoencoder that the library diffusers has stored: AutoencoderKL or VQModel."""
     try:
         diffusers = import_module("diffusers")
     except ImportError as error:

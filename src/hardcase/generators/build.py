@@ -240,12 +240,7 @@ def _yardstick(images: Images, judge: Judge, device: torch.device | str) -> str:
 
 
 def check_labels_kept(card: Mapping[str, Any], *, refuse: bool) -> None:
-    """Failures on images whose reconstruction loses the label say more of the generator.
-
-    Args:
-        card: The generator's, with the share of labels that it keeps if that was measured.
-        refuse: Raise where too few are kept; else only say so.
-    """
+    """Failures on images whose reconstruction loses the label say more of the generator."""
     kept = card.get("reconstruction_agreement")
     if kept is None or kept >= KEPT:
         return

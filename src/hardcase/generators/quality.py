@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hardcase import tensors
 from hardcase.cache import write_atomically
@@ -94,11 +95,7 @@ def measure_samples(
     device: torch.device | str = "cpu",
     per_class: int = 100,
 ) -> Mapping[str, Any]:
-    """Card entries of a conditional generator: are samples taken for their class, do they differ?
-
-    `diversity` is the mean standard deviation of pixels within a class, over that of the real
-    images.
-    """
+    """Card entries of a conditional generator: accuracy of its samples, and how they vary."""
     k = len(images.classes)
     label = torch.arange(k, device=device).repeat(per_class)
     noise = stream(0, "samples", device=torch.device(device))
@@ -150,23 +147,17 @@ def _share(rows: Bool[Tensor, " n"]) -> float:
 
 GAP = 2
 PAPER = 64
-"""Pixels between pictures, and their grey."""
+"""Pixels between images, and their grey."""
 
 
 def sheet(rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> UInt8[Tensor, "c y x"]:
     """Rows of images below one another, each pixel `zoom` wide; missing ones are grey."""
-    first = rows[0]
-    count = max(map(len, rows))
-    channels, height, width = first.shape[1:]
-    paper = torch.full(
-        (channels, len(rows) * (height + GAP), count * (width + GAP)), PAPER, dtype=torch.uint8
-    )
-    for i, row in enumerate(rows):
-        for j, image in enumerate(row.cpu()):
-            top = i * (height + GAP)
-            left = j * (width + GAP)
-            paper[:, top : top + height, left : left + width] = image
-    return paper.repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
+    longest = max(map(len, rows))
+    grey = [torch.full((longest, *row.shape[1:]), PAPER, dtype=torch.uint8) for row in rows]
+    full = torch.stack([torch.cat([row.cpu(), rest[len(row) :]]) for row, rest in zip(rows, grey)])
+    spaced = pad(full, (0, GAP, 0, GAP), value=PAPER)  # rows, images, c, h, w
+    joined = spaced.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
+    return joined.repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
 
 
 def write(path: Path, rows: Sequence[UInt8[Tensor, "_ c h w"]], *, zoom: int = 2) -> Path:
@@ -178,17 +169,6 @@ def draw_reconstructions(folder: Path, net: nn.Module, images: Images, *, count:
     some = images.sample(count=count, seed=0)
     decoded = reconstructions(net, some, device=next(net.parameters()).device)
     return write(folder / "reconstructions.png", [some.x, decoded.x])
-
-
-def drawing(net: nn.Module, images: Images, folder: Path) -> Callable[[], None]:
-    """Draws into `folder` what a network in training gives back so far."""
-
-    def draw() -> None:
-        net.eval()
-        draw_reconstructions(folder, net, images)
-        net.train()
-
-    return draw
 
 
 @torch.no_grad()
@@ -247,12 +227,7 @@ def check_samples(
     device: torch.device | str = "cpu",
     count: int = 200,
 ) -> bool:
-    """Whether most of `verifiers` know the images well enough to be asked about samples.
-
-    Raises:
-        Problem: If they recognise less than half as many samples as real images: seeds would not
-            show what they are called.
-    """
+    """Whether most of `verifiers` know the images well enough to be asked about samples."""
     accept = majority(verifiers)
     some = real.sample(count=min(count, len(real)), seed=seed)
     known = float(accept(from_bytes(some.x.to(device)), some.y.to(device)).double().mean())
@@ -303,24 +278,25 @@ def verified_seeds(
     verifiers: Sequence[Model],
     **how: Any,
 ) -> tuple[Images, dict[str, Any]]:
-    """Fresh samples that the subject and most of `verifiers` classify as asked, and counts.
-
-    `how` are further arguments of `fresh`.
-    """
+    """Fresh samples that the subject and most of `verifiers` classify as asked, and counts."""
     tally = {"generated": 0, "correctly classified": 0, "verified": 0}
     others = majority(verifiers)
 
     def accept(x: Tensor, y: Tensor) -> Bool[Tensor, " m"]:
         own = subject(x).logits.argmax(1).to(y.device) == y
-        both = own & others(x, y) if verifiers else own
+        both = own
+        if verifiers:
+            both = own & others(x, y)
         tally["generated"] += len(y)
         tally["correctly classified"] += int(own.sum())
         tally["verified"] += int(both.sum())
         return both
 
     seeds = fresh(net, classes, count, accept=accept, **how)
-    by = {model.name: model.hash for model in verifiers}
-    return seeds, {**tally, "verified": tally["verified"] if verifiers else None, "by": by}
+    counts: dict[str, Any] = {**tally, "by": {model.name: model.hash for model in verifiers}}
+    if not verifiers:
+        counts["verified"] = None
+    return seeds, counts
 
 
 def fresh(

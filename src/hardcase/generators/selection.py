@@ -45,17 +45,7 @@ class Generator:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSelection:
-    """How the generator of a campaign is found or trained, and which space it opens.
-
-    Args:
-        perturbs: The method perturbs activations of the generator instead of its codes.
-        subject: The network under test; it says whether labels survive a reconstruction.
-        example: Images of the campaign's shape and classes.
-        images: Images of a split by its name, loaded when they are needed.
-        data: The name of the data, which also names its usual generator.
-        refuse: Refuse a generator that loses labels; otherwise it is only logged.
-        progress: Told how a training goes.
-    """
+    """How the generator of a campaign is found or trained, and which space it opens."""
 
     method: str
     perturbs: bool

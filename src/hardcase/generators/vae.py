@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, drawing, measure
+from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import Goal, History, TrainingRecipe, fit
@@ -33,7 +33,7 @@ def _train(
     net: nn.Module, images: Images, recipe: TrainingRecipe, options: Settings, how: Settings
 ) -> History:
     goal = reconstruct(images, beta=options["beta"])
-    return fit(net, images, goal, recipe, on_checkpoint=drawing(net, images, how["kept"]), **how)
+    return fit(net, images, goal, recipe, **how)
 
 
 _vae = partial(
@@ -249,4 +249,4 @@ def reconstruct(images: Images, *, beta: float = 1.0) -> Goal:
 
     average = from_bytes(images.x).mean(0)
     chance = float(functional.binary_cross_entropy(average, average, reduction="sum"))
-    return Goal(loss, answer, chance, plain=True)
+    return Goal(loss, answer, chance)

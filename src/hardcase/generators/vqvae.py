@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, drawing, measure
+from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.adversarial import Player, duel
@@ -43,12 +43,11 @@ def _train(
 ) -> History:
     """Reconstruction; with a `mix`, ARGUS's discriminators go on from the one that was begun."""
     reduction = options["reduction"] or "mean"
-    how = {**how, "on_checkpoint": drawing(net, images, how["kept"])}
     if options["mix"]:
         net.load_state_dict(options["begun"]().state_dict())
         if options["joint_epochs"] is not None:
             recipe = replace(recipe, epochs=options["joint_epochs"], steps=0)
-        how["name"] = f"vqvae with mix {options['mix']}"
+        how = {**how, "name": f"vqvae with mix {options['mix']}"}
         weights = (options["latent_weight"], options["image_weight"])
         history = train_jointly(
             net, images, recipe, mix=options["mix"], weights=weights, reduction=reduction, **how
@@ -87,10 +86,7 @@ _vqvae = partial(
 
 
 class Codebook(nn.Module):
-    """`size` codes of `width` numbers.
-
-    `learned="ema"` follows the codes' users; `"gradient"` leaves that to the loss.
-    """
+    """`size` codes of `width` numbers, learnt as averages (`ema`) or by `gradient`."""
 
     codes: Tensor
     count: Tensor
@@ -451,14 +447,7 @@ def own_loss(
     z: Float[Tensor, "m d i j"] | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Reconstruction and commitment; where the codebook has gradients, the codes' loss too.
-
-    Args:
-        rng: Places codes that nobody uses.
-        z: What the encoder says of `x`, where it was asked already.
-        reduction: ``mean`` over pixels and code numbers, or their ``sum`` in each image, as squared
-            norms are.
-    """
+    """Reconstruction and commitment; where the codebook has gradients, the codes' loss too."""
     if z is None:
         z = net.encode(x)
     if net.training:
@@ -557,16 +546,7 @@ def train_jointly(
     device: torch.device | str = "cpu",
     **how: Any,
 ) -> History:
-    """Train a VQ-VAE further, so that interpolated codes look real to two discriminators.
-
-    Every image is mixed with one of another class from the same batch. The two discriminators share
-    no weights, so that one step on the sum of their losses is a step of each.
-
-    Args:
-        mix: ARGUS's λ.
-        weights: Of the latent and of the image generator loss (the paper states neither).
-        **how: Further arguments of `duel`.
-    """
+    """Train a VQ-VAE further, so that interpolated codes look real to two discriminators."""
     with own_randomness(seed, "discriminators"):
         latent = latent_discriminator(net).to(device)
         image = image_discriminator(net).to(device)

@@ -130,11 +130,7 @@ def breed(
 
 
 class Pools:
-    """Hands out vectors; a group's pool is bred anew from its last `memory` records when used up.
-
-    `base` is what earlier rounds recorded; with `each`, every seed is a group of its own and starts
-    from nothing.
-    """
+    """Hands out vectors; a used-up pool is bred anew from its group's last `memory` records."""
 
     def __init__(self, base: State, units: int, parents: int, memory: int, *, each: bool) -> None:
         self.parents = parents
@@ -305,7 +301,7 @@ class Adaptive(UnitGuide):
     def update(self, probe: Probe) -> None:
         new = unseen(probe)
         rows = row_of(probe)[new]
-        active = self.covered(probe, last=True)[1][new]
+        active = self.units.active(probe)[new]
         failing = self.oracle(probe)[new]
         self.hits.add(rows, active)
         self.failing.add(rows, active & failing[:, None])

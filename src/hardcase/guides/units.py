@@ -47,9 +47,7 @@ class Units(Protocol):
 
     def scaled(self, probe: Probe) -> Float[Tensor, "m u"]: ...
 
-    def active(
-        self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
-    ) -> Bool[Tensor, "m u"]: ...
+    def active(self, probe: Probe) -> Bool[Tensor, "m u"]: ...
 
 
 def grown(table: Tensor, rows: Int[Tensor, " m"], fill: float = 0) -> Tensor:
@@ -132,7 +130,6 @@ class UnitGuide:
         self.units = units
         self.count = min(count, units.count)
         self.hits = hits
-        self._last: tuple[Probe, Tensor, Tensor] | None = None
 
     @property
     def taps(self) -> Mapping[str, Tap]:
@@ -140,22 +137,8 @@ class UnitGuide:
 
     def gain(self, probe: Probe) -> Float[Tensor, " m"]:
         """How many units a row covers that none has covered."""
-        active = self.covered(probe)[1]
-        return (active & (self.hits.of(row_of(probe)) == 0)).sum(1).float()
-
-    def covered(
-        self, probe: Probe, *, last: bool = False
-    ) -> tuple[Float[Tensor, "m u"], Bool[Tensor, "m u"]]:
-        """The units' scaled values, and which are covered; worked out once for a gain and the
-        update that follows it, which is the `last` to ask.
-        """
-        if self._last is None or self._last[0] is not probe:
-            scaled = self.units.scaled(probe)
-            self._last = (probe, scaled, self.units.active(probe, scaled))
-        _, scaled, active = self._last
-        if last:
-            self._last = None
-        return scaled, active
+        new = self.hits.of(row_of(probe)) == 0
+        return (self.units.active(probe) & new).sum(1).float()
 
 
 def row_of(probe: Probe) -> Int[Tensor, " m"]:
@@ -461,10 +444,9 @@ class Strategies(UnitGuide):
     def update(self, probe: Probe) -> None:
         rows = row_of(probe)
         new = unseen(probe)
-        scaled, active = self.covered(probe, last=True)
-        self.hits.add(rows[new], active[new])
+        self.hits.add(rows[new], self.units.active(probe)[new])
         self.values = grown(self.values, rows, torch.nan)
-        self.values[rows] = scaled
+        self.values[rows] = self.units.scaled(probe)
 
     def fork(self) -> Strategies:
         parts = (self.name, self.units, self.facts, self.strategies, self.count)

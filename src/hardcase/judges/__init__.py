@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from hardcase.judges.judge import NormJudge as NormJudge, PanelJudge as PanelJudge
     from hardcase.judges.networks import Panel as Panel
     from hardcase.judges.panel import for_data as for_data, read as read, trained as trained
-    from hardcase.judges.photographs import feature_judge as feature_judge
-    from hardcase.judges.reserved import reserved_judge as reserved_judge
+    from hardcase.judges.photographs import (
+        feature_judge as feature_judge,
+        reserved_judge as reserved_judge,
+    )
     from hardcase.judges.rules import (
         DecisionRule as DecisionRule,
         Signals as Signals,

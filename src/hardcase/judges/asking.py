@@ -10,6 +10,7 @@ seen. The same chooser serves the terminal and the server of studies, so nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,10 +18,125 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from hardcase.judges.betting import BettingSequence, answers_needed
 from hardcase.judges.own_run import Mixture, OwnRule, mixture_of, own_rule
 
-__all__ = ["Asking", "AskingStanding", "Draw", "FindingPopulation", "most_in_doubt", "stands_for"]
+LEVEL = 0.95
+AIMS = (1.0, 2.0)
+"""Distances at which bets aim, in units of the one that decides; the stake is shared by them."""
+CAUTION = 0.95
+"""Share of its wealth that a bet may lose at most."""
+LEAST_VARIANCE = 1e-4
+Array = np.ndarray
+
+
+class BettingSequence:
+    """A confidence sequence for the share of yes among `size` things, drawn one by one without
+    replacement and with chosen probabilities; it holds at every moment at once with 95 %.
+
+    The betting construction of I. Waudby-Smith and A. Ramdas ("Estimating means of bounded random
+    variables by betting", JRSS B 2024), for weighted sampling and with predictions as control
+    variates, of S. Shekhar, Z. Xu, Z. Lipton, P. Liang and A. Ramdas ("Risk-limiting financial
+    audits via weighted sampling without replacement", UAI 2023); implemented from the texts.
+    Differences: answers are yes or no, so only the shares k/N are candidates; the bets aim at the
+    distance that decides, and their variance is what the predictions say of it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.yes = self.no = 0
+        self._shares = np.arange(size + 1) / max(size, 1)
+        self._above = np.zeros((len(AIMS), size + 1))
+        self._below = np.zeros((len(AIMS), size + 1))
+        self._possible = np.ones(size + 1, dtype=bool)
+        self._estimates: list[float] = []
+
+    def enter(
+        self,
+        chances: Float[Array, " u"],
+        predicted: Float[Array, " u"],
+        drawn: int,
+        answer: bool,
+        *,
+        distance: float,
+    ) -> None:
+        """Enter the answer about one thing."""
+        weight = 1 / (self.size * chances)
+        base = self.yes / self.size + predicted.sum() / self.size
+        estimate = base + weight[drawn] * (float(answer) - predicted[drawn])
+        least = float((base - weight * predicted).min())
+        most = float((base + weight * (1 - predicted)).max())
+        variance = float((weight * predicted * (1 - predicted)).sum()) / self.size
+        aims = distance * np.array(AIMS)[:, None]
+        bets = aims / (max(variance, LEAST_VARIANCE) + aims**2)
+        gain = estimate - self._shares
+        # a bet must survive the worst that could have been drawn; beyond it a share needs no bet
+        up = np.minimum(bets, CAUTION / np.maximum(self._shares - least, 1e-9))
+        down = np.minimum(bets, CAUTION / np.maximum(most - self._shares, 1e-9))
+        self._above += np.log1p(np.where(self._shares > least, up * gain, 0))
+        self._below += np.log1p(np.where(self._shares < most, -down * gain, 0))
+        self._estimates.append(float(estimate))
+        self.yes += bool(answer)
+        self.no += not answer
+        count = np.arange(self.size + 1)
+        self._possible &= self._wealth() < -math.log(1 - LEVEL)
+        self._possible &= (count >= self.yes) & (count <= self.size - self.no)
+
+    def _wealth(self) -> Float[Array, " k"]:
+        """Logarithm of what the bets against every share have brought."""
+        both = np.concatenate([self._above, self._below])
+        wealth: Array = np.logaddexp.reduce(both, 0) - math.log(len(both))
+        return wealth
+
+    def wealth_at(self, share: float) -> float:
+        """Logarithm of what the bets against about this share have brought."""
+        place = min(max(round(share * self.size), 0), self.size)
+        return float(self._wealth()[place])
+
+    @property
+    def answers(self) -> int:
+        """How many were asked about."""
+        return self.yes + self.no
+
+    @property
+    def estimate(self) -> float:
+        """The mean of the predictions plus the weighted residuals, unbiased after any fixed number
+        of answers; NaN before the first. Later answers, which leave less open, weigh more.
+        """
+        if not self._estimates:
+            return math.nan
+        left = self.size - np.arange(len(self._estimates))
+        return float(np.average(self._estimates, weights=left**-2.0))
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; NaN if no share is possible any more."""
+        return self._end(0)
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self._end(-1)
+
+    def _end(self, place: int) -> float:
+        left = self._possible.nonzero()[0]
+        if not len(left):
+            return math.nan
+        return float(self._shares[left[place]])
+
+
+def answers_needed(
+    size: int, variance: float, distance: float, *, so_far: int = 0, reached: float = 0.0
+) -> int:
+    """About how many answers more separate shares that are `distance` away; `size` at most."""
+    wanted = math.log(2 / (1 - LEVEL)) - reached
+    grown = 0.0
+    for more in range(size - so_far):
+        if grown >= wanted:
+            return more
+        left = (size - so_far - more) / size
+        grown += distance**2 / (2 * (variance * left**2 + distance**2))
+    return size - so_far
+
 
 PRECISE = 0.05
 """Without a limit, the decision is the confirmed rate to this many hundredths, up and down."""
@@ -34,24 +150,13 @@ not. Chosen on simulated crowds and on rated digits (``hardcase reproduce asking
 NEAREST_AIM = 0.02
 FARTHEST_AIM = 0.5
 """Bets about a limit aim at the distance from it, within these."""
-ALIKE = 0.5
+ALIKE = 0.8
 """An image just like one that was asked about has this much of its chance left."""
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class FindingPopulation:
-    """What is asked about: for each failing seed the finding that stands for it.
-
-    Args:
-        ids: Names of the findings.
-        odds: Log-odds, by the judge's own rule, that the label is kept.
-        presumed: Share of kept labels among the images that this rule was fitted to.
-        attempted: Seeds that the search has tried, of which the rate is a share.
-        known: Failing seeds beside these that need no question and are confirmed.
-        looks: A few numbers for how each image looks; without them all count as unlike.
-        earlier: Log-odds and answers from earlier sessions, or runs of the same space.
-    """
+    """What is asked about: for each failing seed the finding that stands for it."""
 
     ids: tuple[str, ...]
     odds: Float[Array, " n"]
@@ -67,16 +172,7 @@ class FindingPopulation:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One question, as it is stored before it is asked.
-
-    Args:
-        number: Which one, from 0.
-        row: Whom it is about.
-        probability: The chance with which it was drawn.
-        predicted: What was held to be the probability of a kept label.
-        knew: Answers that the chances followed from.
-        rule: The rule that chose it, in words.
-    """
+    """One question, as it is stored before it is asked."""
 
     number: int
     row: int
@@ -88,17 +184,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class AskingStanding:
-    """What the answers come to.
-
-    Args:
-        value: Share of attempted seeds whose failure people confirm; None before any answer.
-        low: Lower end of its interval, which holds whenever one looks.
-        high: Upper end.
-        answers: How many were given.
-        decision: ``open``, ``precise``, ``within the limit`` or ``above the limit``.
-        limit: The limit in question; None if a rate is.
-        more: About how many answers more would decide.
-    """
+    """What the answers come to."""
 
     value: float | None
     low: float
@@ -138,27 +224,7 @@ class _Look:
 
 @dataclass
 class Asking:
-    """A session of questions about one run.
-
-    Args:
-        population: What is asked about.
-        budget: Questions at most.
-        limit: Confirmed rate that decides; None: the rate itself is wanted.
-        seed: Of the draws.
-        draws: Questions of before, to go on with.
-        answers: Their answers by number.
-        runs: How many runs share the budget.
-
-    Example:
-        >>> import numpy as np
-        >>> names = tuple(f"f{i}" for i in range(60))
-        >>> people = FindingPopulation(names, np.linspace(-2, 4, 60), 0.5, 100)
-        >>> asking = Asking(people, budget=10)
-        >>> while (draw := asking.draw()) is not None:
-        ...     asking.answer(draw.number, bool(people.odds[draw.row] > 0))
-        >>> asking.standing().answers, asking.rule.answers
-        (10, 10)
-    """
+    """A session of questions about one run."""
 
     population: FindingPopulation
     budget: int
@@ -354,11 +420,6 @@ def stands_for(
 ) -> list[int]:
     """Choose the row of the finding that stands for each seed: the one that most likely keeps its
     label; none of seeds with a finding that people were asked about.
-
-    Example:
-        >>> import numpy as np
-        >>> stands_for(["a", "a", "b"], np.array([0.1, 0.9, 0.5]), np.zeros(3, dtype=bool))
-        [1, 2]
     """
     over = {seed for seed, done in zip(seeds, asked.tolist()) if done}
     best: dict[str, int] = {}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
+from torch.nn import functional
 
+from hardcase.data.formats import open_npz
 from hardcase.errors import Problem
 from hardcase.inference import mean_interval
 from hardcase.judges.own_run import FEWEST, own_rule
@@ -27,15 +30,19 @@ from hardcase.judges.rules import (
     precision,
     reliability,
 )
-
-__all__ = ["Calibration", "People", "TooFewRated", "calibrate", "read_people", "seed_folds"]
+from hardcase.tensors import digest_tensors, fingerprints
+from hardcase.types import Images
 
 # Images that people have looked at: what they said, and what counts as the truth.
 
 NEEDED = ("images", "expected", "predicted", "generator", "rater1", "rater2")
 FORMAT = (
-    "arrays images (8-bit), expected, predicted, generator, rater1, rater2 (the class seen, -1 for"
-    " none)"
+    "Human labels are arrays images (8-bit), expected, predicted, generator, rater1, rater2 (the"
+    " class seen, -1 for none)."
+)
+COUNTS = (
+    "Counts of people are arrays images (8-bit) and counts (a row per image, a column per class,"
+    " perhaps one more for none of them)."
 )
 
 
@@ -103,6 +110,39 @@ def _both_agree(first: Bool[Tensor, " m"], second: Bool[Tensor, " m"]) -> Int[Te
     return torch.where(first & second, 1, torch.where(first | second, -1, 0))
 
 
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz file."""
+    try:
+        with open_npz(file) as stored:
+            return {name: stored[name] for name in stored}
+    except FileNotFoundError:
+        raise Problem(f"there is no file {file}.") from None
+    except Exception as error:  # damaged archives raise many kinds
+        raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
+
+
+def _require(arrays: Mapping[str, Any], names: Sequence[str], where: str, form: str) -> None:
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise Problem(f"{where} has no array {missing[0]!r}.", form)
+
+
+def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[Tensor, "n c h w"]:
+    """8-bit images of a judge's shape, whose channels may come last or be left out."""
+    images = x
+    if x.ndim == 3:
+        images = x[:, None]
+    elif x.shape[1:] == (*shape[1:], shape[0]):
+        images = x.transpose(0, 3, 1, 2)
+    if x.dtype != np.uint8 or not len(x) or images.shape[1:] != shape:
+        raise Problem(
+            f"{where} holds {len(x)} images of type {x.dtype} and shape {x.shape[1:]}; this judge"
+            f" was made for 8-bit ones of {shape} (channels, height, width).",
+            fix="labels of images of the judge's own data set",
+        )
+    return torch.from_numpy(np.ascontiguousarray(images))
+
+
 def read_people(
     arrays: Mapping[str, Any], *, where: str, shape: tuple[int, ...], classes: int
 ) -> People:
@@ -114,45 +154,83 @@ def read_people(
         shape: Channels, height and width that the judge was made for.
         classes: Number of classes.
     """
-    missing = [name for name in NEEDED if name not in arrays]
-    if missing:
-        raise Problem(f"{where} has no array {missing[0]!r}.", f"Human labels are {FORMAT}.")
-    x = np.asarray(arrays["images"])
+    _require(arrays, NEEDED, where, FORMAT)
+    x = _channels_first(np.asarray(arrays["images"]), shape, where)
     columns = {name: np.asarray(arrays[name]) for name in NEEDED[1:]}
-    if (
-        x.dtype != np.uint8
-        or any(len(column) != len(x) for column in columns.values())
-        or not len(x)
-    ):
-        sizes = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-        raise Problem(
-            f"{where}: {len(x)} images of type {x.dtype}, {sizes}.", f"Human labels are {FORMAT}."
-        )
-    images = x
-    if x.ndim == 3:
-        images = x[:, None]
-    elif x.shape[1:] == (*shape[1:], shape[0]):  # channels last
-        images = x.transpose(0, 3, 1, 2)
-    if images.shape[1:] != shape:
-        raise Problem(
-            f"{where} holds images of shape {x.shape[1:]}; this judge was made for {shape}"
-            " (channels, height, width).",
-            fix="labels of images of the judge's own data set",
-        )
-    numbers = {
-        name: torch.from_numpy(columns[name].astype(np.int64))
-        for name in NEEDED[1:]
-        if name != "generator"
-    }
+    sizes = {name: len(column) for name, column in columns.items()}
+    if {*sizes.values()} != {len(x)}:
+        lengths = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise Problem(f"{where}: {len(x)} images, {lengths}.", FORMAT)
+    names = tuple(map(str, columns.pop("generator")))
+    numbers = {name: torch.from_numpy(own.astype(np.int64)) for name, own in columns.items()}
     for name, values in numbers.items():
         low = int(values.min())
         high = int(values.max())
         if low < -name.startswith("rater") or high >= classes:
             raise Problem(f"{where}: {name} runs from {low} to {high} for {classes} classes.")
-    names = tuple(map(str, columns["generator"]))
     seeds = tuple(map(str, np.asarray(arrays.get("seed", ()))))
-    pixels = torch.from_numpy(np.ascontiguousarray(images))
-    return People(pixels, generator=names, seed=seeds, **numbers)
+    return People(x, generator=names, seed=seeds, **numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleCounts:
+    """How many people named each class of some images, as soft targets (CIFAR-10H is such a set:
+    J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019).
+
+    Args:
+        x: The images, 8-bit.
+        counts: Answers by class; the last column counts "none of these".
+    """
+
+    x: UInt8[Tensor, "n c h w"]
+    counts: Float[Tensor, "n k1"]
+
+    @staticmethod
+    def read(file: Path, shape: tuple[int, ...], classes: int) -> PeopleCounts:
+        """Read an npz file of arrays ``images`` and ``counts``, a column per class and perhaps one
+        more for none of them.
+        """
+        arrays = read_arrays(file)
+        _require(arrays, ("images", "counts"), str(file), COUNTS)
+        x = _channels_first(arrays["images"], shape, str(file))
+        counts = torch.from_numpy(arrays["counts"].astype(np.float32))
+        if len(counts) != len(x) or counts[:1].numel() not in (classes, classes + 1):
+            raise Problem(
+                f"{file} holds {len(x)} images and counts of shape {tuple(counts.shape)};"
+                f" the data has {classes} classes.",
+                COUNTS,
+            )
+        if not bool(((counts >= 0).all(1) & (counts.sum(1) > 0)).all()):
+            raise Problem(f"{file}: some image has a negative count, or no answer at all.", COUNTS)
+        counts = functional.pad(counts, (0, classes + 1 - counts.shape[1]))
+        return PeopleCounts(x, counts)
+
+    @property
+    def hash(self) -> str:
+        """What the card of a judge knows them by."""
+        return digest_tensors({"x": self.x, "counts": self.counts})
+
+    def beside(self, *known: Images) -> PeopleCounts:
+        """Those about images that are in none of these sets."""
+        seen = torch.cat([fingerprints(images.x) for images in known])
+        rows = ~torch.isin(fingerprints(self.x), seen)
+        return PeopleCounts(self.x[rows], self.counts[rows])
+
+    def labels_of(self, train: Images) -> tuple[Images, Float[Tensor, "n k1"]]:
+        """Return training images whose label is their row, and the target of each row: people's
+        shares where they were asked, else the class. Other images that they saw are added.
+        """
+        targets = functional.one_hot(train.y.long(), self.counts.shape[1]).float()
+        shares = self.counts / self.counts.sum(1, keepdim=True)
+        place = {key: row for row, key in enumerate(fingerprints(self.x).tolist())}
+        for row, key in enumerate(fingerprints(train.x).tolist()):
+            if key in place:
+                targets[row] = shares[place[key]]
+        added = self.beside(train)
+        targets = torch.cat([targets, added.counts / added.counts.sum(1, keepdim=True)])
+        names = (*train.id, *(f"people-{row}" for row in range(len(added.x))))
+        x = torch.cat([train.x, added.x])
+        return replace(train, x=x, y=torch.arange(len(x)), id=names, context={}), targets
 
 
 # A judge against people: rules that agree with them, thresholds, and honest error rates.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
+from hardcase.imaging.blur import binomial
 from hardcase.judges.features import (
     ALL,
     FITS,
@@ -36,12 +38,138 @@ from hardcase.judges.features import (
 from hardcase.judges.judge import SignalSource, closer, split_rows
 from hardcase.judges.networks import CONTRAST, spread
 from hardcase.judges.rules import Signals
-from hardcase.judges.textures import Textures
+from hardcase.judges.training_data import camera_processed
 from hardcase.randomness import stream
-from hardcase.tensors import digest_tensors, fingerprints, from_bytes
+from hardcase.tensors import chunks, constant, digest_tensors, fingerprints, from_bytes, steady
 from hardcase.types import Images
 
-__all__ = ["USUAL", "FeaturePanel", "PanelPlan", "build", "fit"]
+SCALES = 4
+PER_SCALE = 7
+COLOUR = 4
+COUNT = SCALES * PER_SCALE + COLOUR + SCALES - 1
+
+
+def statistics(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m s"]:
+    """Numbers that photographs share: shapes of local contrast, likeness of neighbours,
+    fall of energy with scale, colour.
+    """
+    grey = x.mean(1, keepdim=True)
+    rows = []
+    energies = []
+    for _ in range(SCALES):
+        mean = binomial(binomial(grey))
+        rough = (grey - mean).square()
+        deviation = binomial(binomial(rough)).clamp_min(0).sqrt()
+        normed = (grey - mean) / (deviation + 1 / 255)
+        energies.append((rough.flatten(1).mean(1) + 1e-6).log())
+        rows += [_shape(normed), *_neighbours(normed), *_contrast(deviation)]
+        grey = binomial(grey)
+        if min(grey.shape[2:]) >= 16:
+            grey = functional.avg_pool2d(grey, 2)
+    falls = [fine - rough for fine, rough in pairwise(energies)]
+    return torch.stack([*rows, *falls, *_colour(x)], 1)
+
+
+def _shape(normed: Tensor) -> Float[Tensor, " m"]:
+    """How peaked the normed pixels lie: 0.45 for a Gaussian, more for heavy tails."""
+    flat = normed.flatten(1)
+    return (flat.square().mean(1) + 1e-6).log() - 2 * (flat.abs().mean(1) + 1e-3).log()
+
+
+def _neighbours(normed: Tensor) -> list[Float[Tensor, " m"]]:
+    """How alike a pixel and the one beside, below and across are."""
+    power = normed.flatten(1).square().mean(1) + 1e-3
+    pairs = (
+        normed[:, :, :, 1:] * normed[:, :, :, :-1],
+        normed[:, :, 1:] * normed[:, :, :-1],
+        normed[:, :, 1:, 1:] * normed[:, :, :-1, :-1],
+    )
+    return [pair.flatten(1).mean(1) / power for pair in pairs]
+
+
+def _contrast(deviation: Tensor) -> list[Float[Tensor, " m"]]:
+    """Middle and spread of the local contrast (logarithm), and the share of places with next to
+    none.
+    """
+    flat = (deviation.flatten(1) + 0.5 / 255).log()
+    some = flat[:, :: max(1, flat.shape[1] // 4096)]
+    low, middle, high = some.quantile(constant((0.1, 0.5, 0.9), flat.dtype, flat.device), dim=1)
+    return [middle, high - middle, middle - low]
+
+
+def _colour(x: Tensor) -> list[Float[Tensor, " m"]]:
+    """Light and dark, and how strong the two opponent colours are beside the light;
+    nothing of it in grey images.
+    """
+    light = x.mean(1).flatten(1)
+    wide = (light.std(1) + 1 / 255).log()
+    middle = light.mean(1)
+    if x.shape[1] != 3:
+        return [middle, wide, torch.zeros_like(middle), torch.zeros_like(middle)]
+    warm = (x[:, 0] - x[:, 1]).flatten(1).std(1)
+    cold = (x[:, 2] - (x[:, 0] + x[:, 1]) / 2).flatten(1).std(1)
+    return [middle, wide, (warm + 1 / 255).log() - wide, (cold + 1 / 255).log() - wide]
+
+
+class Textures(nn.Module):
+    """A Gaussian over `statistics` of real pictures: has an image their fine structure?
+
+    After A. Mittal, R. Soundararajan, A. Bovik, "Making a 'completely blind' image quality
+    analyzer", IEEE SPL 2013. Differences: more scales, robust statistics, colour, a shrunk
+    covariance, and the real pictures are also given blurred, noisy, compressed, darker and
+    brighter, so that sharpness or compression alone makes no picture unlike a photograph.
+    """
+
+    centre: Tensor
+    whitening: Tensor
+    typical: Tensor
+    width: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(COUNT))
+        self.register_buffer("whitening", torch.zeros(COUNT, COUNT))
+        self.register_buffer("typical", torch.tensor(0.0))
+        self.register_buffer("width", torch.tensor(1.0))
+
+    @torch.no_grad()
+    def fit_to(self, x: Float[Tensor, "n c h w"], rng: torch.Generator, *, copies: int = 2) -> None:
+        """Learn from real pictures and `copies` of each as they look after usual handling."""
+        parts = [statistics(x[rows]) for rows in chunks(len(x), 64)]
+        parts += [
+            statistics(camera_processed(x[rows], rng))
+            for _ in range(copies)
+            for rows in chunks(len(x), 64)
+        ]
+        found = torch.cat(parts).double()
+        low, middle, high = found.quantile(
+            torch.tensor([0.16, 0.5, 0.84], device=found.device, dtype=found.dtype), dim=0
+        )
+        spread = ((high - low) / 2).clamp_min(1e-3)
+        scaled = ((found - middle) / spread).clamp(-5, 5)
+        covariance = scaled.T @ scaled / len(scaled)
+        share = min(0.5, COUNT / len(scaled))
+        shrunk = (1 - share) * covariance + share * torch.eye(COUNT, device=found.device)
+        variance, directions = torch.linalg.eigh(shrunk)
+        self.centre.copy_(middle)
+        self.whitening.copy_(directions / variance.sqrt() / spread[:, None])
+        own = self.distance(found.float())
+        self.typical.copy_(own.median())
+        self.width.copy_((own.quantile(0.84) - own.median()).clamp_min(1e-3))
+
+    def distance(self, found: Float[Tensor, "m s"]) -> Float[Tensor, " m"]:
+        return ((found - self.centre) @ self.whitening).square().mean(1).sqrt()
+
+    @torch.no_grad()
+    def likeness(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, " m"]:
+        """How much nearer than a middling real picture, in their spreads; below -3: unlike;
+        never above 1.
+        """
+        size = 64 if steady(x.device) else 256
+        parts = [self.distance(statistics(x[rows])) for rows in chunks(len(x), size)]
+        gaps = torch.cat(parts or [x.new_zeros(0)])
+        return ((self.typical - gaps) / self.width).clamp(-20, 1)
+
 
 FEWEST = 3
 """Images of a class from which on a probe is fitted to it."""
@@ -58,14 +186,7 @@ _Self = TypeVar("_Self", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelPlan:
-    """How a panel is made.
-
-    Args:
-        views: What every image is seen as; each costs one pass of every encoder. Features of the
-            first are kept on disk.
-        kinds: The probes; see `hardcase.judges.features.FITS`.
-        held_out: Share of the images on which probes are tempered and what is usual is measured.
-    """
+    """How a panel is made."""
 
     views: tuple[str, ...] = ("plain", "flipped")
     kinds: tuple[str, ...] = ("logistic", "mahalanobis", "nearest")
@@ -76,15 +197,7 @@ USUAL = PanelPlan()
 
 
 class FeaturePanel(SignalSource):
-    """Probes, usual distances and textures; its encoders are beside it and not stored with it.
-
-    Args:
-        encoders: The networks whose features are read.
-        views: Names of the views.
-        classifiers: Probes that say which class it is.
-        distances: Probes that say how far an image is from what is usual.
-        learned: How many images it is made from.
-    """
+    """Probes, usual distances and textures; its encoders are beside it and not stored with it."""
 
     energy: Tensor
     batch = 32
@@ -229,18 +342,7 @@ def fit(
     seed: int = 0,
     tell: Tell | None = None,
 ) -> FeaturePanel:
-    """Fit a panel to training images, which must not hold the seeds that it will judge.
-
-    Args:
-        encoders: Networks that take no part in the search.
-        train: Labelled images; the more, the better the probes. With fewer than `FEWEST` of some
-            class no probe is fitted and the heads are asked.
-        plan: Views, probes and the share that is held out.
-        heads: For every encoder, the output that means each class; if not given, its outputs are
-            the classes in order.
-        store: Where features are kept; that of the user's cache if not given.
-        tell: Told how many images are done, of how many.
-    """
+    """Fit a panel to training images, which must not hold the seeds that it will judge."""
     if not any(each.classifies for each in encoders):
         raise Problem(
             "a panel for photographs needs a network that classifies.",

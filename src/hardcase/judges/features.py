@@ -19,52 +19,12 @@ from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
-__all__ = [
-    "ALL",
-    "FITS",
-    "Encoder",
-    "EncoderOutput",
-    "FeatureProbe",
-    "FeatureStore",
-    "HeadProbe",
-    "LogisticProbe",
-    "MahalanobisProbe",
-    "NearestProbe",
-    "Tell",
-    "depths",
-    "encoder",
-    "features_at",
-    "pooled",
-    "probe_from_card",
-    "temperature",
-    "view_named",
-]
-
 View = Callable[[Tensor], Tensor]
-
-
-def cropped(x: Float[Tensor, "m c h w"], share: float = 0.875) -> Float[Tensor, "m c h w"]:
-    """The middle of the image, enlarged to its full size."""
-    height, width = x.shape[2:]
-    top = round((1 - share) / 2 * height)
-    left = round((1 - share) / 2 * width)
-    middle = x[:, :, top : height - top, left : width - left]
-    return functional.interpolate(middle, size=(height, width), mode="bilinear", antialias=True)
-
-
-def coarse(x: Float[Tensor, "m c h w"], share: float = 0.75) -> Float[Tensor, "m c h w"]:
-    """Made smaller and larger again: fine changes are gone."""
-    height, width = x.shape[2:]
-    size = (max(1, round(share * height)), max(1, round(share * width)))
-    small = functional.interpolate(x, size=size, mode="bilinear", antialias=True)
-    return functional.interpolate(small, size=(height, width), mode="bilinear", antialias=True)
 
 
 PHOTO_VIEWS: Mapping[str, View] = {
     "plain": lambda x: x,
     "flipped": lambda x: x.flip(3),
-    "cropped": cropped,
-    "coarse": coarse,
 }
 """What an image is seen as. One view costs one pass of every encoder."""
 
@@ -86,16 +46,7 @@ class EncoderOutput:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A frozen network, the layers that are read, and what is known of where it comes from.
-
-    Args:
-        subject: The network with its normalisation.
-        layers: Names of modules, from shallow to deep; see `depths`.
-        lineage: Networks of one lineage are not independent of each other; empty where it is not
-            known.
-        spec: The words that name it.
-        size: Side to which images are resized before the network sees them; 0: they stay.
-    """
+    """A frozen network, the layers that are read, and what is known of where it comes from."""
 
     subject: Subject
     layers: tuple[str, ...]
@@ -161,16 +112,7 @@ def encoder(
     spec: str = "",
     size: int = 0,
 ) -> Encoder:
-    """Return an encoder that reads the deepest resolutions of a network.
-
-    Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *pool, nn.Linear(4, 2))
-        >>> encoder(Subject(net), torch.rand(1, 3, 8, 8)).layers
-        ('3',)
-    """
+    """Return an encoder that reads the deepest resolutions of a network."""
     layers = depths(net, _sized(x, size), count=count)
     return Encoder(net, layers, lineage, spec or net.name, size)
 
@@ -332,14 +274,7 @@ _WHOLE = {"counts", "outputs"}
 
 
 class FeatureProbe(nn.Module):
-    """A probe of one encoder; its tensors are buffers, so that a panel is stored as one file.
-
-    Args:
-        encoder: Number of the encoder.
-        layer: The layer that it reads, or `ALL` of them side by side, or empty for the encoder's
-            own scores.
-        tensors: What it was fitted to, by name.
-    """
+    """A probe of one encoder; its tensors are buffers, so that a panel is stored as one file."""
 
     kind = ""
     scale: Tensor

@@ -12,8 +12,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Group", "frechet", "groups", "kernel_distance", "set_distances"]
-
 # Confirmed findings grouped into likely faults: the same two classes, alike in the features of an
 # independent network.
 #
@@ -89,10 +87,10 @@ def _clusters(
 
 def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
     """A cluster for every row; one for all where HDBSCAN finds none."""
-    from sklearn.cluster import HDBSCAN
-
     if len(x) < 2 * SMALLEST:
         return torch.zeros(len(x), dtype=torch.int64)
+    from sklearn.cluster import HDBSCAN
+
     core = x[:MOST]
     found = torch.from_numpy(
         HDBSCAN(min_cluster_size=SMALLEST, copy=True).fit_predict(core.numpy()).astype(np.int64)
@@ -163,11 +161,6 @@ def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
 
     By the singular values of a product of centred features, which is as large as there are images:
     torchmetrics takes the eigenvalues of one that is as large as there are features.
-
-    Example:
-        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> round(frechet(x, x + 2), 3)
-        12.0
     """
     a = a.double()
     b = b.double()
@@ -181,11 +174,6 @@ def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
 def kernel_distance(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
     """Return the squared maximum mean discrepancy under KID's cubic kernel, without bias: about 0,
     above or below, for two sets of one law. (The library's is for sets of one size.)
-
-    Example:
-        >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-        >>> kernel_distance(x[:25], x[25:]) < 0.5 < kernel_distance(x[:25], x[25:] + 2)
-        True
     """
     a = a.double()
     b = b.double()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,9 +23,16 @@ from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.networks import Panel
-from hardcase.judges.photographs import FEWEST_IMAGES, feature_judge, is_made
-from hardcase.judges.reserved import ReservedJudge, encoder_of, head_of, reserved_judge
-from hardcase.judges.training import Tell
+from hardcase.judges.panel import Tell
+from hardcase.judges.photographs import (
+    FEWEST_IMAGES,
+    ReservedJudge,
+    encoder_of,
+    feature_judge,
+    head_of,
+    is_made,
+    reserved_judge,
+)
 from hardcase.judges.training_data import FAMILIES, families_of_space
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
@@ -40,22 +48,6 @@ from hardcase.tensors import chunks, fingerprints
 from hardcase.training import cards
 from hardcase.types import Images, Judge, Verdicts, is_photographic
 
-__all__ = [
-    "KNOWN",
-    "check",
-    "families_of",
-    "features_of",
-    "for_run",
-    "held_out_entry",
-    "held_out_in_words",
-    "held_out_judge",
-    "independence",
-    "independence_in_words",
-    "independence_of",
-    "is_ready",
-    "row_parts",
-]
-
 FEATURES = tuple(name for name, row in PRETRAINED.items() if row.outputs == "features")
 """Networks that name no class: they say how near images are to real ones."""
 KNOWN = 0.01
@@ -68,6 +60,7 @@ def for_run(
     run: Run,
     *,
     features: Sequence[str] = (),
+    people: Path | None = None,
     offline: bool = False,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -78,22 +71,19 @@ def for_run(
     """Return the judge for a run: of its data, trained on the split that the seeds are not from.
 
     Photographs without enough others beside them to fit a panel to are judged by a network alone.
-
-    Args:
-        features: Networks whose features the judge reads; by default those the run was started
-            with, else, for photographs, the best one on this machine that took no part.
-        make: Make a judge of photographs that is not in the cache, which takes minutes.
-
-    Raises:
-        Problem: If the data are others now, or no independent judge can be had.
     """
     wanted = features_of(run, features)
     first, second = _splits_of(run, offline=offline, images=images)
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
     if not wanted:
-        return panel.trained(
-            first.images(), second.images(), seed=seed, device=device, progress=progress
+        given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
+        return panel.trained(first.images(), second.images(), people=people, **given)
+    if people is not None:
+        raise Problem(
+            "counts of people train the judge of small images; these are judged by features of"
+            " networks that others have trained.",
+            fix="leave out --people",
         )
     for spec in wanted:
         _other_lineage(run, spec, lineage_of(spec))
@@ -159,15 +149,7 @@ def held_out_judge(
     images: Splits | None = None,
     make: bool = False,
 ) -> PanelJudge | None:
-    """Return the judge of the same data whose training leaves out what was searched.
-
-    Args:
-        make: Train it if it is not in the cache.
-
-    Returns:
-        None if the usual judge was not trained on this kind of change, or there is no other and
-        none is to be made.
-    """
+    """Return the judge of the same data whose training leaves out what was searched."""
     if not run.record.get("space") or not isinstance(judge, PanelJudge):
         return None
     families = families_of(run)
@@ -202,11 +184,7 @@ def held_out_in_words(entry: Mapping[str, Any]) -> str:
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return whose features judge a run: those given, the run's own, or for photographs the best.
-
-    Raises:
-        Problem: If the run is about photographs and no independent network is on this machine.
-    """
+    """Return whose features judge a run: those given, its own, or for photographs the best."""
     if given:
         return tuple(given)
     stated = list(run.record.get("judge_features") or ())
@@ -311,12 +289,7 @@ def row_parts(count: int, size: int) -> list[range]:
 
 
 def check(run: Run, judge: PanelJudge) -> None:
-    """Refuse a judge that may not judge a run.
-
-    Raises:
-        Problem: If it was made for other images, was trained on the seeds, or shares a network or
-            a lineage with the search.
-    """
+    """Refuse a judge that may not judge a run."""
     _fits(run, judge)
     own = {**judge.card["members"], "panel": judge.card["weights"]}
     names = {digest: name for name, digest in own.items()}
@@ -407,16 +380,7 @@ def independence(
     space: str = "",
     lineages: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """Return how far a judge is independent of a run's witnesses; None without any.
-
-    Args:
-        witnesses: The entry of that name in run.json.
-        learned: Fingerprints of the images that the judge was trained on; None for a network that
-            others have trained.
-        data: The hash of the training split that they are of.
-        space: The text of the appearance space that was searched, if it was one.
-        lineages: Of the networks whose features the judge reads; none if all of it is trained here.
-    """
+    """Return how far a judge is independent of a run's witnesses; None without any."""
     if not witnesses:
         return None
     known = witnesses.get("independence") or {}

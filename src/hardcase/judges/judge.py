@@ -28,25 +28,6 @@ from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.types import Findings, Verdicts
 
-__all__ = [
-    "ELSEWHERE",
-    "FILE",
-    "KIND",
-    "NOTICEABLE",
-    "WEAK",
-    "Neighbours",
-    "NormJudge",
-    "PanelJudge",
-    "SignalSource",
-    "accuracy_on",
-    "by_norm",
-    "calibrated",
-    "keep_calibration",
-    "panel_judge",
-    "split_rows",
-    "where_agreed",
-]
-
 KIND = "judge"
 """The kind of network that cards of judges state."""
 FILE = "calibration.json"
@@ -303,15 +284,7 @@ def panel_judge(
     overrides: Mapping[str, Mapping[str, Any]] = ELSEWHERE,
     **facts: Any,
 ) -> PanelJudge:
-    """Return the judge that a source and its card are, as people's ratings left it.
-
-    Args:
-        source: A trained source of signals.
-        card: Its card, with the rules of the exam.
-        folder: Where it is kept, with a calibration for these weights if there is one.
-        overrides: What replaces values of these rules until people are asked.
-        facts: `chosen_on` and `elsewhere` of `PanelJudge`, where they differ.
-    """
+    """Return the judge that a source and its card are, as people's ratings left it."""
     assert isinstance(source, SignalSource)
     made = rules_from_card(card)
     rules = {name: replace(rule, **overrides.get(name, {})) for name, rule in made.items()}
@@ -381,20 +354,7 @@ class NormJudge:
 
 
 def by_norm(verdicts: Verdicts, largest: Sequence[float]) -> Verdicts:
-    """Call every change that is too small to change a label valid and kept.
-
-    Args:
-        verdicts: What a judge said of findings.
-        largest: The largest change of a value in each of them, in units of [0, 1].
-
-    Returns:
-        The verdicts; the column ``by`` says who decided.
-
-    Example:
-        >>> said = by_norm(Verdicts([None, False], [None, True]), [8 / 255, 0.3])
-        >>> said.valid, said.columns["by"]
-        ([True, False], ['norm', 'judge'])
-    """
+    """Call every change that is too small to change a label valid and kept."""
     small = [size <= NOTICEABLE + 1e-6 for size in largest]
     valid = [is_small or said for is_small, said in zip(small, verdicts.valid)]
     kept = [is_small or said for is_small, said in zip(small, verdicts.label_kept)]

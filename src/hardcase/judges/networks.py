@@ -21,22 +21,6 @@ from hardcase.judges.rules import Signals
 from hardcase.tensors import digest_tensors
 from hardcase.training.loop import UNSTATED, own_randomness
 
-__all__ = [
-    "CONTRAST",
-    "FEATURES",
-    "PANEL",
-    "PHOTO_PANEL",
-    "VIEWS",
-    "Density",
-    "Member",
-    "MemberConfig",
-    "Panel",
-    "build",
-    "even",
-    "references_of",
-    "spread",
-]
-
 # Three ways of looking at the same image, so that members of a panel are not fooled by the same
 # change.
 
@@ -172,15 +156,7 @@ FEATURES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """One member of the ensemble.
-
-    Args:
-        view: How it sees images, a name of `VIEWS`.
-        kernel: Side of its first convolution.
-        width: Channels of its first convolution.
-        attack: L2 radius of the attacks that it is trained against; 0 for none.
-        deep: Whether it is a residual network for a GPU.
-    """
+    """One member of the ensemble."""
 
     view: str
     kernel: int = 5

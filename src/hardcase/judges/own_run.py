@@ -20,8 +20,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit, logit
 
-__all__ = ["FEWEST", "Mixture", "OwnRule", "mixture_of", "own_rule"]
-
 HELD = 50.0
 """How many images' worth the share of other generators counts for."""
 FEWEST = 20
@@ -41,15 +39,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The share of images with the answer yes, estimated without labels.
-
-    Args:
-        share: The estimate.
-        low: Lower end of its 95 % interval over the images.
-        high: Upper end.
-        presumed: The share among the images that the rule was fitted to.
-        draws: The estimates from resampled images that the interval comes from.
-    """
+    """The share of images with the answer yes, estimated without labels."""
 
     share: float
     low: float
@@ -63,12 +53,7 @@ class Mixture:
 
 
 def mixture_of(odds: Float[Array, " m"], presumed: float) -> Mixture:
-    """Estimate the share of yes among images from their log-odds alone.
-
-    Args:
-        odds: Log-odds of yes by a rule.
-        presumed: Share of yes among the images that this rule was fitted to.
-    """
+    """Estimate the share of yes among images from their log-odds alone."""
     count = len(odds)
     rng = np.random.default_rng(0)
     weights = np.concatenate(
@@ -87,17 +72,7 @@ def mixture_of(odds: Float[Array, " m"], presumed: float) -> Mixture:
 
 @dataclass(frozen=True, slots=True)
 class OwnRule:
-    """A judge's rule as one run has it: new log-odds are ``shift + stretch * odds``.
-
-    Args:
-        mixture: The share of yes, estimated without labels.
-        shift: Added to the log-odds.
-        stretch: Their factor.
-        low: Below this probability the answer is no.
-        high: From this probability on it is yes.
-        answers: Answers of people about this run that it follows.
-        reused: Such answers about earlier runs of the same space.
-    """
+    """A judge's rule as one run has it: new log-odds are ``shift + stretch * odds``."""
 
     mixture: Mixture
     shift: float
@@ -139,16 +114,7 @@ def own_rule(
     earlier: Sequence[tuple[float, bool]] = (),
     mixture: Mixture | None = None,
 ) -> OwnRule:
-    """Fit a rule to one run.
-
-    Args:
-        odds: Log-odds of yes of the run's images, by the judge's rule.
-        presumed: Share of yes among the images that this rule was fitted to.
-        asked: Rows that people were asked about.
-        answers: What they said of them.
-        earlier: Log-odds and answers of images of earlier runs of the same space.
-        mixture: That of these log-odds, where it is known already.
-    """
+    """Fit a rule to one run."""
     mixture = mixture or mixture_of(odds, presumed)
     known = np.array([*odds[list(asked)], *(value for value, _ in earlier)])
     said = np.array([*answers, *(answer for _, answer in earlier)], dtype=float)
@@ -159,7 +125,8 @@ def own_rule(
     rest = np.ones(len(odds), dtype=bool)
     rest[list(asked)] = False
     shifts = np.array([mixture.shift(share) for share in mixture.draws]) + extra - stretch * centre
-    low, high = _thresholds(odds[rest], shifts, shift, 1 + stretch)
+    refused = len(answers) - sum(answers)
+    low, high = _thresholds(odds[rest], shifts, shift, 1 + stretch, refused)
     return OwnRule(mixture, shift, 1 + stretch, low, high, len(asked), len(earlier))
 
 
@@ -182,11 +149,17 @@ def _fitted(
 
 
 def _thresholds(
-    odds: Float[Array, " m"], shifts: Float[Array, " d"], shift: float, stretch: float
+    odds: Float[Array, " m"],
+    shifts: Float[Array, " d"],
+    shift: float,
+    stretch: float,
+    refused: int,
 ) -> tuple[float, float]:
     """From which probability on, and below which, enough answers are expected to be right.
 
     Expected over the doubt about the share of yes; where the two overlap they meet at one half.
+    What people `refused` is among what is refused in all, so after questions about the most
+    doubtful images less is left undecided; what the judge confirms must be right by itself.
     """
     if not len(odds):
         return 0.5, 0.5
@@ -195,7 +168,7 @@ def _thresholds(
     own = expit(shift + stretch * order)
     count = np.arange(1, len(order) + 1)
     high = _last(likely.cumsum() / count >= RIGHT_YES)
-    low = _last((1 - likely)[::-1].cumsum() / count >= RIGHT_NO)
+    low = _last(((1 - likely)[::-1].cumsum() + refused) / (count + refused) >= RIGHT_NO)
     if high + low > len(order):
         return 0.5, 0.5
     yes = float(own[high - 1]) if high else 1.0

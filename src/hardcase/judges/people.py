@@ -31,20 +31,6 @@ from hardcase.runs.results import Run
 from hardcase.tensors import digest
 from hardcase.types import Verdicts
 
-__all__ = [
-    "AnswerFile",
-    "PersonAnswer",
-    "asking_of",
-    "by_people",
-    "enter_people",
-    "fitted_to_run",
-    "keep_for_others",
-    "outcome_of",
-    "read_answers",
-    "reusable",
-    "trusted",
-]
-
 FILE = "answers.jsonl"
 NONE = "none"
 UNSURE = "unsure"
@@ -56,19 +42,7 @@ CERTAIN = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class PersonAnswer:
-    """What one person said of one image.
-
-    Args:
-        image: Name of the finding; of a seed where it is a check.
-        said: The class that was seen, by its name, or ``none`` or ``unsure``.
-        expected: The class of the seed.
-        rater: Who, by an opaque name.
-        seconds: From the image being shown to the answer.
-        probability: The chance with which it was drawn; None for checks.
-        rule: The rule that chose it.
-        session: Questions of one session share it.
-        check: Whether it was a real image, whose class is known.
-    """
+    """What one person said of one image."""
 
     image: str
     said: str
@@ -94,12 +68,7 @@ def outcome_of(answer: PersonAnswer) -> str:
 
 
 class AnswerFile:
-    """The answers of one session, written as they come; each line is on disk before it returns.
-
-    Args:
-        run: The folder of the run.
-        rater: Who answers, by an opaque name.
-    """
+    """The answers of one session, written as they come; each line is on disk before it returns."""
 
     def __init__(self, run: Path, *, rater: str = "") -> None:
         self.path = run / FILE
@@ -195,43 +164,43 @@ def by_people(verdicts: Verdicts, ids: Sequence[str], answers: Sequence[PersonAn
 def fitted_to_run(
     judge: PanelJudge, said: Verdicts, run: Run, answers: Sequence[PersonAnswer] = ()
 ) -> tuple[Verdicts, dict[str, OwnRule]]:
-    """Fit the rules of a judge to one run, and say by them what it says of its findings.
+    """Fit the rules of a judge to one run and to what people said of its findings, which only the
+    label's rule follows; say by them what it says of its findings.
+    """
+    place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
+    given = [one for one in answers if not one.check and one.image in place]
+    people = {
+        "asked": [place[one.image] for one in given],
+        "answers": [one.kept for one in given],
+        "earlier": reusable(run, judge),
+    }
+    return by_own_signals(judge, said, **people)
 
-    Args:
-        judge: A trained judge.
-        said: Its verdicts by its own rules.
-        run: A run of `FEWEST` findings or more; others are left as they are.
-        answers: What people said of its findings, which only the label's rule follows.
+
+def by_own_signals(
+    judge: PanelJudge, said: Verdicts, **people: Any
+) -> tuple[Verdicts, dict[str, OwnRule]]:
+    """Fit the rules of a judge to images of one kind by their own signals, and answer by them.
 
     Returns:
-        The verdicts, and by question the rule; none where the run has too few findings.
+        The verdicts, and by question the rule; none where there are fewer than `FEWEST` images.
     """
-    if len(run) < FEWEST:
+    if len(said.valid) < FEWEST:
         return said, {}
-    ids = run.findings["id"].to_pylist()
-    place = {name: row for row, name in enumerate(ids)}
-    given = [one for one in answers if not one.check and one.image in place]
     rules: dict[str, OwnRule] = {}
     columns = dict(said.columns)
     answered: dict[str, list[bool | None]] = {}
     for name, rule in judge.rules.items():
         odds = _odds(columns[f"p_{name}"])
-        people: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         if name == "label_kept":
-            people = {
-                "asked": [place[one.image] for one in given],
-                "answers": [one.kept for one in given],
-                "earlier": reusable(run, judge),
-            }
-        rules[name] = own_rule(odds, rule.share, **people)
+            given = people
+        rules[name] = own_rule(odds, rule.share, **given)
         probability = rules[name].probability(odds)
         columns[f"p_{name}"] = probability.tolist()
         answered[name] = rules[name].said(probability)
-    answered["label_kept"] = where_agreed(answered["label_kept"], columns["seen"])
-    fitted = replace(
-        said, valid=answered["valid"], label_kept=answered["label_kept"], columns=columns
-    )
-    return fitted, rules
+    kept = where_agreed(answered["label_kept"], columns["seen"])
+    return replace(said, valid=answered["valid"], label_kept=kept, columns=columns), rules
 
 
 def asking_of(
@@ -245,21 +214,7 @@ def asking_of(
     seed: int = 0,
     runs: int = 1,
 ) -> tuple[Asking, list[int]]:
-    """Return the questions about a run, and which of its findings they are about.
-
-    Args:
-        run: A run that this judge has judged.
-        judge: The judge.
-        said: Its verdicts by its own rules.
-        looks: A row of numbers for how each finding looks.
-        budget: Questions at most.
-        limit: Confirmed rate that decides; None: the rate itself is wanted.
-        seed: Of the draws.
-        runs: How many runs share the budget.
-
-    Raises:
-        Problem: If the run has no failing seed that people were not asked about.
-    """
+    """Return the questions about a run, and which of its findings they are about."""
     table = run.findings
     ids = table["id"].to_pylist()
     before = {one.image: one for one in trusted(read_answers(run.folder)) if not one.check}
@@ -304,12 +259,7 @@ def asking_of(
 
 
 def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
-    """Write what people said of a run into its record, as ``"people"``.
-
-    Args:
-        run: The run, whose file of answers is read.
-        asking: The session that has just ended, whose rate and decision are entered.
-    """
+    """Write what people said of a run into its record, as ``"people"``."""
     everything = read_answers(run.folder)
     answers = trusted(everything)
     checks = [one for one in everything if one.check]

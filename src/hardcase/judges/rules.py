@@ -15,36 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import brentq, minimize
 from scipy.special import expit
 from torch import Tensor
 
 from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
-
-__all__ = [
-    "MEANINGS",
-    "PRECISION",
-    "Answers",
-    "DecisionRule",
-    "Signals",
-    "alarm",
-    "auroc",
-    "auroc_interval",
-    "auroc_of_counts",
-    "error_rates",
-    "fit_to_people",
-    "logistic",
-    "precise_from",
-    "precision",
-    "reliability",
-    "rule_from_votes",
-    "rules_from_card",
-    "rules_from_exam",
-    "silence",
-    "silent",
-    "with_thresholds",
-]
 
 Answers = Sequence[bool | None]
 """Yes, no, or undecided for each image."""
@@ -233,13 +208,6 @@ def logistic(
 
     scikit-learn's regression has no prior other than 0, which is why the loss is written here and
     only minimised by a library (it is convex, with exact second derivatives).
-
-    Args:
-        values: The one value of each image.
-        truth: What is true of it.
-        tight: How hard the slope is pulled towards `prior`; the bias a hundredth as hard.
-        prior: Slope and bias without any image.
-        balanced: Both answers count alike, however many there are of each.
     """
     design = np.stack([values.double().cpu().numpy(), np.ones(len(values))], 1)
     y = truth.cpu().numpy().astype(float)
@@ -263,6 +231,8 @@ def logistic(
         p = expit(design @ at)
         bend: np.ndarray = (design * (weight * p * (1 - p))[:, None]).T @ design + np.diag(pull)
         return bend
+
+    from scipy.optimize import minimize
 
     found = minimize(
         loss, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
@@ -360,7 +330,14 @@ def auroc_of_counts(value: float, yes: int, no: int) -> dict[str, Any]:
         if value <= 0:
             return 0.0
         # at an area of 1 the variance is 0: that root is not the one looked for
-        return float(brentq(excess, 0.0, min(value, 1 - 1e-9)))
+        low, high = 0.0, min(value, 1 - 1e-9)
+        for _ in range(60):  # bisection, without the slow import of an optimizer
+            middle = (low + high) / 2
+            if excess(middle) > 0:
+                low = middle
+            else:
+                high = middle
+        return low
 
     ends = {"low": low_end(value), "high": 1 - low_end(1 - value)}
     return {"value": value, **ends, "yes": yes, "no": no}

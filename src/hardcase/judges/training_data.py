@@ -18,27 +18,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial, stroke_width
+from hardcase.imaging.jpeg import compressed
 from hardcase.tensors import from_bytes
 from hardcase.training.augmentation import Bend, Dice, bend, crop
 from hardcase.training.loop import UNSTATED
 from hardcase.types import Images
-
-__all__ = [
-    "CORRUPTIONS",
-    "FAMILIES",
-    "Codec",
-    "Exam",
-    "Shares",
-    "TrainedFamily",
-    "corrupt",
-    "exam_of_digits",
-    "exam_of_photographs",
-    "families_of_space",
-    "interpolate",
-    "mirror",
-    "retouch",
-    "training_batch",
-]
 
 # Small random drawings that the made images share. Every function follows the device of its images
 # and of its generator.
@@ -146,6 +130,18 @@ def cover(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m
     the images.
     """
     return _patch(x, Dice(len(x), rng), share=0.8, largest=0.45)
+
+
+def camera_processed(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:
+    """Pictures as cameras and files make them: each darker or brighter, some blurred,
+    noisy or compressed.
+    """
+    dice = Dice(len(x), rng)
+    x = (x * 2 ** dice(-0.7, 0.7)).clamp(0, 1)
+    x = x + (binomial(x) - x) * dice.chance(0.4) * dice()
+    x = (x + dice.chance(0.4) * dice(0.0, 0.06) * dice.normal(*x.shape)).clamp(0, 1)
+    quality = dice(25.0, 95.0).flatten()
+    return torch.where(dice.chance(0.5) > 0, compressed(x, quality), x)
 
 
 def _patch(x: Tensor, dice: Dice, share: float = 0.3, largest: float = 0.33) -> Tensor:
@@ -326,13 +322,7 @@ something to people.
 
 @dataclass(frozen=True, slots=True)
 class TrainedFamily:
-    """A family of changes that a judge is trained on.
-
-    Args:
-        parts: Parts of an appearance space (`hardcase.spaces.appearance`) that make such changes.
-        corruptions: Corruptions that are further changes of the same family.
-        words: What the judge is trained to keep the label of, in words.
-    """
+    """A family of changes that a judge is trained on."""
 
     parts: tuple[str, ...]
     corruptions: tuple[str, ...]
@@ -355,12 +345,7 @@ FAMILIES: dict[str, TrainedFamily] = {
 
 
 def families_of_space(text: str) -> dict[str, list[str]]:
-    """Return the parts of a space that belong to a family, by family.
-
-    Example:
-        >>> families_of_space("warp(points=5)*light")
-        {'bending': ['warp'], 'retouching': ['light']}
-    """
+    """Return the parts of a space that belong to a family, by family."""
     parts = re.findall(r"[a-z]+", re.sub(r"\([^)]*\)", "", text))
     found = {name: [part for part in parts if part in own.parts] for name, own in FAMILIES.items()}
     return {name: own for name, own in found.items() if own}
@@ -372,14 +357,7 @@ def families_of_space(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a training batch is made of; the rest is only augmented.
-
-    Args:
-        interpolated: Share that lies between two images.
-        corrupted: Share that is corrupted.
-        kinds: Kinds of corruption that are drawn for a batch.
-        easy: Share of the rest that is merely moved, mirrored and covered in one place.
-    """
+    """What a training batch is made of; the rest is only augmented."""
 
     interpolated: float = 0.125
     corrupted: float = 0.25
@@ -390,15 +368,13 @@ class Shares:
 @torch.no_grad()
 def training_batch(
     x: Float[Tensor, "m c h w"],
-    y: Int[Tensor, " m"],
-    classes: int,
+    targets: Float[Tensor, "m k1"],
     codes: Codec,
     rng: torch.Generator,
     shares: Shares,
     held_out: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
     """Return made images and their soft targets: shares of the classes, last the share of none."""
-    targets = functional.one_hot(y.long(), classes + 1).float()
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
     augmented = start - int(len(x) * shares.interpolated)
@@ -541,8 +517,6 @@ def exam_of_photographs(
     """Return each photograph four times: as cameras and files leave it (twice, once under the label
     of another), interpolated with another, and corrupted.
     """
-    from hardcase.judges.textures import camera_processed
-
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
     kept = [camera_processed(mirror(bend(x, rng, SMALL), rng), rng) for _ in range(2)]
@@ -567,16 +541,7 @@ def _assembled(
     lost: Sequence[Tensor],
     y: Int[Tensor, " m"],
 ) -> Exam:
-    """Put the parts of an exam together with what is true of them.
-
-    Args:
-        kept: Images that still show class `y`.
-        kept_under: The class that each of these is examined under.
-        between: Images interpolated with the image before.
-        share: How much of these is the image itself, to the eye.
-        corrupted: Corrupted images.
-        lost: How much of each of these is gone.
-    """
+    """Put the parts of an exam together with what is true of them."""
     differ = y != y.roll(1, 0)
     ones = torch.ones_like(y)
     gone = _sure(1 - torch.cat(list(lost)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from torch.nn import functional
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
-from hardcase.data.formats import open_npz
 from hardcase.errors import Problem
 from hardcase.judges import panel, photographs
-from hardcase.judges.calibration import TooFewRated, calibrate, read_people
+from hardcase.judges.calibration import (
+    TooFewRated,
+    calibrate,
+    read_arrays,
+    read_people,
+)
 from hardcase.judges.grouping import Group, groups, set_distances
 from hardcase.judges.held_out import (
     Splits,
@@ -42,16 +47,18 @@ from hardcase.judges.judge import (
     keep_calibration,
 )
 from hardcase.judges.own_run import OwnRule
+from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
+    CERTAIN,
+    by_own_signals,
     by_people,
     fitted_to_run,
     keep_for_others,
     read_answers,
     trusted,
 )
-from hardcase.judges.reserved import ReservedJudge
+from hardcase.judges.photographs import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silence, silent
-from hardcase.judges.training import Tell
 from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.randomness import stream
 from hardcase.registry import resolve
@@ -64,18 +71,6 @@ from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
 from hardcase.usercode import guarded
-
-__all__ = [
-    "calibrate_on",
-    "findings_of",
-    "finish",
-    "judge",
-    "judge_run",
-    "named",
-    "thumbnails",
-    "verdicts_of",
-    "with_people",
-]
 
 _COLUMNS = {
     "id": pa.string(),
@@ -115,6 +110,7 @@ def judge(
     by: Judge | str | Path | None = None,
     features: Sequence[str] = (),
     calibrate: str | Path | None = None,
+    people: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
     allow_changes: bool = False,
@@ -129,6 +125,8 @@ def judge(
             ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
         calibrate: The folder of a study, or a file of images that people have rated; a panel is
             fitted to them and keeps that, and the run keeps what a study's people said of it.
+        people: An npz file of images and how many people named each class of them; the judge of
+            the run's data is trained with these as its targets.
         device: Where a panel computes.
         progress: Told how its training goes.
         allow_changes: Keep other verdicts than the same judge gave before.
@@ -155,7 +153,10 @@ def judge(
         run = Run(run)
     judge: Judge
     if by is None:
-        judge = for_run(run, features=features, device=device, progress=progress)
+        counts: Path | None = None
+        if people is not None:
+            counts = Path(people)
+        judge = for_run(run, features=features, people=counts, device=device, progress=progress)
     elif isinstance(by, str | Path):
         judge = named(str(by), device)
     else:
@@ -173,16 +174,7 @@ def with_people(
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda text: None,
 ) -> Judge:
-    """Fit a judge to what people said; of a study, each run keeps what they said of it.
-
-    Args:
-        place: The folder of a study, or an npz file of rated images.
-        runs: Runs that the study may have been made of.
-        say: Told that a study has too few answers to fit a judge to, which leaves it as it is.
-
-    Raises:
-        Problem: If the judge cannot be fitted, or the file holds too few images.
-    """
+    """Fit a judge to what people said; of a study, each run keeps what they said of it."""
     if not isinstance(judge, PanelJudge):
         raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
     if place.is_dir():
@@ -199,14 +191,13 @@ def with_people(
 def calibrate_on(
     judge: PanelJudge, file: Path, *, device: torch.device | str = "cpu"
 ) -> PanelJudge:
-    """Fit the judge's rules to labels of people, measure it, and keep both beside the judge.
-
-    Raises:
-        TooFewRated: If people have not rated enough to fit a judge to.
-    """
+    """Fit the judge's rules to labels of people, measure it, and keep both beside the judge."""
     config = judge.card["configuration"]
     shape = (config["channels"], config["size"], config["size"])
-    arrays = _rated_arrays(file)
+    read: Callable[[Path], Mapping[str, Any]] = read_arrays
+    if file.is_dir():
+        read = companions.reader().rated
+    arrays = read(file)
     people = read_people(arrays, where=str(file), shape=shape, classes=config["classes"])
     x = from_bytes(people.x.to(device))
     signals = judge.panel.to(device).ask(x, people.expected.to(device))
@@ -219,19 +210,6 @@ def calibrate_on(
     return calibrated(judge, found)
 
 
-def _rated_arrays(file: Path) -> dict[str, Any]:
-    """Images rated by people: the arrays of an npz file, or those of a study."""
-    if file.is_dir():
-        return dict(companions.reader().rated(file))
-    try:
-        with open_npz(file) as arrays:
-            return {name: arrays[name] for name in arrays}
-    except FileNotFoundError:
-        raise Problem(f"there is no file {file}.") from None
-    except Exception as error:  # damaged archives raise many kinds
-        raise Problem(f"{file} is not an npz file of plain arrays: {error}") from error
-
-
 def judge_run(
     run: Run,
     judge: Judge,
@@ -241,22 +219,7 @@ def judge_run(
     allow_changes: bool = False,
     said: Verdicts | None = None,
 ) -> Run:
-    """Judge every finding of `run` and write verdicts, counts and the judge's card into its folder.
-
-    Args:
-        judge: Any callable from findings to verdicts; the panel is one.
-        held_out: A second judge whose training leaves out what was searched; what it confirms is
-            recorded beside.
-        allow_changes: Keep other verdicts than the same judge gave before; they are marked.
-        said: What the judge says of the findings by its own rules, where it was asked already.
-
-    Returns:
-        The run, read anew.
-
-    Raises:
-        Problem: If the judge may not judge this run, its answers do not fit the findings, or it
-            was the same judge that answered otherwise before.
-    """
+    """Judge every finding of `run`; write verdicts, counts and the judge's card into its folder."""
     if isinstance(judge, PanelJudge):
         check(run, judge)
     elif hasattr(judge, "check"):
@@ -291,7 +254,13 @@ def judge_run(
         "standing": "supplied by the user; its error rates are not known here",
     }
     if hasattr(judge, "about"):
-        entry |= judge.about()
+        about = judge.about()
+        if not isinstance(about, Mapping):
+            raise Problem(
+                f"about() of judge {_name_of(judge)} returned {type(about).__name__}.",
+                fix='a dictionary, e.g. {"name": "ssim", "least": 0.6}',
+            )
+        entry |= about
     if own:
         entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
         entry["standing"] += _own_in_words(own["label_kept"], len(run))
@@ -318,7 +287,34 @@ def judge_run(
         entry["moved"] = moved
     _write(run, columns, entry, by)
     judged = Run(run.folder)
-    return count_lost_labels(judged, judge) if judged.record.get("risk") else judged
+    if not judged.record.get("risk"):
+        return judged
+
+    if isinstance(judge, PanelJudge):
+        return count_lost_labels(judged, partial(_judge_draws, judged, judge))
+    return count_lost_labels(judged, judge)
+
+
+def _judge_draws(run: Run, judge: PanelJudge, draws: Findings) -> Verdicts:
+    """Judge random draws of conditions by thresholds of their own, as those of a run are.
+
+    Most failing draws come from the few seeds that the judge doubts too. The label of a seed is
+    known, so what the judge lacks on the unchanged seed, against what is usual for seeds, is not
+    held against its draws.
+    """
+    rows = torch.arange(min(SEEN, len(run.seeds)))
+    labels = _column(run.seeds, "label").long()
+    odds = []
+    for places in (rows, draws.seed):
+        x = from_bytes(run.seed_images(places.tolist()).to(judge.panel.learned.device))
+        signals = judge.panel.ask(x, labels[places].to(x.device))
+        odds.append(judge.label_kept.probability(signals).logit(eps=CERTAIN).cpu())
+    usual, seeds = odds
+    lacking = (usual.median() - seeds).clamp_min(0)
+    said = judge(draws)
+    own = torch.tensor(said.columns["p_label_kept"], dtype=lacking.dtype).logit(eps=CERTAIN)
+    columns = {**said.columns, "p_label_kept": (own + lacking).sigmoid().tolist()}
+    return by_own_signals(judge, replace(said, columns=columns))[0]
 
 
 def _moved(run: Run, columns: Mapping[str, Sequence[Any]], by: Identity) -> int:
@@ -352,15 +348,7 @@ def finish(
     train: bool = False,
     images: Splits | None = None,
 ) -> Run:
-    """Judge a run at its end if its judge is trained, else say how to train one.
-
-    Args:
-        say: Told why a run was not judged.
-        train: Train the judge if it is missing.
-
-    Returns:
-        The run with verdicts, or unchanged.
-    """
+    """Judge a run at its end if its judge is trained, else say how to train one."""
     if not len(run) and not run.record.get("risk"):
         return run
     if not (train or is_ready(run, images=images)):
@@ -480,7 +468,10 @@ def verdicts_of(judge: Judge, run: Run) -> Verdicts:
             )
         for answers in (said.valid, said.label_kept):
             if len(answers) != len(rows):
-                raise Problem(f"judge {name} gave {len(answers)} answers on {len(rows)} findings.")
+                raise Problem(
+                    f"judge {name} gave {len(answers)} answers on {len(rows)} findings.",
+                    fix="one answer for each finding, None where it cannot tell",
+                )
         parts.append(said)
     return Verdicts.join(parts)
 

@@ -81,15 +81,10 @@ def adapt(
     Networks with Adaptive Neuron-Selection Strategy. ISSTA 2020.
     https://doi.org/10.1145/3395363.3397346
 
-    Differences from the reference: logits, not `probabilities`, whose gradient vanishes where a
-    network is certain (`cover` is the weight of each neuron beside them); gradients divided by
-    their size (`scale`) and steps in [0, 1] units; images stay in [0, 1] (`clip`) and 8 bits;
-    failure against the seed's verified label; all seeds are fuzzed at once and share their
-    strategies (`shared`), so that they learn together; a list holds at most `capacity` entries.
-    Feature 7, always 0 in the code by a slip, is there. ``@paper`` turns these switches back; still
-    different there: networks see clipped 8-bit images only, a budget of gradients replaces the
-    clock, at most 64 entries wait, and a vector is credited with its own coverage only (in the code
-    the first of each batch inherits its predecessor's).
+    Differences from the reference: logits, as the gradient of probabilities vanishes where a
+    network is certain; failure against the seed's verified label; feature 7, always 0 in the code
+    by a slip, is there; a vector is credited with its own coverage only (in the code the first of
+    each batch inherits its predecessor's).
 
     With `strategies` nothing is learnt: neurons are chosen by these fixed strategies, taking turns
     list by list. ADAPT ships DeepXplore and DLFuzz for comparison in this form

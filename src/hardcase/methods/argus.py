@@ -42,15 +42,12 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     Bin Duan, Matthew B. Dwyer, Guowei Yang. Generating Realistic, Diverse, and Fault-Revealing
     Inputs with Latent Space Interpolation for Testing Deep Neural Networks. 2025.
 
-    Differences from the paper: by default the VQ-VAE's codebook is updated by EMA (started from
-    encoder outputs) and no discriminators are used; the paper's own setting is the generator
-    ``vqvae:gradient`` trained jointly at the same λ (``hardcase train vqvae --kind gradient --mix
-    0.3``); the preset ``@paper`` uses it: 50 epochs with the rate cut every 20, codebook losses .25
-    and .75, then jointly with a latent and an image discriminator, partners being of another class.
-    The weights of the two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae
-    --latent-weight ...`` trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose
-    reconstruction already fails are set aside and counted, since they would count as errors of the
-    mixture; images are rounded to 8 bits.
+    Differences from the paper: its own generator is ``vqvae:gradient`` trained jointly at the same
+    λ, which ``@paper`` uses: 50 epochs, the rate cut every 20, codebook losses .25 and .75, then
+    with a latent and an image discriminator, partners being of another class. The weights of the
+    two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae --latent-weight``
+    trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose reconstruction already
+    fails would count as errors of the mixture.
 
     Args:
         space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.

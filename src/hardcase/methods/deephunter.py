@@ -64,11 +64,9 @@ def deephunter(
     Jianxiong Yin, Simon See. DeepHunter: A Coverage-Guided Fuzz Testing Framework for Deep Neural
     Networks. ISSTA 2019. https://arxiv.org/abs/1809.01266
 
-    Differences from the reference: each seed has a corpus of its own (coverage is shared), so that
-    budgets are per seed; differences are taken on signed numbers (the code wraps bytes, so that
-    brightening looks enormous); noise is visible and salt is white (there, a sigma of 0.3 grey
-    levels and salt of grey level 1); failure against the seed's verified label; mutants of one
-    batch that cover the same new thing are all kept.
+    Differences from the reference: the code wraps bytes, so that brightening looks enormous, and
+    its noise has a sigma of 0.3 grey levels; here differences are signed and noise is visible.
+    Mutants of one batch that cover the same new thing are all kept.
 
     Where paper and code disagree, each has a switch: `operators` (in the code contrast, brightness
     and blur count as affine, so they come once and unchecked, and pixel changes join noise), and

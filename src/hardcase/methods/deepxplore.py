@@ -61,9 +61,8 @@ def deepxplore_published(
     means one that is drawn anew each step and dropped where the mean gradient inside it is not
     negative). A `size` of 0 takes the published ones for digits or for photographs.
 
-    Differences from both: networks see clipped 8-bit images only (the walk itself is not clipped);
-    seeds are correctly classified and visited once and together, so coverage is shared when a round
-    ends (``campaign.shard=1``, ``campaign.round=1`` for one by one).
+    Seeds are visited together, so coverage is shared when a round ends (``campaign.shard=1``,
+    ``campaign.round=1`` for one by one).
 
     Args:
         subject: The network under test.
@@ -169,14 +168,10 @@ def deepxplore(
     Kexin Pei, Yinzhi Cao, Junfeng Yang, Suman Jana. DeepXplore: Automated Whitebox Testing of Deep
     Learning Systems. SOSP 2017. https://arxiv.org/abs/1705.06640
 
-    Differences from the reference: images stay in [0, 1] and 8 bits, the step is given in those
-    units, logits everywhere (the code takes probabilities for ImageNet); any criterion with its own
-    gradient takes the place of neuron coverage; all seeds are searched at once, so coverage learns
-    from every query, and each walk gets a new target every `renew` steps; the subject deviates
-    (paper: a random model); `constraint` is a space, so occlusion and squares have fixed places per
-    seed. ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit. A seed on
-    which the models differ from the start is a finding at distance 0 (the code counts its coverage
-    only).
+    Differences from the reference: the code takes probabilities for ImageNet; `constraint` is a
+    space, so occlusion and squares have fixed places per seed; a seed on which the models differ
+    from the start is a finding at distance 0 (the code counts its coverage only).
+    ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit.
 
     Args:
         subject: The network under test.

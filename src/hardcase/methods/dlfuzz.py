@@ -127,21 +127,12 @@ def dlfuzz(
     Jianmin Guo, Yu Jiang, Yue Zhao, Quan Chen, Jiaguang Sun. DLFuzz: Differential Fuzzing Testing
     of Deep Learning Systems. ESEC/FSE 2018. https://arxiv.org/abs/1808.09413
 
-    Differences from the reference: images stay in [0, 1] (`clip`) and 8 bits; failure is measured
-    against the seed's verified label; queue entries are copies (in the code they alias the array
-    that is fuzzed further); any new coverage is enough to be queued (`gain`: the share of neurons
-    that must be new); the fourth strategy pushes across the threshold as the paper says (the code's
-    pushes away from it: ``apart``); the rival classes are those of the current image; all seeds are
-    fuzzed at once and share their coverage. With `criterion`, that criterion and its own gradient
-    take the place of the strategies (``"none"``: no coverage, ``"random"``: any unit).
-
-    Paper and code disagree in the strategy, the number of neurons and steps, the `weight` of the
-    `rivals`, and whether the required gain decays with the entries walked or with the seed's number
-    (`decay`). Differences of ``@paper`` and ``@code`` from both: networks see clipped 8-bit images
-    only (the walk itself is not clipped); the queue holds at most 64 entries; all seeds are fuzzed
-    at once. Of the code: labels are compared with the seed's (there, with the queue entry's, so
-    that flipping back counts too); several strategies share the neurons out (there, the fourth
-    drops the others'). The paper's text was known from secondary sources only.
+    Differences from the reference: the code's queue entries alias the array that is fuzzed further,
+    and it compares labels with the queue entry's, so that flipping back counts; here entries are
+    copies and labels the seed's. The rival classes are those of the current image; all seeds are
+    fuzzed at once and share their coverage. The paper's text was known from secondary sources only.
+    With `criterion`, that criterion and its own gradient take the place of the strategies
+    (``"none"``: no coverage, ``"random"``: any unit).
 
     Args:
         subject: The network under test.

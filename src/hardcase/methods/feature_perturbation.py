@@ -66,14 +66,9 @@ def feature_perturbation(
 
     The loss is the paper's confident targeted one (best other output minus the target's, plus
     `confidence`), or without a `target` its untargeted counterpart, on logits; `loss` "top
-    confidence" is the paper's own untargeted loss, max f_y on confidences. Differences: the
-    paper states neither optimiser, step size nor cap; here Adam with small steps, perturbations in
-    units of each stage's own spread, the norm bound of the space really enforced (`radius`), and
-    `bisections` bisections of the way back to the seed after the first failure (``@paper``: no
-    bound and no way back). Seeds are fresh samples of the generator that the subject classifies
-    correctly. `places` are the generator's places that are perturbed (0: its latent code). With
-    `checkpoint` the generator's features are computed again for each gradient instead of being held
-    in memory.
+    confidence" is the paper's own untargeted loss, max f_y on confidences. The paper states
+    neither optimiser, step size nor cap, and only records the norm. Seeds are fresh samples of the
+    generator that the subject classifies correctly.
 
     Args:
         space: Activations of a conditional generator.

@@ -86,12 +86,10 @@ def maxplore(
     Singapore Management University, 2020. Forms: ``one`` (a walk for every unit of the first
     convolution), ``topk``, ``multi`` (with the models' difference).
 
-    Differences from the reference: images stay in [0, 1] (`clip`) and 8 bits, gradients are divided
-    by their size (`scale`) and steps are in [0, 1] units, so the weight of the units (`cover`) is
-    smaller; failing walks stop; `walks` limits how many filters, or units, get a walk, evenly
-    spaced. Text and code disagree in `per`: the strongest of a layer, or of each of the sixteen
-    filters of LeNet-1's two convolutions. One- and Topk-MaXplore use ``step_size=0.05, steps=10``.
-    Layer-SNAC is the criterion ``layer-snac:mode=unit``, measured beside any method.
+    Differences from the reference: failing walks stop; `walks` limits how many filters, or units,
+    get a walk, evenly spaced. Text and code disagree in `per`: the strongest of a layer, or of each
+    of the sixteen filters of LeNet-1's two convolutions. One- and Topk-MaXplore use
+    ``step_size=0.05, steps=10``.
 
     Args:
         subject: The network under test.

@@ -42,10 +42,7 @@ MOST = 5000
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Makes criteria for the networks of a campaign.
-
-    `image` gives the shape; training data are fetched if a criterion needs them.
-    """
+    """Makes criteria for the networks of a campaign."""
 
     image: Float[Tensor, "1 c h w"]
     training: Callable[[], Images]
@@ -204,14 +201,10 @@ class Neurons:
         frame = ActivationBatch(probe.activations, probe.logits)
         return frame.scaled(self.selection, self.epsilon).nan_to_num(0)
 
-    def active(
-        self, probe: Probe, scaled: Float[Tensor, "m u"] | None = None
-    ) -> Bool[Tensor, "m u"]:
-        """Which units the candidates cover; `scaled` spares scaling them once more."""
+    def active(self, probe: Probe) -> Bool[Tensor, "m u"]:
+        """Which units the candidates cover."""
         if not self.top:
-            if scaled is None:
-                scaled = self.scaled(probe)
-            return scaled > self.threshold
+            return self.scaled(probe) > self.threshold
         shown = ActivationBatch(probe.activations, probe.logits)
         strongest = shown.top(self.selection, self.top).flatten(1)
         shape = (len(strongest), self.count + 1)  # -1, no unit, falls on the spare column

@@ -67,18 +67,7 @@ def with_parts(
     objective: str = "",
     shape: tuple[int, int, int] | None = None,
 ) -> Method:
-    """Return the method with other parts where they are named.
-
-    Args:
-        method: The method with its own parts.
-        space: Name of a space, or ``file.py:name``; empty: the method's own.
-        search: Name of a search, or ``file.py:name``.
-        objective: Name of an objective, or ``file.py:name``.
-        shape: Channels, height and width of the images, for a space that asks for them.
-
-    Raises:
-        Problem: If what is named is no such part, or asks for what no campaign has.
-    """
+    """Return the method with other parts where they are named."""
     named = {"space": space, "search": search, "objective": objective}
     changes: dict[str, Any] = {
         kind: built(kind, spec, shape) for kind, spec in named.items() if spec

@@ -10,10 +10,11 @@ from hardcase.methods.parts import failure_oracle, targeted_objective, with_part
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
 from hardcase.registry import Preset, method
-from hardcase.searches.boundary import Codes, Crossing, Exits
+from hardcase.searches.boundary import Crossing, Exits
 from hardcase.searches.genetic import Genetic
 from hardcase.searches.gradient import AdamAscent
 from hardcase.searches.hill_climbing import HillClimbing
+from hardcase.searches.interpolation import Partners
 from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
 
@@ -149,7 +150,7 @@ def sinvad_code(
 )
 def sinvad(
     space: Space,
-    partners: Codes | None = None,
+    partners: Partners | None = None,
     target: int | None = None,
     *,
     classes: int = 4,
@@ -389,7 +390,7 @@ def sinvad_surprise(
 )
 def sinvad_between(
     space: Space,
-    partners: Codes | None = None,
+    partners: Partners | None = None,
     *,
     classes: int = 4,
     walks: int = 20,

@@ -61,10 +61,8 @@ def tensorfuzz(
     The peer is, unless one is given, the subject's own 8-bit copy; `copy="float16"` makes the
     original's, which hardly ever disagrees with a small network.
     ``--oracle non-finite`` looks for NaN and infinity instead. Differences from the reference:
-    images in [0, 1], so `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4;
-    its README has 1.0); each seed has a corpus of its own, while novelty is shared; exact
-    neighbours. `threshold` is compared with squared distances, as in the code (the paper says
-    Euclidean).
+    `sigma` and `radius` are half of those on [-1, 1] (0.2 and the paper's 0.4; its README has 1.0);
+    `threshold` is compared with squared distances, as in the code (the paper says Euclidean).
 
     Args:
         subject: The network under test.

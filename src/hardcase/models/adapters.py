@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, reading
 from hardcase.models.subject import Subject, in_evaluation_mode
+from hardcase.models.wrappers import ModelWrapper
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import require_consent
@@ -42,13 +43,7 @@ KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predict
 
 
 def logits_of(returned: Any) -> Tensor:
-    """The class scores in whatever a network returned.
-
-    Example:
-        >>> import torch
-        >>> logits_of({"logits": torch.zeros(2, 3), "loss": None}).shape
-        torch.Size([2, 3])
-    """
+    """The class scores in whatever a network returned."""
     if isinstance(returned, np.ndarray):
         returned = torch.from_numpy(returned)
     if isinstance(returned, Tensor):
@@ -84,18 +79,7 @@ def _words(part: Any) -> str:
 
 
 class Adapted(nn.Module):
-    """A network that is asked in its own type and returns float32 logits.
-
-    Args:
-        net: Any module; exported and traced ones too.
-        rows: How many images it takes at once, if that is fixed; others are asked as they come.
-
-    Example:
-        >>> import torch
-        >>> half = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).bfloat16()
-        >>> Adapted(half)(torch.rand(5, 1, 2, 2)).dtype
-        torch.float32
-    """
+    """A network that is asked in its own type, perhaps in calls of `rows`, and returns float32."""
 
     def __init__(self, net: nn.Module, *, rows: int | None = None) -> None:
         super().__init__()
@@ -117,9 +101,7 @@ class Adapted(nn.Module):
         return torch.cat(answers)[: len(x)].float()
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Adapted:
-        """A copy whose weights are leaves: copying a traced module is recorded for gradients
-        otherwise.
-        """
+        """A copy whose weights are leaves, also of a traced module."""
         with torch.no_grad():
             return Adapted(copy.deepcopy(self.net, memo), rows=self.rows).train(self.training)
 
@@ -149,21 +131,12 @@ class _Function(nn.Module):
         return _source(self.function)
 
 
-class Scored:
+class Scored(ModelWrapper):
     """A model that says its scores and nothing else: a function whose gradients do not exist."""
 
-    offers: Offer = "scores"
-
-    def __init__(self, subject: Subject) -> None:
-        self.name = subject.name
-        self.hash = subject.hash
-        self.outputs = subject.outputs
-        self.class_names = subject.class_names
-        self._subject = subject
-
     @property
-    def device(self) -> torch.device:
-        return self._subject.device
+    def offers(self) -> Offer:
+        return "scores"
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -171,13 +144,11 @@ class Scored:
         if taps:
             raise Problem(f"{self.name} is a function; it has no layers that could be watched.")
         with torch.no_grad():
-            return Answer(self._subject(x).logits)
+            return Answer(self.model(x).logits)
 
 
 def module_of(thing: nn.Module | torch.export.ExportedProgram) -> nn.Module:
-    """The network in a module (traced, scripted and Lightning ones too) or an exported program,
-    ready for `Subject`.
-    """
+    """A module of any kind, or an exported program, ready for `Subject`."""
     if isinstance(thing, torch.export.ExportedProgram):
         return Adapted(thing.module(), rows=_fixed_rows(thing))
     return Adapted(without_trainer(thing))
@@ -191,18 +162,7 @@ def is_model(thing: Any) -> bool:
 
 
 def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
-    """A model of a function of images.
-
-    Args:
-        function: Takes tensors, or arrays where it does not answer tensors, and returns scores.
-        example: A few images, to find out which, and whether it can be differentiated.
-
-    Example:
-        >>> import torch
-        >>> x = torch.rand(2, 1, 2, 2)
-        >>> function_model(lambda x: x.flatten(1) @ torch.eye(4, 3), x)(x).logits.shape
-        torch.Size([2, 3])
-    """
+    """A model of a function of tensors, or of arrays where it does not answer tensors."""
     if not callable(function) or isinstance(function, type):
         raise Problem(
             f"{type(function).__name__} is no kind of model that is known.",
@@ -225,9 +185,7 @@ def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
 
 @torch.no_grad()
 def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
-    """`net` itself where it takes float32 images and returns a tensor, so that its layers keep
-    their names; else `Adapted`.
-    """
+    """`net` where it takes float32 and returns a tensor, so that layers keep their names."""
     if isinstance(net, Adapted):
         return net
     wrapped = Adapted(net)
@@ -245,9 +203,7 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
 
 
 def from_model_file(path: Path) -> nn.Module:
-    """A network that a file holds whole: TorchScript, or a program of ``torch.export``
-    (``.pt2``).
-    """
+    """A network that a file holds whole: TorchScript, or a ``torch.export`` (``.pt2``)."""
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
     require_consent(path)
@@ -263,56 +219,46 @@ def from_model_file(path: Path) -> nn.Module:
 
 
 def own_names(thing: Any) -> tuple[str, ...]:
-    """Class names that a network carries itself (Hugging Face's ``config.id2label``),
-    in the order of its outputs.
-    """
+    """Class names that a network carries (Hugging Face's ``id2label``), by its outputs."""
     table = getattr(getattr(thing, "config", None), "id2label", None)
-    if not isinstance(table, Mapping) or not table:
+    if not isinstance(table, Mapping):
         return ()
-    numbered = {int(number): str(label) for number, label in table.items()}
-    if sorted(numbered) != list(range(len(numbered))):
+    numbered = sorted((int(number), str(label)) for number, label in table.items())
+    if [number for number, _ in numbered] != list(range(len(numbered))):
         return ()
-    return tuple(numbered[number] for number in range(len(numbered)))
+    return tuple(label for _, label in numbered)
 
 
 def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
     """The batch size that an exported program was made for, if it takes no other."""
     wanted = set(program.graph_signature.user_inputs)
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in wanted:
-            size = node.meta["val"].shape[0]
-            if isinstance(size, int):
-                return size
-            return None
-    return None
+    inputs = [
+        node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted
+    ]
+    size = inputs[0].meta["val"].shape[0]
+    return size if isinstance(size, int) else None
 
 
 def without_trainer(module: nn.Module) -> nn.Module:
-    """A Lightning module apart from its trainer, which cannot be copied;
-    any other module as it is.
-    """
+    """A Lightning module apart from its trainer, which cannot be copied."""
     if not (hasattr(module, "training_step") and hasattr(module, "configure_optimizers")):
         return module
     alone = copy.copy(module)
     for name in ("trainer", "_trainer", "_fabric"):
         if name in alone.__dict__:
             alone.__dict__[name] = None
+    user_classes = [
+        kind for kind in type(alone).__mro__ if kind.__module__.split(".")[0] not in _FRAMEWORKS
+    ]
+    if any("forward" in vars(kind) for kind in user_classes):
+        return alone
     inner = [child for child in alone.children() if any(True for _ in child.parameters())]
-    plain = type(alone).forward is nn.Module.forward or "forward" not in _defined(type(alone))
-    if plain and len(inner) == 1:
+    if len(inner) == 1:
         return inner[0]
-    if plain:
-        raise Problem(
-            f"{type(module).__name__} defines no forward.",
-            fix="pass the network inside it, as model.net",
-        )
-    return alone
-
-
-def _defined(kind: type) -> set[str]:
-    """What a user's classes define, without that of the frameworks below them."""
-    own = [each for each in kind.__mro__ if each.__module__.split(".")[0] not in _FRAMEWORKS]
-    return {name for each in own for name in vars(each)}
+    raise Problem(
+        f"{type(module).__name__} defines no forward.",
+        fix="pass the network inside it, as model.net",
+    )
 
 
 _FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "builtins")

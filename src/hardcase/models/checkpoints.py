@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -33,23 +32,8 @@ INSIDE = (
 State = dict[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """What was done to make weights fit: how many were taken,
-    and in `note` what a user should know of it.
-    """
-
-    taken: int
-    note: str
-
-
 def read_state(path: Path, *, trust: bool = False) -> State:
-    """The weights in a file, whatever surrounds them.
-
-    Args:
-        path: A ``.safetensors`` file, or one of ``torch.save``.
-        trust: Whether the file may be unpickled, which can run code.
-    """
+    """The weights in a file, whatever surrounds them; with `trust` it may be unpickled."""
     if not path.is_file():
         raise Problem(f"there is no weights file {path}.")
     if trust:
@@ -71,13 +55,7 @@ def read_state(path: Path, *, trust: bool = False) -> State:
 
 
 def state_of(content: Any, where: str = "the checkpoint") -> State:
-    """The table of weights in a checkpoint, at any depth.
-
-    Example:
-        >>> import torch
-        >>> list(state_of({"epoch": 3, "state_dict": {"module.fc.weight": torch.zeros(2, 2)}}))
-        ['module.fc.weight']
-    """
+    """The table of weights in a checkpoint, at any depth."""
     if isinstance(content, nn.Module):
         return dict(content.state_dict())
     if isinstance(content, Mapping):
@@ -99,12 +77,11 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
     )
 
 
-def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> Fitted:
-    """Load weights into `net`, prefixes of wrappers (``module.``, ``model.``, ``_orig_mod.``) taken
-    off or put on.
+def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the weights") -> str:
+    """Load weights into `net`, prefixes such as ``module.`` taken off or put on; return what was
+    done to make them fit, in words.
 
-    All weights of the network must be there, and of the right shape; others in the file are left
-    out and counted.
+    All weights of the network must be there; others in the file are left out and counted.
     """
     own = net.state_dict()
     prefix, renamed = _renamed(own, state)
@@ -121,7 +98,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
     wrong = [name for name in own if name in renamed and own[name].shape != renamed[name].shape]
     if wrong:
         why = "It is another network."
-        if _last(own, wrong):
+        last_layer = [name for name, value in own.items() if value.ndim][-2:]
+        if set(wrong) <= set(last_layer):
             why = "Most often the number of classes differs."
         raise Problem(
             f"{wrong[0]} is {_size(renamed[wrong[0]])} in {where} and {_size(own[wrong[0]])} in the"
@@ -131,13 +109,17 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
     taken = {name: value for name, value in renamed.items() if name in own}
     with reading(f"{where} does not fit the network"):  # weights of strange types
         net.load_state_dict(taken, strict=False)
-    return Fitted(len(own), _note(prefix, len(state) - sum(name in own for name in renamed)))
+    notes = []
+    if prefix:
+        notes.append(f"{'removed' if prefix[0] == '-' else 'added'} the prefix {prefix[1:]!r}")
+    left = len(state) - len(taken)
+    if left:
+        notes.append(f"left out {left} weights that the network does not have")
+    return "; ".join(notes)
 
 
 def _renamed(own: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, State]:
-    """The weights under the network's names, and what was taken off (``-``) or put on (``+``) for
-    it.
-    """
+    """The weights under the network's names, and the prefix taken off (``-``) or put on (``+``)."""
     votes = Counter[str]()
     votes.update({"": sum(name in own for name in state)})
     votes.update(_prefixes(own, state, "-"))
@@ -160,20 +142,5 @@ def _prefixes(short: Mapping[str, Any], long: Mapping[str, Any], sign: str) -> I
                 yield f"{sign}{'.'.join(words[:cut])}."
 
 
-def _last(own: Mapping[str, Tensor], wrong: list[str]) -> bool:
-    """Whether only the last layer differs."""
-    ends = [name for name, value in own.items() if value.ndim][-2:]
-    return set(wrong) <= set(ends)
-
-
 def _size(value: Tensor) -> str:
     return " x ".join(map(str, value.shape)) or "one number"
-
-
-def _note(prefix: str, left: int) -> str:
-    notes = []
-    if prefix:
-        notes.append(f"{'removed' if prefix[0] == '-' else 'added'} the prefix {prefix[1:]!r}")
-    if left:
-        notes.append(f"left out {left} weights that the network does not have")
-    return "; ".join(notes)

@@ -54,12 +54,6 @@ class Health:
         confidence: Mean probability of the answers.
         bitwise: Whether answers are the same bits in any batch.
         notes: What else a user should know.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.check(toy_subject(), toy_images(16)).accuracy
-        1.0
     """
 
     accuracy: float
@@ -82,9 +76,7 @@ class Health:
 
 
 def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n k"]:
-    """The subject's logits on all images, in batches (of 256, or fewer where images are large);
-    memory that runs out halves them, down to one tile.
-    """
+    """The subject's logits on all images; where memory runs out, in smaller batches."""
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
     claims = Claims.of(images, subject.device)
@@ -110,9 +102,7 @@ def _usual(subject: Model, images: Images) -> int:
 
 
 def affordable(subject: Model, images: ImageSet, seconds: float) -> int:
-    """How many images `check` can ask about in so many seconds of processor time, by timing a few;
-    at least those.
-    """
+    """How many images `check` can ask about in so many seconds of processor time."""
     began = process_time()
     answers(subject, images.take(torch.arange(min(len(images), SOME))).images())
     each = (process_time() - began) / SOME
@@ -137,66 +127,62 @@ def probabilities(model: Model, x: UInt8[Tensor, "m c h w"]) -> Float[Tensor, "m
 def check(
     subject: Model, images: ImageSet, *, allow_low_accuracy: bool = False, sample: int = 512
 ) -> Health:
-    """Run the subject on up to `sample` images and raise a `Problem` that says what to fix,
-    or return its `Health`.
-    """
+    """Return the health of a subject on up to `sample` images, or raise what is to be fixed."""
     if not len(images):
         raise Problem(
             "there are no images to check the model with.", fix="another --data or --split"
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
     some = images.take(rows).images()
-    logits = _first_answers(subject, some)
+    try:
+        logits = answers(subject, some)
+    except Problem as problem:
+        cause = problem.__cause__
+        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
+            raise  # a problem of its own, or it called sys.exit or the like
+        raise _unfit(subject, some, cause) from problem
+    except Exception as error:
+        raise _unfit(subject, some, error) from error
     check_labels(some, some.name)
     _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
+    claims = Claims.of(some) is not None
     if not allow_low_accuracy:
-        _better_than_chance(subject, logits, some, accuracy)
-    confidence = logits.softmax(1).amax(1).mean().item()
+        if claims:
+            _enough_claims(len(some), accuracy)
+        else:
+            _better_than_chance(subject, logits, some, accuracy)
     notes = list[str]()
-    doubts = list[str]()
-    if Claims.of(some) is None:
+    if not claims:
         notes = _notes(subject, logits, some)
         doubts = [] if allow_low_accuracy else _suspicion(subject, some, accuracy)
         order = reordered(logits, some)
         if order and not doubts:
             doubts = [str(order)]
+        notes += doubts
     return Health(
         accuracy=accuracy,
         images=len(some),
         outputs=logits.shape[1],
         classes=len(some.classes),
-        confidence=confidence,
+        confidence=logits.softmax(1).amax(1).mean().item(),
         bitwise=_batch_independent(subject, some, logits),
-        notes=(*notes, *doubts),
+        notes=tuple(notes),
     )
-
-
-def _first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
-    try:
-        return answers(subject, images)
-    except Problem as problem:
-        cause = problem.__cause__
-        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
-            raise  # a problem of its own, or it called sys.exit or the like
-        raise _unfit(subject, images, cause) from problem
-    except Exception as error:
-        raise _unfit(subject, images, error) from error
 
 
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
-    shape = " x ".join(map(str, images.x.shape[1:]))
     if re.search(r"alloc|memory|create a primitive", str(error)):
-        short = "more memory (ulimit -v), or a smaller model"
-        return Problem(f"memory ran out while the model was asked: {error}", fix=short)
+        fix = "more memory (ulimit -v), or a smaller model"
+        return Problem(f"memory ran out while the model was asked: {error}", fix=fix)
+    why = "Most often the image size or the number of channels differs from what it was built for."
+    fix = "data of the model's own size, or a factory that resizes"
     cause = _cause(subject, images)
-    usual = "the image size or the number of channels differs from what the model was built for"
-    return Problem(
-        f"the model fails on an image of {shape} from {images.name}:"
-        f" {type(error).__name__}: {error}",
-        f"Here {cause.sentence}." if cause else f"Most often {usual}.",
-        fix=cause.fix if cause else "data of the model's own size, or a factory that resizes",
-    )
+    if cause:
+        why, fix = f"Here {cause.sentence}.", cause.fix
+    shape = " x ".join(map(str, images.x.shape[1:]))
+    what = f"the model fails on an image of {shape} from {images.name}"
+    return Problem(f"{what}: {type(error).__name__}: {error}", why, fix=fix)
 
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
@@ -239,17 +225,16 @@ def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
         )
 
 
+def _enough_claims(count: int, share: float) -> None:
+    if share < FEW_CLAIMS:
+        raise Problem(
+            f"the model makes {100 * share:.1f} % of {count} claims about unchanged images.",
+            "Most often normalisation is missing, classes have other names or boxes another form.",
+            fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
+        )
+
+
 def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
-    if Claims.of(images) is not None:
-        if accuracy < FEW_CLAIMS:
-            raise Problem(
-                f"the model makes {100 * accuracy:.1f} % of {len(images)} claims about unchanged"
-                " images.",
-                "Most often normalisation is missing, classes have other names or boxes another"
-                " form.",
-                fix="hardcase doctor ...; continue anyway: --allow-low-accuracy",
-            )
-        return
     chance = 1 / len(images.classes)
     one_class = len(set(images.y.tolist())) == 1
     if accuracy > 2 * chance or (one_class and accuracy > 0):
@@ -257,23 +242,22 @@ def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy
     right = round(accuracy * len(images))
     if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
         return  # of two classes nobody gets more than twice the chance
-    said = logits.argmax(1)
-    share = said.bincount().max().item() / len(images)
+    outputs = logits.shape[1]
+    predicted = logits.argmax(1)
+    share = predicted.bincount().max().item() / len(images)
     low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
-    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has"
-    seen += f" {len(images.classes)} classes."
+    seen = f"inputs {low:.2f}..{high:.2f}, {outputs} outputs, data has {len(images.classes)}"
+    seen += " classes."
     if share > 0.9:
-        seen += f" It answers class {int(said.mode().values)} for {100 * share:.0f} % of them."
+        seen += f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
     why = "None of the usual mistakes explains it: it may be weak on these images."
     fix = "--set subject.mean=... subject.std=..."
     cause = _cause(subject, images, logits)
     if one_class:
-        chance = 1 / logits.shape[1]
+        chance = 1 / outputs
         label = int(images.y[0])
-        why = (
-            f"All images are of one class, {images.classes[label]!r}, which is taken for output"
-            f" {label} of {logits.shape[1]}."
-        )
+        why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
+        why += f" {label} of {outputs}."
         fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
     elif cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
@@ -287,9 +271,7 @@ def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the same bits as in the full
-    batch.
-    """
+    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch."""
     # a row alone is padded to a tile, which takes its time where images are large
     every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
     alone = [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]

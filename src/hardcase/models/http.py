@@ -58,36 +58,25 @@ LONGEST = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a model is asked that may be slow, far away or costly.
-
-    Args:
-        batch: Images per request.
-        concurrency: Requests at a time.
-        rate: Requests per second; None for no limit.
-        timeout: Seconds for an answer; None: 30 for servers, no limit for others.
-        retries: Tries after the first.
-        cache: Answers that are remembered.
-        label_only: Whether all but the label is forgotten.
-    """
+    """How a model is asked that may be slow, far away or costly."""
 
     batch: int = 32
+    """Images per request."""
     concurrency: int = 4
+    """Requests at a time."""
     rate: float | None = None
+    """Requests per second."""
     timeout: float | None = None
+    """Seconds for an answer; None: 30 for servers, no limit for others."""
     retries: int = 5
     cache: int = 100_000
+    """Answers that are remembered."""
     label_only: bool = False
 
     @property
     def seconds(self) -> float:
         """The time that a server has for an answer."""
         return self.timeout or 30.0
-
-
-Request = tuple[str, str, Mapping[str, str], bytes]
-"""Method, path, headers and body."""
-Response = tuple[int, Mapping[str, str], bytes]
-"""Status, headers and body."""
 
 
 class Refused(Exception):  # noqa: N818 - what happened
@@ -119,6 +108,7 @@ class Client:
         self.next_turn = 0.0
         self.jitter = random.Random(0)
         self.hurried = False
+        """Whether nothing is tried again."""
 
     def deadline(self) -> float:
         """The moment (monotonic seconds) by which a question that is asked now must be over."""
@@ -134,12 +124,10 @@ class Client:
         rows: int = 0,
         until: float | None = None,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Headers and body of a good answer.
+        """Headers and body of a good answer to `rows` images.
 
-        All tries and the pauses between them are over by `until` (monotonic seconds; by default
-        twice the timeout); an answer that does not come in time is waited for twice only. A client
-        that is `hurried` tries once. The answer to `rows` images may have so many times `A_ROW`
-        bytes.
+        All tries are over by `until` (monotonic seconds; by default twice the timeout); an answer
+        that does not come in time is waited for twice only.
 
         Raises:
             Refused: For an error of ours.
@@ -147,6 +135,7 @@ class Client:
         """
         tries = 1 if self.hurried else self.config.retries + 1
         largest = min(LARGEST, A_ROW * (rows + 1))
+        url = f"{self.place.scheme}://{self.place.netloc}{path}"
         times_late = 0
         for attempt in range(tries):
             self._wait_for_turn()
@@ -155,9 +144,7 @@ class Client:
             wait = ""
             try:
                 allowed = min(self.config.seconds, until - monotonic())
-                status, answered, content = self._exchange(
-                    (method, path, headers, body), allowed, largest
-                )
+                answer, content = self._exchange(method, url, headers, body, allowed, largest)
             except TimeoutError:
                 self._count("timeouts")
                 why = f"no answer within {self.config.seconds:g} s"
@@ -166,13 +153,13 @@ class Client:
                 self._count("dropped")
                 why = str(error)
             else:
-                if status == 200:
-                    return answered, content
-                refused = Refused(status, self._quoted(content))
-                if status not in AGAIN:
+                if answer.status_code == 200:
+                    return answer.headers, content
+                refused = Refused(answer.status_code, self._quoted(content))
+                if answer.status_code not in AGAIN:
                     raise refused
                 why = str(refused)
-                wait = answered.get("retry-after", "")
+                wait = answer.headers.get("retry-after", "")
             pause = self._pause(attempt, wait)
             if times_late > 1 or attempt + 1 == tries or monotonic() + pause >= until:
                 break
@@ -180,16 +167,35 @@ class Client:
             sleep(pause)
         raise Unanswered(f"{self.place.netloc}: {why} ({attempt + 1} tries)")
 
-    def _exchange(self, request: Request, seconds: float, largest: int) -> Response:
-        """One request, from connecting to the last byte.
+    def _exchange(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        largest: int,
+    ) -> tuple[Any, bytes]:
+        """One request, from connecting to the last byte of at most `largest`."""
+        session = self.session  # of this thread, not of the event loop's
+        sent = {"User-Agent": "hardcase", "Accept-Encoding": "identity", **headers}
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
 
-        Raises:
-            TimeoutError: If that takes longer than `seconds`.
-            OSError: If the connection fails, or the answer has more than `largest` bytes.
-        """
+        async def streamed() -> tuple[Any, bytes]:
+            content = bytearray()
+            async with (
+                asyncio.timeout(seconds),
+                session.stream(method, url, headers=sent, content=body or None) as answer,
+            ):
+                async for block in answer.aiter_raw():
+                    content += block
+                    if len(content) > largest:
+                        raise OSError("TooLarge")
+            return answer, bytes(content)
+
         httpx = self.httpx
-        answer = self._stream(self.session, request, seconds, largest)
-        future = asyncio.run_coroutine_threadsafe(answer, _loop())
+        future = asyncio.run_coroutine_threadsafe(streamed(), _loop())
         try:
             return future.result()
         except TimeoutError:
@@ -204,25 +210,6 @@ class Client:
         except BaseException:  # Ctrl-C: nobody waits for the answer any more
             future.cancel()
             raise
-
-    async def _stream(
-        self, session: Any, request: Request, seconds: float, largest: int
-    ) -> Response:
-        method, path, headers, body = request
-        sent = {"User-Agent": "hardcase", "Accept-Encoding": "identity", **headers}
-        if self.token:
-            sent["Authorization"] = f"Bearer {self.token}"
-        url = f"{self.place.scheme}://{self.place.netloc}{path}"
-        content = bytearray()
-        async with (
-            asyncio.timeout(seconds),
-            session.stream(method, url, headers=sent, content=body or None) as answer,
-        ):
-            async for block in answer.aiter_raw():
-                content += block
-                if len(content) > largest:
-                    raise OSError("TooLarge")
-        return answer.status_code, answer.headers, bytes(content)
 
     @property
     def session(self) -> Any:
@@ -260,10 +247,7 @@ class Client:
             self.tally[what] += 1
 
     def _quoted(self, content: bytes) -> str:
-        """What a server says of an error, on one line.
-
-        A server that knows a secret is not quoted: it may repeat it.
-        """
+        """What a server says of an error, on one line; one that knows a secret may repeat it."""
         if self.token:
             return f"{len(content):,} bytes that are not shown, because a token was sent"
         words = content[:300].decode(errors="replace")
@@ -418,12 +402,7 @@ def name_of(array: Array) -> str:
 def decode(
     headers: Mapping[str, str], body: bytes, output_spec: TensorSpec, *, name: str = ""
 ) -> Array:
-    """The tensor that an answer holds.
-
-    Raises:
-        MalformedAnswer: If it is not whole and well-formed, or answers another request than that
-            called `name`.
-    """
+    """The tensor in an answer to the request `name`; any other answer is `MalformedAnswer`."""
     with _parsing("an answer that cannot be read"):
         cut = int(headers.get(LENGTH, len(body)))
         answer = json.loads(body[:cut])
@@ -438,7 +417,7 @@ def decode(
 
 
 def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
-    """Input, output and identity (name, versions, platform) from a model's metadata."""
+    """Input, first output and identity (name, versions, platform) from a model's metadata."""
     with _parsing("metadata that cannot be used"):
         metadata = json.loads(body)
         (input_spec,) = metadata["inputs"]
@@ -483,10 +462,8 @@ def _binary_size(tensor: Mapping[str, Any]) -> int | None:
 
 
 def _numbers(array: Array) -> bytes:
-    """The numbers of an array, each in the fewest digits that give it back.
-
-    Images have few different ones, so each is written once.
-    """
+    """The numbers of an array, each in the fewest digits that give it back."""
+    # images have few different ones, so each is written once
     different, where = np.unique(array, return_inverse=True)
     words = np.array([str(value) for value in different], dtype=object)
     return ",".join(words[where.ravel()]).encode()
@@ -568,10 +545,7 @@ class Http:
         return Answer(torch.cat(list(self.pool.map(self._ask, parts))))
 
     def _ask(self, x: Tensor, until: float | None = None) -> Float[Tensor, "m k"]:
-        """One request; an answer that makes no sense is asked for again a few times.
-
-        All of them are over by `until`, by default after twice the timeout.
-        """
+        """One request; an answer that makes no sense is asked for again a few times."""
         place = self._canary_place(x)
         rows = x
         if place is not None:
@@ -659,25 +633,17 @@ class Http:
         return None
 
     def _canary_place(self, x: Tensor) -> int | None:
-        """Where among the rows the canary goes; nowhere beside one row, or where there is no room.
-
-        Never the middle, where it would stay if the rows were turned round.
-        """
+        """Where among the rows the canary goes; nowhere beside one row, or without room."""
         room = self.input_spec.shape[0] or len(x) + 1
         if self.canary is None or not 1 < len(x) < room:
             return None
         place = crc32(x.detach().cpu().numpy().tobytes()) % (len(x) + 1)
-        if 2 * place == len(x):
+        if 2 * place == len(x):  # in the middle it would stay if the rows were turned round
             return 0
         return place
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
-        """The answers to the other rows.
-
-        Raises:
-            ValueError: If the canary's answer came back in another row's place.
-            Problem: If it did not come back: another model has answered.
-        """
+        """The answers to the other rows, if the canary's came back, and in its place."""
         if self.canary is None:
             return logits
         if logits.shape[1] != self.canary.shape[1]:

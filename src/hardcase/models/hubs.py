@@ -25,6 +25,7 @@ from hardcase.cache import named_path
 from hardcase.errors import Problem, choice, reading
 from hardcase.models.adapters import own_names
 from hardcase.models.checkpoints import fit_state, read_state
+from hardcase.models.pretrained import synsets
 from hardcase.usercode import require_consent
 
 __all__ = ["LOADERS", "Hub", "from_hub"]
@@ -32,16 +33,9 @@ __all__ = ["LOADERS", "Hub", "from_hub"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
-    """A network of a library, with what the library says of it.
+    """A network for normalised images, with what its library says of it.
 
-    Args:
-        net: The network in evaluation mode, for normalised images.
-        mean: Per channel, for images in [0, 1].
-        std: Per channel.
-        size: Side of the images that it takes.
-        resize: Side to which the shorter one is resized before a centre crop of `size`.
-        classes: Names of the outputs; empty where the library states none.
-        note: What is worth a user's eye.
+    Its images are resized so that the shorter side has `resize` pixels, then cropped to `size`.
     """
 
     net: nn.Module
@@ -75,14 +69,12 @@ def from_hub(
     trust: bool = False,
     task: str = "classes",
 ) -> Hub:
-    """The network that `spec` names.
+    """The network that `spec` names, with `weights` of a file of one's own if there is one.
 
     Args:
         spec: ``timm:NAME``, ``hf:NAME-OR-PATH`` or ``torchvision:NAME``; with ``?labels=cat,dog``
-            (and ``&template=a drawing of a {}``) a network of images and texts that tells these
-            apart.
-        weights: A file of one's own weights for that network; without it the library's pretrained
-            ones.
+            (and ``&template=a drawing of a {}``) a network of images and texts.
+        weights: A file of weights; without it the library's pretrained ones.
         offline: Take nothing that is not on this machine.
         trust: Whether `weights` may be unpickled.
         task: What the network answers, where the library has a form for each.
@@ -98,34 +90,27 @@ def from_hub(
         hub = load(name, None, True, offline)
         return replace(hub, net=hub.net.eval(), name=spec)
     own = read_state(named_path(weights), trust=trust)
-    classes = _outputs_of(own)
+    matrices = [value for value in own.values() if value.ndim == 2]
+    classes = int(matrices[-1].shape[0]) if matrices else None  # the last one is the head
     hub = load(name, classes, False, offline)
-    fitted = fit_state(hub.net, own, weights)
-    note = "; ".join(filter(None, [hub.note, fitted.note]))
+    note = "; ".join(filter(None, [hub.note, fit_state(hub.net, own, weights)]))
     if len(hub.classes) != classes:
         hub = replace(hub, classes=())
     return replace(hub, net=hub.net.eval(), name=spec, note=note)
-
-
-def _outputs_of(state: Mapping[str, torch.Tensor]) -> int | None:
-    """The number of outputs of a table of weights: rows of its last matrix."""
-    matrices = [value for value in state.values() if value.ndim == 2]
-    if matrices:
-        return int(matrices[-1].shape[0])
-    return None
 
 
 def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hub:
     timm = _imported("timm", "timm")
     known = timm.list_models() if hasattr(timm, "list_models") else [name]
     if name.split(".")[0] not in known and "/" not in name:
-        near = get_close_matches(name, known, n=3)
-        if near:
-            why = f"Near to it: {', '.join(near)}."
-            raise Problem(f"timm has no model {name!r}.", why, fix=f"timm:{near[0]}")
-        raise Problem(f"timm has no model {name!r}.", fix="timm.list_models() names them")
-    if pretrained and offline:
-        _offline("timm", name)
+        near = get_close_matches(name, known, n=1)
+        fix = f"timm:{near[0]}" if near else "timm.list_models() names them"
+        raise Problem(f"timm has no model {name!r}.", fix=fix)
+    if pretrained and offline and os.environ.get("HF_HUB_OFFLINE") != "1":
+        raise Problem(
+            f"--offline, and timm:{name} may have to fetch its weights.",
+            fix=f"HF_HUB_OFFLINE=1 in the environment, or WEIGHTS@timm:{name}",
+        )
     extra = {} if classes is None else {"num_classes": classes}
     with _loading("timm", name):
         net = timm.create_model(name, pretrained=pretrained, **extra)
@@ -209,12 +194,7 @@ def _labels(words: str) -> tuple[tuple[str, ...], str]:
 
 
 class ZeroShot(nn.Module):
-    """A network of images and texts as a classifier: the likeness of an image to each text.
-
-    Args:
-        model: A network of transformers for images and texts, such as CLIP or SigLIP.
-        texts: The embedding of each label's text, of length 1.
-    """
+    """A network of images and texts as a classifier: the likeness of an image to each text."""
 
     texts: torch.Tensor
 
@@ -238,15 +218,7 @@ class ZeroShot(nn.Module):
 def zero_shot(
     transformers: Any, where: str, labels: Sequence[str], template: str, *, offline: bool
 ) -> ZeroShot:
-    """The zero-shot classifier in a folder or on the hub; the texts are read once.
-
-    Args:
-        transformers: The library.
-        where: A folder, or a name of the hub.
-        labels: What it tells apart.
-        template: The text of a label, which stands for ``{}``.
-        offline: Take nothing that is not on this machine.
-    """
+    """The zero-shot classifier in a folder or on the hub; the texts are read once."""
     kind = transformers.AutoModelForZeroShotImageClassification
     model = kind.from_pretrained(where, local_files_only=offline).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=offline)
@@ -267,9 +239,7 @@ def zero_shot(
 
 
 def hf_hub(net: nn.Module, preprocessor: Mapping[str, Any], name: str = "") -> Hub:
-    """What a Hugging Face network's ``preprocessor_config.json`` says;
-    its labels are in its own configuration.
-    """
+    """What a Hugging Face network's ``preprocessor_config.json`` and own configuration say."""
     inside = getattr(getattr(net, "config", None), "pretrained_cfg", None)
     if inside and not preprocessor:  # a network of timm in Hugging Face's form
         return replace(timm_hub(net, name, inside), classes=own_names(net))
@@ -373,11 +343,7 @@ LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torch
 
 
 def imagenet_names(outputs: int) -> tuple[str, ...]:
-    """The names of ImageNet's classes for a network of 1,000 outputs,
-    if they are on this machine.
-    """
-    from hardcase.models.pretrained import synsets
-
+    """Names of ImageNet's classes for 1,000 outputs, if they are on this machine."""
     if outputs != synsets.COUNT:
         return ()
     try:
@@ -401,15 +367,6 @@ def _imported(module: str, package: str) -> Any:
         raise Problem(
             f"{package} cannot be imported: {error}", fix=f"pip install {extra}"
         ) from error
-
-
-def _offline(kind: str, name: str) -> None:
-    """Refuse what may have to be fetched; the hub's own switch says whether it would."""
-    if os.environ.get("HF_HUB_OFFLINE") != "1":
-        raise Problem(
-            f"--offline, and {kind}:{name} may have to fetch its weights.",
-            fix=f"HF_HUB_OFFLINE=1 in the environment, or WEIGHTS@{kind}:{name}",
-        )
 
 
 def _loading(kind: str, name: str) -> AbstractContextManager[None]:

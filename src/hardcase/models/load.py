@@ -1,8 +1,7 @@
 """Names become subjects: networks of the zoo, of a file or of a hub; ONNX files; servers.
 
-One path for all of them: the words before the colon choose where the network comes from, what its
-source states (normalisation, classes, size) is taken from there, and the rest is found by trying on
-labelled images and said.
+What a network's source states (normalisation, classes, size) is taken from there; the rest is found
+by trying on labelled images and said.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from hardcase.models.names import aligned
 from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
 from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
-from hardcase.models.subject import Subject
+from hardcase.models.subject import Subject, device_of
 from hardcase.models.wrappers import Cached, LabelOnly, Retrying
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
@@ -218,11 +218,15 @@ def opened_network(spec: str, how: Loading) -> nn.Module:
     form, _, name = code.partition(":")
     if "@" not in spec and named_path(spec).suffix in WHOLE:
         return from_model_file(named_path(spec))
-    net = _untrained(name, how.test) if form == "zoo" else network_of_code(code)
+    if form == "zoo":  # its weights come from elsewhere, such as a repair
+        channels, size, _ = how.test.shape
+        net = build_classifier(name, channels=channels, size=size, classes=len(how.test.classes))
+    else:
+        net = network_of_code(code)
     if weights:
-        fitted = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
-        if fitted.note:
-            _log.info("%s: %s", weights, fitted.note)
+        note = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
+        if note:
+            _log.info("%s: %s", weights, note)
     return net
 
 
@@ -234,26 +238,14 @@ def network_of_code(code: str) -> nn.Module:
     return from_file(named_path(path), factory)
 
 
-def _untrained(name: str, images: Images) -> nn.Module:
-    """A network of the zoo whose weights come from elsewhere, such as a repair."""
-    channels, height, _ = images.shape
-    return build_classifier(name, channels=channels, size=height, classes=len(images.classes))
-
-
 def model_of(thing: Any, images: Images) -> Model:
     """The model in whatever a user has; models of hardcase are returned as they are.
 
-    Its normalisation is what it states itself (timm's networks do), else the usual one that it
-    clearly wants; which one that is, is logged.
+    Its normalisation is what it states itself, else the usual one that it clearly wants.
 
     Args:
         thing: A module of any library, a traced or exported program, or a function of images.
         images: Labelled images of its data.
-
-    Example:
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> model_of(toy_subject().net, toy_images(8)).offers
-        'gradients'
     """
     if is_model(thing):
         return thing  # type: ignore[no-any-return]  # checked by is_model
@@ -268,10 +260,9 @@ def model_of(thing: Any, images: Images) -> Model:
         how = _with_normalisation(module_of(thing), how)
     else:
         how = replace(how, mean=stated[0], std=stated[1])
-    device = next((each.device for each in net.parameters()), torch.device("cpu"))
     name = str(getattr(thing, "__name__", "") or type(thing).__name__)
     net = adapted_if_needed(without_trainer(net), example)
-    return _subject(net, name, replace(how, device=str(device)))
+    return _subject(net, name, replace(how, device=str(device_of(net))))
 
 
 def network(model: Model) -> Subject:
@@ -292,8 +283,9 @@ def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
     found = settled(net, how.test, how.channels)
     if found is None:
         return how
-    _log.warning("found by trying the usual ones: %s", found)
-    return replace(how, mean=found.mean, std=found.std)
+    mean, std, words = found
+    _log.warning("found by trying the usual ones: %s", words)
+    return replace(how, mean=mean, std=std)
 
 
 def _server(spec: str, how: Loading) -> Model:
@@ -318,11 +310,7 @@ def _server(spec: str, how: Loading) -> Model:
 
 
 def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
-    """A model with its kind of output found out on a few images, unless it was said.
-
-    One output for two classes is read as a logit or a probability of the class that the labels
-    speak for; which, is said.
-    """
+    """A model with its kind of output found out on a few images, unless it was said."""
     if how.outputs not in ("auto", "sigmoid") or not len(how.test):
         return make(how.outputs.replace("auto", "logits"))
     plain = make("logits")
@@ -392,12 +380,10 @@ def names_outputs(spec: str) -> bool:
 
 
 def lineage_of(spec: str) -> str:
-    """The lineage of a network that others have trained; empty where its name says nothing of it.
+    """The lineage of a network that others have trained; empty where its name says nothing.
 
-    Args:
-        spec: A name of the catalogue, with or without ``zoo:``, or of a hub. Of a hub's network the
-            architecture is taken, without the tag of its weights: the same architecture from two
-            hubs often is the same training.
+    Of a hub's network the architecture is taken, without the tag of its weights: the same
+    architecture from two hubs often is the same training.
 
     Example:
         >>> lineage_of("zoo:efficientnet-lite2"), lineage_of("timm:tf_efficientnet_lite0.in1k")
@@ -409,17 +395,11 @@ def lineage_of(spec: str) -> str:
     kind, _, name = spec.rpartition("@")[2].partition(":")
     if kind not in LOADERS:
         return ""
-    base = _architecture(name) or name.rpartition("/")[2].partition(".")[0]
-    base = base.lower().replace("_", "-")
+    base = ""
+    with suppress(OSError, ValueError, AttributeError, Problem):  # a folder of a hub's network
+        stated = json.loads((named_path(name) / "config.json").read_text(encoding="utf-8"))
+        base = str(stated.get("architecture") or stated.get("model_type") or "")
+    base = (base or name.rpartition("/")[2].partition(".")[0]).lower().replace("_", "-")
     if "efficientnet-lite" in base:
         return "efficientnet-lite"
     return base
-
-
-def _architecture(folder: str) -> str:
-    """What the configuration of a hub's network in a folder calls it; empty where there is none."""
-    try:
-        stated = json.loads((named_path(folder) / "config.json").read_text(encoding="utf-8"))
-        return str(stated.get("architecture") or stated.get("model_type") or "")
-    except (OSError, ValueError, AttributeError, Problem):
-        return ""

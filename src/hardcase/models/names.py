@@ -12,12 +12,14 @@ from difflib import get_close_matches
 from itertools import chain
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem
-from hardcase.models.synonyms import folded
+from hardcase.models.pretrained import synsets
 
-__all__ = ["ClassMap", "aligned", "class_map", "map_between"]
+__all__ = ["ClassMap", "aligned", "class_map", "map_between", "merged", "same_outputs"]
 
 _WORDS = (
     ("airplane", "aeroplane"),
@@ -35,9 +37,7 @@ SYNSET = re.compile(r"(?<![a-z0-9])n\d{8}(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class ClassMap:
-    """For every class of the data the output that means it, and how it was found (`how`: synset,
-    name, number, position).
-    """
+    """Of every class of the data the output, and whether synset, name or number said so."""
 
     data: tuple[str, ...]
     model: tuple[str, ...]
@@ -75,11 +75,6 @@ def class_map(
         data: Names of the data's classes: folders, words, numbers, or ``n01440764_tench``.
         synsets: The WordNet synset of every output, where it has one.
         lemmas: Further names of outputs.
-
-    Example:
-        >>> print(class_map(["n02_dog", "cat"], ["cat", "dog"]))
-        n02_dog ->    1 dog (name)
-        cat     ->    0 cat (name)
     """
     known = tuple(model)
     tables = {
@@ -115,9 +110,7 @@ def _find(name: str, tables: Mapping[str, Mapping[str, int]], count: int) -> tup
 
 
 def _by_name(known: Sequence[str], lemmas: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Every name of an output; a name that two outputs share finds neither,
-    unless it is the first name of one.
-    """
+    """Every name of an output; one that two share finds neither, unless it is a first name."""
     further: dict[str, set[int]] = {}
     for at, words in lemmas.items():
         for word in words:
@@ -159,23 +152,9 @@ def _first(names: Sequence[str], count: int = 5) -> str:
 
 
 def map_between(data: Sequence[str], model: Sequence[str]) -> ClassMap | None:
-    """The mapping from a data set's classes to a model's, by all names that are known of either.
+    """The mapping from a data set's classes to a model's, by all names known of either.
 
-    Args:
-        model: Names of the model's outputs; where they are ImageNet's, synsets and further names
-            of its classes are understood too, if they are on this machine.
-
-    Returns:
-        None if the model names no outputs, or both name the same classes in the same order.
-
-    Raises:
-        Problem: If a class of the data is none of the model's.
-
-    Example:
-        >>> map_between(["cat", "dog"], ["cat", "dog"]) is None
-        True
-        >>> map_between(["dog"], ["cat", "dog"]).outputs
-        (1,)
+    None if the model names no outputs, or both name the same classes in the same order.
     """
     if not model or tuple(data) == tuple(model):
         return None
@@ -193,8 +172,6 @@ def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """All names of ImageNet's classes by synset, if these are they and they are known here."""
-    from hardcase.models.pretrained import synsets
-
     if len(model) != synsets.COUNT:
         return {}
     try:
@@ -206,3 +183,57 @@ def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     if same > len(model) / 2:
         return {row.synset: row.lemmas for row in rows}
     return {}
+
+
+# ImageNet's classes that mean the same thing: to be given one for the other is no failure. Some of
+# the 1,000 classes are one thing under two names, or a thing and its WordNet parent, and the
+# photographs of both show the same (Beyer et al. 2020; Northcutt, Jiang and Chuang 2021; Vasudevan
+# et al. 2022). Such outputs are read as one: the first of a group has the greatest of their scores,
+# and labels of the others are the first's.
+
+SAME: dict[tuple[str, str], str] = {
+    ("bathtub", "tub"): "a bathtub is a tub (WordNet parent)",
+    ("breastplate", "cuirass"): "armour of the chest (parents: armor plate, body armor)",
+    ("cassette player", "tape player"): "a cassette player is a tape player (WordNet parent)",
+    ("corn", "ear"): "the photographs of ear are of corn (parents: cereal, fruit)",
+    ("laptop", "notebook"): "portable computers (one WordNet parent)",
+    ("maillot", "maillot tank suit"): "swimsuits; WordNet's first maillot are tights",
+    ("missile", "projectile"): "missile is a name of both in WordNet",
+    ("sunglass", "sunglasses"): "WordNet's sunglass is a lens; the photographs are of sunglasses",
+}
+"""Groups by the first name of each class, and what WordNet says of them."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def same_outputs(classes: Sequence[str]) -> Groups:
+    """The outputs of a network that mean the same, where its classes are ImageNet's."""
+    if len(classes) != synsets.COUNT:
+        return ()
+    first = [name.partition(",")[0].replace("_", " ").strip().lower() for name in classes]
+    found = (
+        tuple(at for at, name in enumerate(first) if name in words) for words in map(set, SAME)
+    )
+    return tuple(group for group in found if len(group) > 1)
+
+
+def merged(logits: Float[Tensor, "m k"], groups: Groups) -> Float[Tensor, "m k"]:
+    """Scores in which each group is one class, its first; the others have the least score."""
+    columns = list(logits.unbind(1))
+    least = logits.amin(1)
+    for first, *others in groups:
+        columns[first] = logits[:, [first, *others]].amax(1)
+        for other in others:
+            columns[other] = least
+    return torch.stack(columns, 1)
+
+
+def folded(images: LabelledSet) -> LabelledSet:
+    """The images with the labels of a group's first class."""
+    groups = same_outputs(images.classes)
+    if not groups:
+        return images
+    to = torch.arange(len(images.classes))
+    for first, *others in groups:
+        to[others] = first
+    return replace(images, y=to[images.y])

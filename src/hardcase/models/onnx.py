@@ -28,9 +28,7 @@ SURE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelLayout:
-    """How images become a model's input: normalised per channel;
-    whole numbers 0..255 where the model takes bytes.
-    """
+    """How images become a model's input: normalised, or bytes where the model takes them."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -45,9 +43,7 @@ class PixelLayout:
     def array(
         self, x: Float[Tensor, "m c h w"], shape: Sequence[int | None], kind: np.dtype[np.generic]
     ) -> Array:
-        """`x` as an array of `kind` in the layout that `shape` (with its batch axis;
-        None is any size) asks for.
-        """
+        """`x` as an array of `kind` in the layout that `shape` (None: any size) asks for."""
         pixels = x.detach().float().cpu()
         if kind.kind in "iu":
             return _laid_out((pixels * 255).round(), shape).astype(kind)
@@ -57,9 +53,7 @@ class PixelLayout:
 
 
 def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
-    """Channels first, channels last, without channels, or flat:
-    whatever fits the declared shape.
-    """
+    """Channels first, channels last, none, or flat: whatever fits the declared shape."""
     forms = [x, x.permute(0, 2, 3, 1), x.flatten(1)]
     if x.shape[1] == 1:
         forms.append(x[:, 0])
@@ -78,9 +72,7 @@ def _laid_out(x: Tensor, shape: Sequence[int | None]) -> Array:
 
 
 def to_logits(answer: Array, rows: int, *, classes: int, outputs: str) -> Float[Tensor, "m k"]:
-    """A model's answer for `rows` images as logits; whole numbers are labels,
-    of which only the class is known.
-    """
+    """A model's answer for `rows` images as logits; whole numbers are labels."""
     if answer.dtype.kind in "iu":
         labels = torch.from_numpy(answer.reshape(rows, -1).astype(np.int64))
         if labels.shape[1] != 1 or int(labels.min()) < 0 or int(labels.max()) >= classes:

@@ -1,9 +1,7 @@
 """Lower-precision copies of a network, by rounding.
 
-The copies are static: ranges come from calibration images once, never from the batch, so a row's
-answer does not depend on its neighbours (dynamic quantisation does). Gradients pass straight
-through the rounding. Sums are still taken in float32, as most hardware does, so a rounded copy
-differs from a real kernel in the order of sums, not in what is stored between layers.
+Ranges come from calibration images once, never from the batch, so a row's answer does not depend on
+its neighbours. Gradients pass straight through the rounding, and sums are taken in float32.
 """
 
 from __future__ import annotations
@@ -49,21 +47,13 @@ def bfloat16(model: Network) -> Network:
 
 
 def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> Network:
-    """A copy with 8-bit weights (symmetric, a scale for each output channel) in its convolutions
-    and dense layers, and 8-bit inputs to them (one range for each layer, the one that `images`
-    span). Biases and other layers stay as they are.
+    """A copy with 8-bit weights (symmetric, a scale per output channel) in its convolutions and
+    dense layers, and 8-bit inputs to them (the range that `images` span).
 
     Args:
         model: The network to copy.
         images: Images from which the ranges are learnt, in [0, 1].
         bits: Bits of weights and inputs.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> hc.models.int8(toy_subject(), from_bytes(toy_images(8).x)).name
-        'toy@int8'
     """
     if not len(images) or not 2 <= bits <= 16:
         raise Problem(
@@ -71,7 +61,8 @@ def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> 
             fix="2 to 16 bits, some images",
         )
     small = copy.deepcopy(model)
-    layers = {name: module for name, module in small.named_modules() if _weighted(module)}
+    weighted = (nn.Linear, nn.modules.conv._ConvNd)
+    layers = {name: one for name, one in small.named_modules() if isinstance(one, weighted)}
     if not layers:
         raise Problem(
             "the model has no convolution or dense layer, so there is nothing to quantise."
@@ -99,11 +90,8 @@ def copy_for(
     options: Mapping[str, Any],
     images: Callable[[], Float[Tensor, "n c h w"]],
 ) -> Model:
-    """The copy of the subject in lower precision that a method compares with.
-
-    Args:
-        options: The method's: ``copy`` names another arithmetic than 8 bits.
-        images: Training images that calibrate the copy, loaded when they are needed.
+    """The copy of the subject that a method compares with; its option ``copy`` may name another
+    arithmetic than 8 bits. `images` calibrate it.
     """
     if not isinstance(subject, Subject):
         raise Problem(
@@ -187,7 +175,7 @@ def _rounded(model: Network, name: str, dtype: torch.dtype) -> Network:
 
 
 def _ranges(
-    model: nn.Module, layers: dict[str, nn.Module], images: Tensor
+    model: nn.Module, layers: Mapping[str, nn.Module], images: Tensor
 ) -> dict[str, tuple[float, float]]:
     spans = {name: _Span() for name in layers}
     handles = [module.register_forward_pre_hook(spans[name]) for name, module in layers.items()]
@@ -208,10 +196,6 @@ def _weights(weight: Tensor, bits: int) -> Tensor:
     scale = largest.reshape(-1, *[1] * (weight.ndim - 1)) / most
     rounded: Tensor = (weight / scale).round().clamp(-most, most) * scale
     return rounded
-
-
-def _weighted(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
 
 
 def _tensors(value: Any, change: Any) -> Any:

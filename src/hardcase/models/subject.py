@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
-from hardcase.models.synonyms import merged, same_outputs
+from hardcase.models.names import Groups, merged, same_outputs
+from hardcase.models.pretrained.synsets import COUNT as IMAGENET_CLASSES
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
@@ -115,10 +116,12 @@ class Subject(nn.Module):
         self.outputs = outputs
         self.channels = channels
         self.class_names = tuple(classes)
-        self._same = same_outputs(self.class_names)
+        self._same: Groups = ()
+        if len(classes) == IMAGENET_CLASSES:
+            self._same = same_outputs(self.class_names)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
-        self.to(device or _device_of(net))
+        self.to(device or device_of(net))
         self.train(False)
         if self.uncopied:
             self._beginning = digest_tensors(self.net.state_dict())
@@ -247,12 +250,7 @@ class Subject(nn.Module):
 
 
 def arranged(x: Float[Tensor, "m c h w"], channels: str) -> Float[Tensor, "m d h w"]:
-    """Images with the channels that a network takes, one of `CHANNELS`.
-
-    Example:
-        >>> arranged(torch.zeros(2, 3, 8, 8), "grey").shape
-        torch.Size([2, 1, 8, 8])
-    """
+    """Images with the channels that a network takes, one of `CHANNELS`."""
     if channels == "bgr":
         return x.flip(1)
     if channels == "grey" and x.shape[1] == len(LUMA):
@@ -287,12 +285,7 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
 
 
 def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:
-    """What a network returned, as logits; `outputs` is one of `OUTPUTS`.
-
-    Example:
-        >>> as_logits(torch.tensor([[0.5, 0.5]]), "sigmoid").tolist()
-        [[0.0, 0.0]]
-    """
+    """What a network returned, as logits; `outputs` is one of `OUTPUTS`."""
     if outputs == "probabilities":
         return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
     if outputs == "sigmoid":
@@ -335,9 +328,7 @@ def _checked(logits: object, rows: int, name: str) -> Float[Tensor, "m k"]:
 
 
 class _Kept:
-    """What a tap kept. It may be the layer's own memory, and a later layer may write over that;
-    torch counts such writes.
-    """
+    """What a tap kept; a later layer may write over that memory, which torch counts."""
 
     def __init__(self, value: Tensor) -> None:
         self.value = value
@@ -352,9 +343,7 @@ class _Kept:
 def _tap(
     module: nn.Module, name: str, tap: Tap, seen: dict[str, _Kept], copied: bool
 ) -> torch.utils.hooks.RemovableHandle:
-    """Keep what `tap` makes of the module's output, or of a copy;
-    a module that runs again is kept as ``name#2``, ``name#3``.
-    """
+    """Keep what `tap` makes of a module's output; of a second run as ``name#2``."""
     calls = 0
 
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
@@ -378,5 +367,6 @@ def _computable(net: nn.Module, name: str) -> None:
         )
 
 
-def _device_of(net: nn.Module) -> torch.device:
-    return next((p.device for p in net.parameters()), torch.device("cpu"))
+def device_of(net: nn.Module) -> torch.device:
+    """Where the weights of a network are."""
+    return next((weight.device for weight in net.parameters()), torch.device("cpu"))

@@ -20,7 +20,7 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.tensors import any_rows, steady, tile_rows, use_tile
-from hardcase.types import Model, is_photographic
+from hardcase.types import Model
 
 __all__ = ["campaign_tile", "candidates", "holds", "largest_tile"]
 
@@ -47,15 +47,7 @@ def candidates(example: Tensor) -> tuple[int, ...]:
 
 
 def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
-    """The largest tile at which every network's answers and input gradients depend on the row
-    alone.
-
-    Returns:
-        The rows of a tile, or None if no tile of the ladder passes.
-
-    Raises:
-        torch.OutOfMemoryError: If a tile that must be tried does not fit.
-    """
+    """The largest tile at which answers and input gradients depend on the row alone."""
     shared = [rows for rows in LADDER if all(rows in candidates(x) for _, x in networks)]
     for rows in shared:
         if all(holds(network, x, rows) for network, x in networks):
@@ -87,9 +79,7 @@ SMALL = 4
 
 
 def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
-    """The tile of photographs on a CPU; None if their bits do not hold at it, so that calls are
-    padded as those of other images.
-    """
+    """The tile of photographs on a CPU; None if their bits do not hold at it."""
     use_tile("cpu", SMALL)
     try:
         if all(holds(network, x[:SMALL], SMALL) for network, x in networks):
@@ -100,10 +90,7 @@ def small_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
 
 
 def settle(networks: Sequence[tuple[Network, Tensor]], device: torch.device) -> int | None:
-    """Choose the tile of a device and use it from now on; None where no tile holds.
-
-    A CPU keeps its own rule (calls padded to whole tiles of 16 rows) and needs no choice.
-    """
+    """Choose the tile of a device and use it from now on; None where no tile holds."""
     if steady(device):
         return tile_rows(device)
     with any_rows(device):  # the tile of another campaign would cut the calls that are tested
@@ -120,26 +107,14 @@ def campaign_tile(
     images: Tensor,
     *,
     precision: str,
-    recorded: int | None,
 ) -> int | None:
-    """The tile of a campaign: on a CPU that of photographs, on a device the largest that holds
-    bits.
+    """The tile of a campaign: on a CPU that of photographs, on a device the largest that holds.
 
     Args:
         models: Subject, peers and witnesses; those that are no networks of ours have no tile.
         decoder: The decoder of the space with examples of its codes, if the space has one.
-        recorded: The tile that was chosen before, or by the user.
-
-    Raises:
-        Problem: If one tile does not fit into the device's memory, or a CPU lacks the arithmetic.
     """
     device = images.device
-    if steady(device) and precision == "bf16":
-        raise Problem("bf16 is an arithmetic of GPUs.", fix="--precision strict")
-    if steady(device) and not is_photographic(images.shape[1:]):
-        return None
-    if recorded is not None:
-        return recorded
     networks = [(_logits(model), images) for model in models if isinstance(model, Subject)]
     if steady(device):
         if networks:

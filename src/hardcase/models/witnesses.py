@@ -71,18 +71,13 @@ def even_half(images: Images) -> Images:
 
 def augmentation_for(images: Images) -> str:
     """How default witnesses are taught: as another hand would write, or as another camera sees."""
-    if images.x.shape[1] == 1:
-        return "handwriting"
-    return "bend-flip"
+    return "handwriting" if images.x.shape[1] == 1 else "bend-flip"
 
 
 def default_witnesses(
     train: Images, test: Images, *, device: torch.device | str = "cpu", **how: Any
 ) -> tuple[Subject, ...]:
-    """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached.
-
-    `how` are further arguments of `trained_witnesses`.
-    """
+    """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached."""
     return tuple(
         Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
         for net, card in trained_witnesses(train, test, device=device, **how)
@@ -92,9 +87,7 @@ def default_witnesses(
 def pretrained_witnesses(
     subject: Model, classes: int, load: Callable[[str], Model]
 ) -> tuple[Model, ...]:
-    """The fetched networks of photographs, except the one that is reserved to judge the run, and
-    the network under test itself, whatever its name.
-    """
+    """The fetched networks of photographs, except the judge and the network under test."""
     name = catalogued(subject)
     if name != subject.name:
         _log.warning(
@@ -116,9 +109,7 @@ def pretrained_witnesses(
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Names of the judge (empty if there is none) and of the witnesses,
-    and in `note` what to tell the user.
-    """
+    """Names of the judge (perhaps none) and of the witnesses, and what to tell the user."""
 
     judge: str
     witnesses: tuple[str, ...]
@@ -161,11 +152,7 @@ def _missing(own: str) -> str:
 class WitnessSelection:
     """How the witnesses of a campaign are found or trained.
 
-    Args:
-        shape: Channels, height and width of the images.
-        images: Images of a split by its name, loaded when they are needed.
-        load: Loads the network of a name.
-        progress: Told how a training goes.
+    `images` gives the images of a split, `load` the network of a name, when they are needed.
     """
 
     subject: Model
@@ -206,9 +193,7 @@ class WitnessSelection:
         return found
 
     def default(self, epochs: str = "") -> tuple[Model, ...]:
-        """Networks trained on the data, for other `epochs` than usual if they are named; for
-        photographs those that others have trained.
-        """
+        """Networks trained on the data; for photographs those that others have trained."""
         if epochs and not (epochs.isdecimal() and int(epochs)):
             raise Problem(
                 f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
@@ -225,9 +210,7 @@ class WitnessSelection:
             )
 
     def verifiers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
-        """Networks other than the subject that check generated seeds: the witnesses, or the
-        default ones where nobody was `named` and they can be had.
-        """
+        """Networks that check generated seeds: witnesses, or default ones if none is `named`."""
         why = "--witness default, or networks of your own, do"
         if not witnesses and not named:
             try:
@@ -245,9 +228,7 @@ def surrogates_for(
     train: Callable[[], ImageSet],
     load: Callable[[str], Model],
 ) -> tuple[Model, ...]:
-    """Surrogates trained on the data as a subject would be, for a method that asks a black box;
-    none where there are none for images of this shape.
-    """
+    """Surrogates for a method that asks a black box, trained as a subject; perhaps none."""
     if shape[0] != 1 or is_photographic(shape):
         return ()
     try:
@@ -268,9 +249,9 @@ def surrogates_for(
 
 
 def catalogued(model: Model) -> str:
-    """The name of a model in the catalogue, if it is one of the fetched networks under another
-    name; else its own.
-    """
+    """The name of a model in the catalogue, if it was fetched under another; else its own."""
+    if model.name.startswith(("zoo:", "witness:")):  # named by the catalogue, or trained here
+        return model.name
     return known_as(model.name, getattr(model, "weights", ""))
 
 
@@ -283,11 +264,7 @@ def trained_witnesses(
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> list[tuple[torch.nn.Module, Mapping[str, Any]]]:
-    """The networks of `default_witnesses` with their cards.
-
-    Raises:
-        Problem: If the images are too large for a LeNet.
-    """
+    """The networks of `default_witnesses` with their cards."""
     side = max(train.x.shape[2:])
     if side > LARGEST:
         raise Problem(
@@ -322,10 +299,6 @@ def lineage(spec: str) -> str:
 
     Pretrained networks of one family share what they learned from and much of what they are, so
     one does not check the other. Networks of the zoo are trained here, from scratch.
-
-    Example:
-        >>> lineage("torchvision:resnet18"), lineage("zoo:lenet5")
-        ('resnet', 'lenet, trained here')
     """
     known = PRETRAINED.get(spec.removeprefix("zoo:"))
     if known is not None:
@@ -344,12 +317,7 @@ def _family(name: str) -> str:
 def witness_record(
     subject: Model, witnesses: Sequence[Model], margin: float, train: Images | None
 ) -> dict[str, Any] | None:
-    """What run.json says of witnesses; None without any.
-
-    Args:
-        margin: By how many logits.
-        train: The training images of the data, if default witnesses learned from them.
-    """
+    """What run.json says of witnesses; `train` if they learned from it. None without any."""
     if not witnesses:
         return None
     learned: dict[str, Any] | str = "not known"

@@ -21,17 +21,15 @@ from hardcase.usercode import Unanswered, within
 __all__ = ["Cached", "LabelOnly", "Retrying", "without_memory"]
 
 
-class _Around:
-    """A model around another one.
-
-    `tally` counts what it takes to get answers; all layers share one.
-    """
+class ModelWrapper:
+    """A model around another one; `tally` counts what answers take, for all layers."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.name = model.name
         self.hash = model.hash
         self.weights: str = getattr(model, "weights", "")
+        self.outputs: str = getattr(model, "outputs", "")
         self.class_names: tuple[str, ...] = getattr(model, "class_names", ())
         shared = getattr(model, "tally", None)
         self.tally: Counter[str] = shared if isinstance(shared, Counter) else Counter()
@@ -50,22 +48,12 @@ class _Around:
         raise AssertionError("a layer answers itself")
 
 
-class Cached(_Around):
-    """Remembers the answers to the last `size` different images;
-    repeated ones are not asked again, and counted apart.
+class Cached(ModelWrapper):
+    """Remembers the answers to the last `size` different images.
 
     Args:
         model: The model that is wrapped.
         size: Most images that are remembered.
-
-    Example:
-        >>> import hardcase as hc
-        >>> from hardcase.tensors import from_bytes
-        >>> from hardcase.testing.toys import toy_images, toy_subject
-        >>> once = hc.models.Cached(toy_subject(), size=100)
-        >>> x = from_bytes(toy_images(3).x)
-        >>> bool((once(x).logits == once(x).logits).all())
-        True
     """
 
     def __init__(self, model: Model, size: int) -> None:
@@ -80,11 +68,9 @@ class Cached(_Around):
             return self.model(x, taps)
         keys = [blake2b(row.tobytes(), digest_size=16).digest() for row in x.cpu().numpy()]
         new = {key: row for row, key in enumerate(keys) if key not in self.known}
-        fresh = self.model(x[list(new.values())]).logits if new else x.new_empty(0, 0)
-        answers = {
-            **{key: self.known[key] for key in keys if key in self.known},
-            **dict(zip(new, fresh)),
-        }
+        answers = {key: self.known[key] for key in keys if key in self.known}
+        if new:
+            answers |= dict(zip(new, self.model(x[list(new.values())]).logits))
         self.tally["cached"] += len(keys) - len(new)
         self.known.update({key: answers[key] for key in new if bool(answers[key].isfinite().all())})
         for key in list(self.known)[: max(0, len(self.known) - self.size)]:
@@ -102,7 +88,7 @@ def without_memory(model: Model) -> Model:
     return LabelOnly(without_memory(model.model)) if isinstance(model, LabelOnly) else model
 
 
-class LabelOnly(_Around):
+class LabelOnly(ModelWrapper):
     """Forgets all but the label, as if the model said no more.
 
     Args:
@@ -121,19 +107,17 @@ class LabelOnly(_Around):
         return Answer(torch.where(logits.isfinite().all(1, keepdim=True), one, torch.nan))
 
 
-class Retrying(_Around):
+class Retrying(ModelWrapper):
     """Finds out which inputs of a call are not answered, and answers NaN for them, so that the
     others go on.
 
     If an image that was answered before is not answered any more either, the model is gone, and the
-    search stops. `timeout`: seconds after which a call in this process is broken off (models that
-    are asked elsewhere do so themselves). `piece`: rows that are asked for together when a call has
-    failed, before they are halved.
+    search stops.
 
     Args:
         model: The model that is wrapped.
-        timeout: Seconds after which a call counts as unanswered.
-        piece: Rows per call.
+        timeout: Seconds after which a call in this process is broken off.
+        piece: Rows that are asked for together when a call has failed, before they are halved.
     """
 
     def __init__(self, model: Model, timeout: float | None = None, piece: int = 2**30) -> None:
@@ -141,7 +125,7 @@ class Retrying(_Around):
         self.timeout = timeout
         self.piece = piece
         self.good: Tensor | None = None
-        self.outputs = 0
+        self.scores = 0  # per image, once it has answered
 
     def __call__(
         self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
@@ -162,7 +146,7 @@ class Retrying(_Around):
             answer = self.model(x, taps)
         if self.good is None and len(x):
             self.good = x[:1].detach().clone()
-            self.outputs = answer.logits.shape[1]
+            self.scores = answer.logits.shape[1]
         return answer
 
     def _apart(self, x: Tensor, reason: Unanswered) -> Tensor:
@@ -175,7 +159,7 @@ class Retrying(_Around):
         except Unanswered:
             self._alive(reason)
         self.tally["unanswered"] += 1
-        return torch.full((1, self.outputs), torch.nan)
+        return torch.full((1, self.scores), torch.nan)
 
     def _alive(self, reason: Unanswered) -> None:
         """Raise if an image that was answered before is not answered any more."""

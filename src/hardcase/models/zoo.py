@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,14 +22,11 @@ from hardcase.training.loop import (
     TrainingProgress,
     TrainingRecipe,
     classify,
-    fit,
     geometry,
     own_randomness,
     pick,
     predict,
-    remove_unfinished,
     stated,
-    unfinished_folder,
 )
 from hardcase.types import Images
 
@@ -43,30 +40,25 @@ __all__ = ["build_classifier", "trained_classifier"]
 # CIFAR-10), a stride of 2.5 radii over all steps.
 
 
-class Ball(NamedTuple):
-    """A norm's steepest direction of length one, and the nearest point inside a radius."""
-
-    direction: Callable[[Tensor], Tensor]
-    project: Callable[[Tensor, float], Tensor]
-
-
 def _length(x: Tensor) -> Tensor:
     return per_row(x.flatten(1).norm(dim=1).clamp_min(1e-12), x)
 
 
-BALLS = {
-    "linf": Ball(torch.sign, lambda shift, radius: shift.clamp(-radius, radius)),
-    "l2": Ball(
-        lambda g: g / _length(g),
+Ball = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, float], Tensor]]
+BALLS: dict[str, Ball] = {
+    "linf": (torch.sign, lambda shift, radius: shift.clamp(-radius, radius)),
+    "l2": (
+        lambda gradient: gradient / _length(gradient),
         lambda shift, radius: shift * (radius / _length(shift)).clamp_max(1.0),
     ),
 }
+"""A norm's steepest direction of length one, and the nearest point inside a radius."""
 
 
 def attack(text: str, *, steps: int = 5) -> Perturb:
     """The attack that ``linf:0.1`` or ``l2:1.5`` names: norm, and radius in units of [0, 1]."""
     name, _, number = text.partition(":")
-    ball = pick("norm", name, BALLS)
+    direction, project = pick("norm", name, BALLS)
     fix = "adversarial='linf:0.1' or 'l2:1.5'"
     with reading(f"adversarial={text!r} names no radius above 0", fix=fix):
         radius = float(number)
@@ -75,15 +67,14 @@ def attack(text: str, *, steps: int = 5) -> Perturb:
 
     def perturb(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         start = torch.rand(x.shape, generator=noise, device=x.device) * 2 - 1
-        shift = ball.project(start * radius, radius)
+        shift = project(start * radius, radius)
         for _ in range(steps):
             here = (x + shift).clamp(0, 1).requires_grad_()
             (slope,) = torch.autograd.grad(
                 functional.cross_entropy(net(here), y, reduction="sum"), here
             )
-            shift = ball.project(
-                here.detach() - x + ball.direction(slope) * (2.5 * radius / steps), radius
-            )
+            step = direction(slope) * (2.5 * radius / steps)
+            shift = project(here.detach() - x + step, radius)
         return (x + shift).clamp(0, 1)
 
     return perturb
@@ -97,8 +88,7 @@ KIND = "classifier"
 def build_classifier(
     name: str, *, channels: int, size: int, classes: int, seed: int = 0
 ) -> nn.Module:
-    """A fresh network for square images; the same seed gives the same weights. Input in [0, 1],
-    output logits.
+    """A fresh network for square images in [0, 1]; the same seed gives the same weights.
 
     Args:
         name: A network of ``hardcase list models``.
@@ -106,12 +96,6 @@ def build_classifier(
         size: Side of the square images in pixels.
         classes: Number of outputs.
         seed: Everything random follows from it.
-
-    Example:
-        >>> import hardcase as hc
-        >>> net = hc.models.build_classifier("lenet5", channels=1, size=28, classes=10)
-        >>> net.training
-        True
     """
     return _from_config(dict(locals()))
 
@@ -147,69 +131,42 @@ def trained_classifier(
         recipe = replace(recipe, epochs=epochs, steps=0)
     if augment is not None:
         recipe = replace(recipe, augment=augment)
-    config = _configuration(name, images_train, images_test, seed, recipe, adversarial)
+    shape = geometry(images_train, images_test)
+    config = _configuration(name, shape, seed, recipe, adversarial)
     perturb = None if adversarial is None else attack(adversarial)
-    goal = classify(config["classes"], perturb=perturb, smoothing=recipe.smoothing)
-    kept = unfinished_folder(cards.folder_of(KIND, name, config, images_train.hash))
-
-    def train(net: nn.Module) -> Mapping[str, Any]:
-        history = fit(
-            net,
-            images_train,
-            goal,
-            recipe,
-            seed=seed,
-            name=name,
-            device=device,
-            progress=progress,
-            kept=kept,
-        )
-        return {"seed": seed, **asdict(history)}
-
-    try:
-        net, card = cards.cached(
-            KIND,
-            name,
-            config,
-            data=images_train.hash,
-            build=_from_config,
-            train=train,
-            measure=lambda net: _measure(net.to(device), images_test, device),
-            measured_on=images_test.hash,
-        )
-    except Problem:  # nothing worth going on from
-        remove_unfinished(kept)
-        raise
-    remove_unfinished(kept)
-    return net.to(device), card
+    return cards.fitted_network(
+        KIND,
+        config,
+        images_train,
+        lambda: classify(config["classes"], perturb=perturb, smoothing=recipe.smoothing),
+        recipe,
+        data=images_train.hash,
+        build=_from_config,
+        measure=lambda net: _measure(net, images_test, device),
+        measured_on=images_test.hash,
+        device=device,
+        progress=progress,
+    )
 
 
 def _configuration(
-    name: str,
-    images_train: Images,
-    images_test: Images,
-    seed: int,
-    recipe: TrainingRecipe,
-    adversarial: str | None,
+    name: str, shape: Sequence[int], seed: int, recipe: TrainingRecipe, adversarial: str | None
 ) -> dict[str, Any]:
-    channels, size, classes = geometry(images_train, images_test)
-    shape = {"name": name, "channels": channels, "size": size, "classes": classes}
-    return {**shape, "seed": seed, "recipe": stated(recipe), "adversarial": adversarial}
+    sizes = dict(zip(("channels", "size", "classes"), shape))
+    return {
+        **{"name": name, "seed": seed, **sizes},
+        **{"recipe": stated(recipe), "adversarial": adversarial},
+    }
 
 
 def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
-    """The networks of the zoo whose plain training on all of these images is in the cache.
-
-    Args:
-        images_train: What they learned from.
-        images_test: What they were measured on.
-    """
+    """Networks of the zoo whose plain training on these images is in the cache."""
+    shape = geometry(images_train, images_test)
+    rows = registry.parts("model").items()
+    recipes = {name: row.facts["recipe"] for name, row in rows if "recipe" in row.facts}
     found = list[str]()
-    for name, row in registry.parts("model").items():
-        if "recipe" not in row.facts:
-            continue
-        recipe = row.facts["recipe"]
-        config = _configuration(name, images_train, images_test, 0, recipe, None)
+    for name, recipe in recipes.items():
+        config = _configuration(name, shape, 0, recipe, None)
         if (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file():
             found.append(name)
     return found

@@ -75,16 +75,7 @@ def train_on_claims(
     *,
     say: Callable[[str], None] = lambda text: None,
 ) -> Trained:
-    """Train a copy of a network on from its weights, by claims.
-
-    Args:
-        model: A network of torch that answers claims; it stays as it is.
-        train: Seeds with claims, what is learned from.
-        valid: Seeds with claims, by which the weights before and after are compared.
-        box: The declared conditions for images of this shape.
-        recipe: How; `steps`, `share` and `patience` are those of classifiers.
-        say: Told how it goes.
-    """
+    """Train a copy of a network on from its weights, by claims."""
     began = monotonic()
     assert isinstance(model.model, Subject)
     learner = Learner(model.model)
@@ -110,13 +101,14 @@ def train_on_claims(
         learner.load_state_dict(start)
         best = 0
     return Trained(
-        learner.net.eval(),
-        recipe.rate or RATE,
-        [before, after],
-        list(history.loss),
-        best,
-        monotonic() - began,
-        list(history.warnings),
+        net=learner.net.eval(),
+        rate=recipe.rate or RATE,
+        scores=[before, after],
+        losses=list(history.loss),
+        best=best,
+        seconds=monotonic() - began,
+        notes=list(history.warnings),
+        over=True,
     )
 
 

@@ -37,17 +37,6 @@ def export_hardest(
 
     The folder holds a folder for each class, ``metadata.csv`` with what was done to each image,
     and ``card.json``. Draws follow from the seed and the names of the images.
-
-    Args:
-        model: The network in training; it must offer scores.
-        images: Images to train with.
-        conditions: What it must stand.
-        out: A new folder; nothing is written over.
-        draws: Draws per image.
-        seed: Everything random follows from it.
-
-    Raises:
-        Problem: If the model tells labels alone, or the folder is not empty.
     """
     if model.offers == "label":
         raise Problem(

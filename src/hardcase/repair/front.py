@@ -201,23 +201,7 @@ def repair_network(
     about: Mapping[str, Any] | None = None,
     say: Callable[[str], None],
 ) -> RepairResult:
-    """As `repair`, of ingredients that are objects.
-
-    Args:
-        model: The network.
-        train: Training images under its classes.
-        test: Images to prove the repair on.
-        folder: Where everything goes.
-        conditions: What it must stand.
-        recipe: How it is trained.
-        proof: How much the proof measures.
-        margin: By how much no figure may be worse.
-        outside: Images of other data, by name.
-        added: Images that are added to the training images.
-        carried: Failures that were found before, to be tried on both networks.
-        about: What else repair.json says.
-        say: Told how it goes.
-    """
+    """As `repair`, of ingredients that are objects."""
     began = monotonic()
     size = proof_size(proof)
     if not 0 <= margin < 1:
@@ -300,11 +284,7 @@ def _open(folder: Path) -> None:
 
 
 def held_apart(train: Images, test: Images) -> Images:
-    """Return the test images that are no training images.
-
-    Raises:
-        Problem: If there are too few images to train or to prove with.
-    """
+    """Return the test images that are no training images."""
     if len(train) < FEWEST:
         raise Problem(
             f"{train.name} has {len(train)} training images; a repair needs {FEWEST} or more.",
@@ -377,10 +357,6 @@ def stored_failures(run: Run, like: Images) -> Images:
     """Return the label failures of a run under their seeds' labels.
 
     Of a run with witnesses only those whose label every witness keeps.
-
-    Args:
-        run: A stored run.
-        like: Images of the same shape and classes.
     """
     wanted = ["id", "kind", "expected", "witnessed"]
     witnessed = bool(run.record.get("witnesses"))

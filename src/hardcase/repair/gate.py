@@ -22,16 +22,7 @@ _KEYS = ("group", "name", "before", "after", "low", "high", "units", "margin", "
 
 
 def repair_checks(new: Path, old: Run, margin: float) -> list[Check]:
-    """Return a check for every figure of a repaired network against the network before.
-
-    Args:
-        new: The folder of a repair, or of a run of the repaired network.
-        old: The run of the network before.
-        margin: By how much each figure of two runs may be worse; a repair has a margin of its own.
-
-    Raises:
-        Problem: If the two are not about the same network or the same conditions.
-    """
+    """Return a check for every figure of a repaired network against the network before."""
     if (new / RECORD).exists():
         return [_check(row) for row in _proof_rows(new, old)]
     run = Run(new)

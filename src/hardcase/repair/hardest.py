@@ -30,6 +30,9 @@ __all__ = [
     "worst_rows",
 ]
 
+STEP = 0.4
+"""Size of a gradient step: few steps must cross the declared range."""
+
 Logits = Callable[[Tensor], Tensor]
 """Images in [0, 1] to logits."""
 
@@ -179,16 +182,7 @@ def render_draws(
     seed: int,
     name: str = "hardest",
 ) -> Variants:
-    """Render several random conditions of each image, all at once on the images' device.
-
-    Args:
-        box: The declared conditions for images of this shape.
-        x: The images, in [0, 1].
-        keys: A number for each image, from which its draws follow.
-        count: Draws per image.
-        seed: Everything random follows from it.
-        name: Of the stream of random numbers.
-    """
+    """Render several random conditions of each image, all at once on the images' device."""
     rows = torch.arange(len(x), device=x.device)
     drawn = box.draw(Rng(seed, name, keys.to(x.device)), rows, count)
     z = drawn.z.flatten(0, 1)
@@ -241,17 +235,9 @@ def seeds_at(x: Tensor, y: Tensor, z: Tensor, pattern: Tensor) -> Seeds:
 
 
 def climb(
-    logits: Logits, box: ConditionBox, origin: Seeds, *, steps: int, step_size: float = 0.1
+    logits: Logits, box: ConditionBox, origin: Seeds, *, steps: int, step_size: float = STEP
 ) -> Float[Tensor, "n d"]:
-    """Return codes by the gradient search of ``natural``: each row climbs until it fails.
-
-    Args:
-        logits: The network.
-        box: Where codes stay.
-        origin: Images, labels, patterns, and the codes to start from.
-        steps: Steps of Adam, at most.
-        step_size: Their size, in units of each coordinate's range.
-    """
+    """Return codes by the gradient search of ``natural``: each row climbs until it fails."""
     evaluate = _BatchEvaluator(logits, box, origin)
     search = AdamAscent(step_size=step_size)
     rng = Rng.numbered(0, "climb", len(origin), device=origin.x.device)  # it draws nothing
@@ -289,7 +275,8 @@ class _BatchEvaluator:
             lead = margin(self.logits(to_grid(self.box.decode(code, origin))), origin.y)
             (slope,) = torch.autograd.grad(lead.sum(), code)
         lead = lead.detach()
-        failed = lead > 0
+        failed = ~(lead <= 0)  # answers that are no numbers fail, and lead nowhere
+        slope = slope.nan_to_num(0.0, 0.0, 0.0)
         none = torch.zeros_like(lead)
         evaluated = torch.ones_like(failed)
         return Feedback(code.detach(), lead, failed, origin.y, none, evaluated), slope

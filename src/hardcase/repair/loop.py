@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
 from hardcase.randomness import stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
-from hardcase.tensors import chunks, digest, from_bytes, steady, to_bytes
+from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.training.loop import OPTIMISERS, SCHEDULES, average, halved, own_randomness, tuned
-from hardcase.training.replay import ReplayedStep
 from hardcase.types import Images
 
 __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]
@@ -43,6 +42,8 @@ TRIAL = 100
 """Steps after which they are compared."""
 JUDGED = 4
 """Draws per validation image, of which the worst counts."""
+TIES = 0.01
+"""Weight of the loss where errors choose rate and epoch."""
 AHEAD = 16
 """Steps whose images are rendered at once on a GPU, where small batches cost as much as large."""
 NUMBERS = 2**26
@@ -65,13 +66,14 @@ class RepairRecipe:
         batch: Images in each step.
         rate: The largest learning rate of Adam; None: one of `RATES`, chosen on the validation
             part.
-        draws: Draws of the conditions per changed image, of which the worst is learned from; 1:
-            random draws; 0: nothing is changed, which is training on for more epochs.
-        steps: Gradient steps on the code from the worst draw.
+        draws: Draws of the conditions per changed image, of which the worst is learned from; 0:
+            nothing is changed, which is training on for more epochs.
+        steps: Gradient steps on the code from the worst draw, until it fails; with ``draws=1,
+            steps=0`` it is random augmentation.
         share: The part of each batch that is changed.
         consistency: Weight of the divergence between answers to the changed and the unchanged
             image.
-        patience: Epochs without a better validation loss after which it stops.
+        patience: Epochs without a better validation score after which it stops.
         validation: The part of the training images that is held out to choose by.
         seed: Everything random follows from it.
     """
@@ -97,31 +99,29 @@ class RepairRecipe:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """Weights of the best epoch, and how they came about.
+@dataclass(slots=True)
+class RepairProgress:
+    """How far a training is; `best` is the epoch whose weights are kept, 0: those from before."""
 
-    Args:
-        net: The subject's network with the new weights, in evaluation mode.
-        rate: The learning rate.
-        scores: Validation loss before the training and after every epoch.
-        losses: Mean training loss of every epoch.
-        best: The epoch whose weights were kept; 0: none was better than before.
-        seconds: How long the training took, in all pieces.
-        notes: What was odd.
-    """
+    rate: float = 0.0
+    scores: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    best: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    over: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Trained(RepairProgress):
+    """A training that is over, and the network with the weights of its best epoch."""
 
     net: nn.Module
-    rate: float
-    scores: list[float]
-    losses: list[float]
-    best: int
-    seconds: float
-    notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """Return what repair.json keeps."""
-        kept = {name: getattr(self, name) for name in Trained.__dataclass_fields__ if name != "net"}
+        kept = {one.name: getattr(self, one.name) for one in fields(RepairProgress)}
+        del kept["over"]
         return {**kept, "epochs": len(self.losses)}
 
 
@@ -167,19 +167,6 @@ def condition_source(box: ConditionBox, recipe: RepairRecipe) -> Source | None:
     return changed
 
 
-@dataclass(slots=True)
-class _Progress:
-    """Everything of a training but weights and moments."""
-
-    rate: float = 0.0
-    scores: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    best: int = 0
-    seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    over: bool = False
-
-
 def train_on(
     subject: Subject,
     train: Images,
@@ -191,21 +178,7 @@ def train_on(
     kept: Path | None = None,
     say: Say = lambda text: None,
 ) -> Trained:
-    """Train a copy of a subject's network on from its weights.
-
-    Args:
-        subject: The network; it stays as it is.
-        train: What is learned from.
-        valid: What rate and length are chosen on.
-        box: The declared conditions for images of this shape.
-        recipe: How.
-        source: What changes images; by default `condition_source`.
-        kept: A folder for the state after every epoch, from which a stopped training goes on.
-        say: Told how long it takes, and how it goes.
-
-    Raises:
-        Problem: If the loss is no number before any epoch is over.
-    """
+    """Train a copy of a subject's network on from its weights."""
     work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
     key = digest(
         [json.dumps(asdict(recipe)), train.hash, valid.hash, subject.hash, str(box.to_record())]
@@ -213,8 +186,10 @@ def train_on(
     store = _Checkpoint(None if kept is None else kept / STATE, key)
     state = store.load(work)
     if state is None:
-        say(work.forecast())
-        state = _Progress(scores=[work.score()], rate=recipe.rate or work.choose_rate(say))
+        began = time.monotonic()
+        first = work.score()
+        say(work.forecast(time.monotonic() - began))
+        state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
         work.begin(state.rate)
     elif not state.over:
         say(f"goes on after epoch {len(state.losses)}, where it was stopped")
@@ -237,19 +212,16 @@ def train_on(
         state.seconds += time.monotonic() - began
         if not state.notes:
             say(
-                f"epoch {len(state.losses)} of {recipe.epochs}: validation loss"
+                f"epoch {len(state.losses)} of {recipe.epochs}: validation score"
                 f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
             )
         store.save(work, state)
     for note in state.notes:
         _log.warning("%s", note)
-    net = work.recall()
-    return Trained(
-        net, state.rate, state.scores, state.losses, state.best, state.seconds, state.notes
-    )
+    return Trained(**asdict(state), net=work.recall())
 
 
-def _not_finite(state: _Progress, loss: float) -> None:
+def _not_finite(state: RepairProgress, loss: float) -> None:
     """Stop at the last good epoch; without one there is nothing to keep."""
     number = len(state.losses) + 1
     if number == 1:
@@ -294,7 +266,8 @@ class _Work:
         self.half = self.device.type == "cuda" and weights >= LARGE
         self.averaged = copy.deepcopy(self.net).requires_grad_(False)
         self.best = _weights(self.averaged)
-        self._validation = self._rendered(valid, box)
+        self.valid = valid
+        self.box = box
         self.begin(recipe.rate or RATES[-1])
 
     def _refuse_single_rows(self, name: str) -> None:
@@ -311,29 +284,23 @@ class _Work:
         self.rate = rate
         self.optimiser = OPTIMISERS["adam"](self.net.learnable(), rate, 0.0)
         self.noise = torch.Generator(self.device)
-        self.replayed: ReplayedStep | None = None
-        if self.device.type == "cuda" and not self.half and not self.recipe.steps:
-            self.replayed = ReplayedStep(self._step, self.noise)
-            # the steps before the capture need no warning
-            setattr(self.optimiser, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
-            for group in self.optimiser.param_groups:
-                group["capturable"] = True  # a graph reads the rate of each step from the device
-                group["lr"] = torch.tensor(rate, device=self.device)
 
-    def forecast(self) -> str:
+    def forecast(self, scoring: float) -> str:
         """Return how long the training takes and how much memory, by a few steps on the side."""
         before = self._snapshot()
         paces = list[float]()
+        began = time.monotonic()
         for step, batch in enumerate(self._batches(0)):
-            began = time.monotonic()
             float(self._take(batch, 0.0))
             paces.append(time.monotonic() - began)
+            began = time.monotonic()
             if step == 3:
                 break
         self._restore(before)
         self.begin(self.rate)
-        trials = 0 if self.recipe.rate else len(RATES) * min(TRIAL, self.inside)
-        seconds = min(paces) * (self.recipe.epochs * self.inside + trials)
+        trials = 0 if self.recipe.rate else len(RATES)
+        steps = self.recipe.epochs * self.inside + trials * min(TRIAL, self.inside)
+        seconds = min(paces) * steps + scoring * (self.recipe.epochs + trials)
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device)
         else:
@@ -346,7 +313,7 @@ class _Work:
         )
 
     def choose_rate(self, say: Say) -> float:
-        """Return the rate with the lowest validation loss after a few steps from the same start."""
+        """Return the rate with the lowest validation score after a few steps from here."""
         before = self._snapshot()
         scores = dict[float, float]()
         for rate in RATES:
@@ -356,7 +323,7 @@ class _Work:
             scores[rate] = score if math.isfinite(score) else math.inf
             self._restore(before)
         best = min(scores, key=scores.__getitem__)
-        say("validation loss by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
+        say("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
         if math.isinf(scores[best]):
             raise Problem(
                 f"the loss is no number at any of the rates {', '.join(map(str, RATES))}.",
@@ -410,17 +377,13 @@ class _Work:
         """One step of the optimiser; the loss stays on the device."""
         rate = self.rate * SCHEDULES["cosine"](min(done, 1.0))
         for group in self.optimiser.param_groups:
-            if self.replayed is None:
-                group["lr"] = rate
-            else:
-                group["lr"].fill_(rate)
+            group["lr"] = rate
         self.net.train()
-        replayed = self.replayed
-        loss = self._step(*batch, self.noise) if replayed is None else replayed(*batch)
+        loss = self._step(*batch)
         average(self.averaged, self.net, keep=1 - 2 / (1 + max(self.inside, 2)))
         return loss
 
-    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+    def _step(self, x: Tensor, y: Tensor) -> Tensor:
         with self._precision():
             loss = self._loss(x, y)
         self.optimiser.zero_grad(set_to_none=True)
@@ -453,32 +416,41 @@ class _Work:
     def _precision(self) -> torch.autocast:
         return halved(self.device, wanted=self.half)
 
-    def _rendered(self, valid: Images, box: ConditionBox) -> tuple[Tensor, Tensor]:
-        """Validation images and draws of them that are the same for all epochs, as bytes."""
-        parts = list[Tensor]()
-        self._rows = max(1, min(128, NUMBERS // 16 // valid.x[:1].numel()))
-        for part in chunks(len(valid), self._rows):
-            x = from_bytes(valid.x[part].to(self.device))
-            keys = torch.arange(part.start, part.stop)
-            made = render_draws(box, x, keys, JUDGED, seed=self.recipe.seed, name="validation")
-            parts.append(to_bytes(torch.cat([x[:, None], made.x], 1)))
-        return torch.cat(parts), valid.y.to(self.device)
-
     def score(self) -> float:
-        """Return the validation loss: half of it unchanged images, half the worst of their draws.
+        """Return what rate and epoch are chosen by: half unchanged images, half changed ones.
 
-        Every recipe is chosen by the same figure, so that arms of a comparison are tuned alike.
+        Without gradient steps it is the loss, of the worst of a few draws. With them it is the
+        error after such steps, since networks that stand a search are less sure of draws; the loss
+        then decides ties alone.
         """
-        images, labels = self._validation
         total = 0.0
+        recipe = self.recipe
+        size = max(1, min(128, NUMBERS // 16 // self.valid.x[:1].numel()))
         with torch.no_grad(), in_evaluation_mode(self.averaged), self._precision():
-            for part in chunks(len(images), self._rows):
-                x = from_bytes(images[part])
-                y = labels[part].repeat_interleave(x.shape[1])
-                logits = self.averaged(x.flatten(0, 1)).float()
-                loss = functional.cross_entropy(logits, y, reduction="none").reshape(len(x), -1)
-                total += float((loss[:, 0] + loss[:, 1:].amax(1)).sum() / 2)
-        return total / len(images)
+            for part in chunks(len(self.valid), size):
+                x = from_bytes(self.valid.x[part].to(self.device))
+                y = self.valid.y[part].to(self.device)
+                keys = torch.arange(part.start, part.stop, device=self.device)
+                if recipe.steps:
+                    hard = hardest_rows(
+                        *(self.averaged, self.box, x, y, keys),
+                        draws=1,
+                        steps=recipe.steps,
+                        seed=recipe.seed,
+                    )[:, None]
+                else:
+                    hard = render_draws(
+                        self.box, x, keys, JUDGED, seed=recipe.seed, name="validation"
+                    ).x
+                images = torch.cat([x[:, None], hard], 1)
+                labels = y.repeat_interleave(images.shape[1])
+                logits = self.averaged(images.flatten(0, 1)).float()
+                figure = functional.cross_entropy(logits, labels, reduction="none")
+                if recipe.steps:
+                    figure = (logits.argmax(1) != labels) + TIES * figure
+                figure = figure.reshape(len(x), -1)
+                total += float((figure[:, 0] + figure[:, 1:].amax(1)).sum() / 2)
+        return total / len(self.valid)
 
     def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return _weights(self.net), _weights(self.averaged)
@@ -530,7 +502,7 @@ def _weights(net: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write weights in place: a captured graph goes on with the same memory."""
+    """Write weights in place."""
     for name, value in net.state_dict().items():
         value.copy_(state[name])
 
@@ -542,14 +514,14 @@ class _Checkpoint:
         self.path = path
         self.key = key
 
-    def save(self, work: _Work, state: _Progress) -> None:
+    def save(self, work: _Work, state: RepairProgress) -> None:
         from safetensors.torch import save
 
         if self.path is not None:
             about = {"key": self.key, "progress": json.dumps(asdict(state))}
             write_atomically(self.path, save(work.tensors(), about))
 
-    def load(self, work: _Work) -> _Progress | None:
+    def load(self, work: _Work) -> RepairProgress | None:
         """Return where the training stood; None if there is nothing to go on from."""
         from safetensors import SafetensorError, safe_open
 
@@ -561,7 +533,7 @@ class _Checkpoint:
                 if about.get("key") != self.key:
                     _log.warning("%s is of another training; it begins anew", self.path)
                     return None
-                state = _Progress(**json.loads(about["progress"]))
+                state = RepairProgress(**json.loads(about["progress"]))
                 names = list(file.keys())
                 work.restore({name: file.get_tensor(name) for name in names}, state.rate)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:

@@ -3,6 +3,10 @@
 Every figure is a share of failures or errors, compared image by image, so that above 0 always means
 worse. A repair must show less excess risk and lose nothing elsewhere: under conditions and
 corruptions that were not trained on, on outside data, in any class.
+
+A repaired network may only hide its failures from the search that it was trained with. So random
+draws, gradients from several starts and a search by queries are joined, and what breaks one network
+is tried on the others.
 """
 
 from __future__ import annotations
@@ -13,27 +17,39 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hardcase.campaign.claims import Claims, asking
-from hardcase.conditions import PROFILES, ConditionBox, Conditions, condition_box, measure_risk
+from hardcase.conditions import (
+    PROFILES,
+    ConditionBox,
+    Conditions,
+    WorstCase,
+    condition_box,
+    measure_risk,
+    measure_worst,
+)
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
-from hardcase.conditions.intervals import mean_interval
+from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.corruptions import CORRUPTIONS, corrupt
 from hardcase.errors import Problem, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
-from hardcase.repair.attack import AttackResult, AttackSize, attack_all
 from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.types import Images, Model
 
 __all__ = [
     "SIZES",
+    "AttackResult",
+    "AttackSize",
     "Proof",
     "ProofRow",
     "ProofSize",
     "ProofValues",
     "Verdict",
+    "attack_all",
     "measure_values",
     "proof_size",
     "prove",
@@ -49,6 +65,25 @@ UNTRAINED = "what was not trained on"
 """The mean over conditions that were not declared and families of corruptions."""
 SHIFTED = 0.01
 """What doubling an attack may add before its worst case says nothing: a point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackSize:
+    """How hard networks are attacked.
+
+    Args:
+        seeds: Images, at most.
+        restarts: Searches, each with other random numbers; an even number.
+        gradients: Gradients per image and box of each search.
+        queries: Queries per image and box of the search without gradients.
+        draws: Random draws per image.
+    """
+
+    seeds: int = 100
+    restarts: int = 2
+    gradients: int = 20
+    queries: int = 40
+    draws: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +120,7 @@ SIZES: Mapping[str, ProofSize] = {
 
 
 def proof_size(given: str | ProofSize) -> ProofSize:
-    """Return a size of a proof by its name, with some of its numbers changed.
-
-    Args:
-        given: ``quick``, ``usual`` or ``full``, and after a colon what differs: fields of
-            `ProofSize`, those of its attack after ``attack.``.
-
-    Raises:
-        Problem: If there is no such size or number.
-
-    Example:
-        >>> proof_size("usual:seeds=200,attack.restarts=10").attack.restarts
-        10
-    """
+    """Return a size of a proof by its name, with some of its numbers changed."""
     if isinstance(given, ProofSize):
         return given
     name, _, words = given.partition(":")
@@ -274,16 +297,7 @@ def measure_values(
     seed: int,
     outside: Mapping[str, Images] | None = None,
 ) -> ProofValues:
-    """Measure one network on unseen images; the draws are the same for every network.
-
-    Args:
-        model: The network.
-        images: Images that it was not trained, chosen or searched with.
-        box: The declared conditions.
-        size: How much is measured.
-        seed: Everything random follows from it and the names of images.
-        outside: Images of other data with the same classes, by name.
-    """
+    """Measure one network on unseen images; the draws are the same for every network."""
     whole = measure_risk(model, images, box, draws=size.draws, seed=seed, costs=False)
     declared = box.conditions
 
@@ -328,6 +342,72 @@ def _corruption_errors(model: Model, images: Images) -> dict[str, Shares]:
     return {kind: np.mean(shares, axis=0) for kind, shares in wrong.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class AttackResult:
+    """What the union of all searches found for each image.
+
+    Args:
+        least: The smallest scale at which a failure is known; infinite where none is.
+        half: Which images the first half of the searches had broken.
+    """
+
+    least: Float[Tensor, " n"]
+    half: Bool[Tensor, " n"]
+
+    @property
+    def failing(self) -> Bool[Tensor, " n"]:
+        """Which images fail somewhere in the box."""
+        return self.least <= 1
+
+    @property
+    def added(self) -> float:
+        """The share of images that only the second half of the searches broke."""
+        return float((self.failing & ~self.half).double().mean())
+
+
+def attack_all(
+    models: Mapping[str, Model],
+    images: Images,
+    box: ConditionBox,
+    size: AttackSize,
+    *,
+    seed: int,
+) -> dict[str, AttackResult]:
+    """Attack several networks on the same images, and each with what breaks the others."""
+    tables = {
+        name: measure_risk(model, images, box, draws=size.draws, seed=seed + 1, costs=False)
+        for name, model in models.items()
+    }
+    least = {name: torch.full((len(images),), torch.inf) for name in models}
+    known = dict[str, WorstCase]()
+
+    def search(name: str, number: int, gradients: int, queries: int) -> None:
+        """One search, which is given the last failures of all networks."""
+        found = measure_worst(
+            models[name],
+            images,
+            box,
+            table=tables[name],
+            others=list(known.values()),
+            seed=seed + number,
+            gradients=gradients,
+            queries=queries,
+            alone=False,
+        )
+        known[name] = found
+        least[name] = torch.minimum(least[name], found.least_scale.float())
+
+    half = dict[str, Tensor]()
+    for number in range(max(size.restarts, 2)):
+        if number == max(size.restarts, 2) // 2:
+            half = {name: one <= 1 for name, one in least.items()}
+        for name in models:
+            search(name, number, size.gradients, size.queries)
+    for name in models:  # what the last search found in the networks after it
+        search(name, 0, 1, 0)
+    return {name: AttackResult(least[name], half[name]) for name in models}
+
+
 def prove(
     before: Model,
     after: Model,
@@ -340,19 +420,7 @@ def prove(
     outside: Mapping[str, Images] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Proof:
-    """Compare a network before and after its repair on images that neither has seen.
-
-    Args:
-        before: The network before.
-        after: The network after.
-        images: Unseen images.
-        box: The declared conditions.
-        size: How much is measured.
-        margin: By how much each figure may be worse.
-        seed: Everything random follows from it.
-        outside: Images of other data with the same classes, by name.
-        say: Told what is being measured.
-    """
+    """Compare a network before and after its repair on images that neither has seen."""
     some = images.sample(count=min(size.seeds, len(images)), seed=seed)
     both = {"before": before, "after": after}
     values = dict[str, ProofValues]()
@@ -378,12 +446,6 @@ def compare_values(
     """Compare what two networks do with the same images, figure by figure.
 
     Single conditions, families and classes are many, so their intervals hold together (Bonferroni).
-
-    Args:
-        before: The network before.
-        after: The network after.
-        classes: Names of the classes.
-        margin: By how much each figure may be worse.
     """
     rows = [
         _row("declared", "error", before.clean, after.clean, margin, decides=True),
@@ -456,7 +518,7 @@ def _row(
     level: float = 0.95,
     most: float = 1.0,
 ) -> ProofRow:
-    low, high = mean_interval(after - before, -most, most, level=level)
+    low, high = bounded_mean_interval(after - before, -most, most, level=level)
     means = (float(before.mean()), float(after.mean()))
     return ProofRow(group, name, *means, low, high, len(before), margin, decides)
 

@@ -30,12 +30,7 @@ CARD = "card.json"
 
 
 def repairable(model: Model) -> Subject:
-    """Return the model, if it can learn and its weights can be written.
-
-    Raises:
-        Problem: If it has no gradients, cannot be copied, is a file without code, or keeps what no
-            file of weights can hold.
-    """
+    """Return the model, if it can learn and its weights can be written."""
     if not isinstance(model, Subject) or model.offers != "gradients":
         raise Problem(
             f"model {model.name} offers {model.offers} and no gradients, so it cannot be trained.",
@@ -78,12 +73,7 @@ def own_network(net: nn.Module) -> nn.Module:
 
 
 def repaired_name(spec: str, weights: Path) -> str:
-    """Return what ``--model`` calls the repaired network.
-
-    Example:
-        >>> repaired_name("old.pt@net.py:make", Path("new/weights.safetensors"))
-        'new/weights.safetensors@net.py:make'
-    """
+    """Return what ``--model`` calls the repaired network."""
     code = spec.rpartition("@")[2]
     return f"{weights}@{code.partition('?seed=')[0] if code.startswith('zoo:') else code}"
 
@@ -100,17 +90,7 @@ class WrittenWeights:
 def write_weights(
     folder: Path, subject: Subject, net: nn.Module, about: Mapping[str, Any]
 ) -> WrittenWeights:
-    """Write the weights of a repaired network under the names they had, and its card.
-
-    Args:
-        folder: Where they go.
-        subject: The network before.
-        net: The network after.
-        about: What the card says beside parents and weights: data, conditions, recipe.
-
-    Raises:
-        Problem: If what was written does not give the network back.
-    """
+    """Write the weights of a repaired network under the names they had, and its card."""
     from safetensors.torch import load_file, save
 
     state = {

@@ -28,9 +28,8 @@ def steps(
     label: str,
     top: float = 0,
 ) -> Markup:
-    """A count that grows: a staircase from (0, 0) through the columns `across` and `up`;
-    `top` is the most there can be.
-    """
+    """A count that grows: a staircase from (0, 0) through the columns `across` and `up`; `top` is
+    the most there can be."""
     if not rows:
         return Markup("")
     marks = ticks(max(row[across] for row in rows))
@@ -40,57 +39,35 @@ def steps(
     line = f"M{to_x(0):.1f} {to_y(0):.1f}" + "".join(
         f"H{to_x(row[across]):.1f}V{to_y(row[up]):.1f}" for row in rows
     )
-    end = to_y(rows[-1][up])
+    last = rows[-1]
+    end = f'cx="{to_x(last[across]):.1f}" cy="{to_y(last[up]):.1f}"'
     parts = [
         *(_level(to_y(value), f"{value:,g}") for value in levels),
         *(_mark(to_x(value), f"{value:,g}") for value in marks),
-        (
-            f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/><path class="line"'
-            f' d="{line}"/>'
-        ),
-        f'<circle class="end" cx="{to_x(rows[-1][across]):.1f}" cy="{end:.1f}" r="3"/>',
-        _ceiling(to_y(top)) if top else "",
-        (
-            f'<text class="axis" x="{(WIDTH + _LEFT - _RIGHT) / 2}" y="{HEIGHT - 4}"'
-            f' text-anchor="middle">{escape(x)}</text>'
-        ),
-        (
-            f'<text class="axis" x="{-(HEIGHT - _BOTTOM + _TOP) / 2}" y="11" text-anchor="middle"'
-            f' transform="rotate(-90)">{escape(y)}</text>'
-        ),
+        f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/>',
+        f'<path class="line" d="{line}"/><circle class="end" {end} r="3"/>',
+        _axis(x, (WIDTH + _LEFT - _RIGHT) / 2, HEIGHT - 4),
+        _axis(y, -(HEIGHT - _BOTTOM + _TOP) / 2, 11, ' transform="rotate(-90)"'),
     ]
-    return Markup(  # every text above is escaped
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+    if top:
+        parts.append(_line("ceiling", to_y(top), WIDTH - _RIGHT))
+    return _svg(parts, WIDTH, HEIGHT, label)
+
+
+def _svg(parts: Sequence[str], width: float, height: float, label: str, kind: str = "") -> Markup:
+    return Markup(  # every text inside is escaped
+        f'<svg class="chart{kind}" viewBox="0 0 {width} {height}" role="img"'
         f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
 
 
-def staircases(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, label: str) -> Markup:
-    """Shares that fall: a staircase through the points of each line, with its name at its end."""
-    width, height, right = 640, 260, 520
-    marks = ticks(max((at for line in lines.values() for at, _ in line), default=1))
-    to_x = _scale(marks[-1], _LEFT, right)
-    to_y = _scale(1.0, height - _BOTTOM, _TOP)
-    parts = [_level(to_y(value), f"{value:.0%}", right) for value in (0, 0.25, 0.5, 0.75, 1)]
-    parts += [_mark(to_x(value), f"{value:,g}", height) for value in marks]
-    for number, (name, line) in enumerate(lines.items()):
-        points = [(to_x(at), to_y(share)) for at, share in line]
-        steps = "".join(f"H{a:.1f}V{b:.1f}" for a, b in points[1:])
-        start = "M{:.1f} {:.1f}".format(*points[0])
-        parts.append(f'<path class="line c{number % 4}" d="{start}{steps}"/>')
-        end, last = points[-1]
-        parts.append(
-            f'<text class="name" x="{end + 5:.1f}"'
-            f' y="{last + 4 - 12 * (number % 2):.1f}">{escape(name)}</text>'
-        )
-    parts.append(
-        f'<text class="axis" x="{(_LEFT + right) / 2}" y="{height - 4}" text-anchor="middle">'
-        f"{escape(x)}</text>"
-    )
-    return Markup(  # every text above is escaped
-        f'<svg class="chart curves" viewBox="0 0 {width} {height}" role="img"'
-        f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    )
+def _axis(text: str, x: float, y: float, turned: str = "") -> str:
+    place = f'class="axis" x="{x}" y="{y}" text-anchor="middle"{turned}'
+    return f"<text {place}>{escape(text)}</text>"
+
+
+def _line(kind: str, y: float, right: float, left: float = _LEFT) -> str:
+    return f'<line class="{kind}" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) -> Markup:
@@ -102,27 +79,21 @@ def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) ->
     line = "L".join(f"{x:.1f} {to_y(row['share']):.1f}" for x, row in points)
     there = [f"{x:.1f} {to_y(row['high']):.1f}" for x, row in points]
     back = [f"{x:.1f} {to_y(row['low']):.1f}" for x, row in reversed(points)]
-    levels = "".join(
-        f'<line class="grid" x1="{left}" x2="{width - 6}" y1="{to_y(y):.1f}" y2="{to_y(y):.1f}"/>'
-        f'<text x="{left - 4}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{y:.0%}</text>'
-        for y in (0, 0.5, 1)
-    )
-    marks = "".join(
-        f'<text x="{to_x(at):.1f}" y="{height - 4}" text-anchor="middle">{at:g}</text>'
-        for at in (0, most / 2, most)
-    )
-    return Markup(  # numbers only, and a label that is escaped
-        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img"'
-        f' aria-label="{escape(label)}">{levels}{marks}'
-        f'<path class="area" d="M{"L".join([*there, *back])}Z"/>'
-        f'<path class="line" d="M{to_x(0):.1f} {to_y(0):.1f}L{line}"/></svg>'
-    )
+    parts = []
+    for y in (0, 0.5, 1):
+        place = f'x="{left - 4}" y="{to_y(y) + 3.5:.1f}" text-anchor="end"'
+        parts += [_line("grid", to_y(y), width - 6, left), f"<text {place}>{y:.0%}</text>"]
+    for at in (0, most / 2, most):
+        place = f'x="{to_x(at):.1f}" y="{height - 4}" text-anchor="middle"'
+        parts.append(f"<text {place}>{at:g}</text>")
+    parts.append(f'<path class="area" d="M{"L".join([*there, *back])}Z"/>')
+    parts.append(f'<path class="line" d="M{to_x(0):.1f} {to_y(0):.1f}L{line}"/>')
+    return _svg(parts, width, height, label)
 
 
 def bar(rate: Mapping[str, Any] | None, share: float | None) -> Markup:
-    """One bar of the funnel: `share` of the whole width, with the interval of its rate;
-    open where nothing was counted.
-    """
+    """One bar of the funnel: `share` of the whole width, with the interval of its rate; open where
+    nothing was counted."""
     if share is None:
         return Markup(
             '<svg class="bar" aria-hidden="true"><rect class="open" width="100%" height="100%"'
@@ -171,19 +142,11 @@ def _scale(largest: float, start: float, end: float) -> Callable[[float], float]
     return lambda value: start + (end - start) * value / largest
 
 
-def _ceiling(y: float) -> str:
-    return f'<line class="ceiling" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-
-
 def _level(y: float, text: str, right: float = WIDTH - _RIGHT) -> str:
-    return (
-        f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/><text'
-        f' class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{escape(text)}</text>'
-    )
+    place = f'class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end"'
+    return f"{_line('grid', y, right)}<text {place}>{escape(text)}</text>"
 
 
 def _mark(x: float, text: str, height: float = HEIGHT) -> str:
-    return (
-        f'<text class="tick" x="{x:.1f}" y="{height - _BOTTOM + 16}"'
-        f' text-anchor="middle">{escape(text)}</text>'
-    )
+    place = f'class="tick" x="{x:.1f}" y="{height - _BOTTOM + 16}" text-anchor="middle"'
+    return f"<text {place}>{escape(text)}</text>"

@@ -16,8 +16,6 @@ from hardcase.runs.claims import finding_claims, seed_claims
 from hardcase.runs.results import Run
 from hardcase.types import WAYS
 
-__all__ = ["ClaimPictures", "claims_section"]
-
 OTHER = "taken for another class"
 COLOUR = (255, 64, 64)
 """Of a box or a mask."""
@@ -34,13 +32,7 @@ MEANINGS = {
 
 
 def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
-    """How claims were lost, and how often by the size of the object; None for a classifier.
-
-    Args:
-        run: A stored run.
-        sheet: Its findings.
-        told: Tells a share of its seeds.
-    """
+    """How claims were lost, and how often by the size of the object; None for a classifier."""
     claims = seed_claims(run)
     if claims is None:
         return None
@@ -78,11 +70,7 @@ def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dic
 
 
 class ClaimPictures:
-    """Draws the boxes and masks of a run's seeds and findings onto their images.
-
-    Args:
-        run: A stored run.
-    """
+    """Draws the boxes and masks of a run's seeds and findings onto their images."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -99,13 +87,7 @@ class ClaimPictures:
         return [self.drawn("test", *one) for one in zip(rows, self.run.stored_images(rows))]
 
     def drawn(self, kind: str, row: int, data: bytes) -> bytes:
-        """An image with what is claimed of it; as it was where nothing has a place.
-
-        Args:
-            kind: ``seed`` or ``test``.
-            row: Its place in the run's table.
-            data: The image.
-        """
+        """An image with what is claimed of it; as it was where nothing has a place."""
         claims = self.claims.get(kind)
         if claims is None:
             return data

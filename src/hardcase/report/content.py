@@ -10,6 +10,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
 from hardcase.report.claims import MEANINGS, claims_section
-from hardcase.report.curves import severities, smallest
+from hardcase.report.curves import severities
 from hardcase.report.decision import decision, together
 from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
@@ -40,17 +41,16 @@ FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "ra
 POINTS = 160
 """A curve is drawn through at most so many points."""
 
-_START = {"seconds": 0.0, "findings": 0}
-
 
 def cost(run: Run, sheet: Sheet, failing: int) -> dict[str, Any]:
     totals = run.record.get("totals") or {}
     queries = totals.get("queries")
     elapsed = run.record.get("elapsed")
     history = read_history(run.folder / "history.csv")
+    nothing = {"seconds": 0.0, "findings": 0.0}
     grown = [
         now["seconds"]
-        for before, now in pairwise([_START, *history])
+        for before, now in pairwise([nothing, *history])
         if now["findings"] > before["findings"]
     ]
     return {
@@ -78,26 +78,19 @@ def _by_queries(sheet: Sheet) -> list[dict[str, int]]:
 
 def read_history(path: Path) -> list[dict[str, float]]:
     """The rows of history.csv; a line that is cut off or is not a number is left out."""
+    names = ("seconds", "queries", "findings", "failing_seeds")
+    rows = []
     try:
         text = read_plain(path).decode(errors="replace")
-        rows = [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+        for row in csv.DictReader(io.StringIO(text, newline="")):
+            with suppress(KeyError, ValueError, TypeError):
+                values = {name: float(row[name] or "nan") for name in names}
+                if all(map(math.isfinite, values.values())):
+                    whole = {name: int(values[name]) for name in names[1:]}
+                    rows.append({"seconds": values["seconds"], **whole})
     except (OSError, csv.Error):
         return []
-    return [row for row in rows if row is not None]
-
-
-def _numbers(row: dict[Any, Any]) -> dict[str, float] | None:
-    wanted = ("seconds", "queries", "findings", "failing_seeds")
-    try:
-        values = {name: float(row[name] or "nan") for name in wanted}
-    except (KeyError, ValueError, TypeError):
-        return None
-    whole = {name: int(values[name]) for name in wanted[1:] if math.isfinite(values[name])}
-    return (
-        {"seconds": values["seconds"], **whole}
-        if len(whole) == 3 and math.isfinite(values["seconds"])
-        else None
-    )
+    return rows
 
 
 def _thin(rows: list[Any]) -> list[Any]:
@@ -121,13 +114,15 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
     record = run.record
     keys = list(record.get("citations") or [])
     known = citations()
-    config = run.folder / "config.toml"
+    argv = list(record.get("argv") or [])
+    if argv and Path(argv[0]).name in ("hardcase", "__main__.py"):
+        argv[0] = "hardcase"  # the path of the program does not matter
     return {
-        "command": _command(record.get("argv") or []),
+        "command": shlex.join(argv) or None,
         "again": (
             f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER"
         ),
-        "config": _text(config),
+        "config": _text(run.folder / "config.toml"),
         "hashes": _flat(record.get("hashes") or {}),
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
         "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
@@ -145,27 +140,15 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _command(argv: list[str]) -> str | None:
-    """What was typed; the path of the program does not matter."""
-    if not argv:
-        return None
-    program = "hardcase" if Path(argv[0]).name in ("hardcase", "__main__.py") else argv[0]
-    return shlex.join([program, *argv[1:]])
-
-
 def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
     """Every network and the data with its hash, in one level."""
     named: dict[str, str] = {}
     for name, value in hashes.items():
         if isinstance(value, str):
             named[name] = value
-            continue
-        inner: Mapping[Any, Any] = {}
-        if isinstance(value, Mapping):
-            inner = value
-        elif isinstance(value, list):
-            inner = dict(enumerate(value, 1))
-        named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
+        elif isinstance(value, Mapping | list):
+            inner = value if isinstance(value, Mapping) else dict(enumerate(value, 1))
+            named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
     return named
 
 
@@ -173,38 +156,25 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
     lines = []
     for reason, why in _SKIPPED.items():
         count = skipped.get(reason) or 0
-        them = "it" if count == 1 else "them"
-        they = "it is" if count == 1 else "they are"
+        them, they = ("it", "it is") if count == 1 else ("them", "they are")
         if count:
-            lines.append(
-                f"{plural(count, 'seed')} of {number(len(sheet.seeds))}:"
-                f" {why.format(them=them, they=they)}."
-            )
-    lines += _classes(run, sheet)
+            given = f"{plural(count, 'seed')} of {number(len(sheet.seeds))}"
+            lines.append(f"{given}: {why.format(them=them, they=they)}.")
+    rows = [row for row in sheet.seeds.values() if row["status"] in ("done", "out of time")]
+    searched = {row["label"] for row in rows}
+    missing = [name for label, name in enumerate(run.classes) if label not in searched]
+    if missing:
+        named = ", ".join([*missing[:10], *["…"] * (len(missing) > 10)])
+        counts = f"{number(len(missing))} of {number(len(run.classes))} classes"
+        lines.append(f"{counts}, no seed of which was searched from: {named}.")
     method = str(run.record.get("method"))
     names = [row["name"] for row in listed("methods")]
-    others = [name for name in names if name != method.partition("@")[0]]
-    lines.append(
-        f"Other methods: {', '.join(others)}. A model that withstands {method} may not withstand"
-        " them."
-    )
-    lines.append(
-        f"Other data than the {run.record.get('split')} split of {run.record.get('data')}."
-    )
-    return lines
-
-
-def _classes(run: Run, sheet: Sheet) -> list[str]:
-    seen = {
-        row["label"] for row in sheet.seeds.values() if row["status"] in ("done", "out of time")
-    }
-    missing = [name for label, name in enumerate(run.classes) if label not in seen]
-    if not missing:
-        return []
-    named = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
+    others = ", ".join(name for name in names if name != method.partition("@")[0])
+    split = f"the {run.record.get('split')} split of {run.record.get('data')}"
     return [
-        f"{number(len(missing))} of {number(len(run.classes))} classes, no seed of which was"
-        f" searched from: {named}."
+        *lines,
+        f"Other methods: {others}. A model that withstands {method} may not withstand them.",
+        f"Other data than {split}.",
     ]
 
 
@@ -226,17 +196,15 @@ _MEANINGS = {
     "confirmed": "one finding is failing, valid and keeps its label",
     "distinct": "groups of confirmed findings",
 }
-_WHOLE = {"verified": "generated", "usable": "seeds", "attempted": "usable"}
-"""What a step is a share of; every later one is a share of the attempted seeds."""
+_WHOLE: Mapping[str, str | None] = {
+    **dict.fromkeys(("generated", "seeds", "distinct")),
+    **{"verified": "generated", "usable": "seeds", "attempted": "usable"},
+}
+"""What a step is a share of; every other one is a share of the attempted seeds."""
 
 
 def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dict[str, Any]:
-    """The numbers and words of a report on `runs`.
-
-    Args:
-        runs: Stored runs.
-        limits: What the model may at most show; None: those that each run was started with.
-    """
+    """The numbers and words of a report on `runs`."""
     sections = [_section(run, max(TRIPLES, GALLERY // len(runs)), limits) for run in runs]
     return {
         "schema": SCHEMA,
@@ -285,7 +253,6 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "where": place,
         "map": failure_map(run),
         "curves": severities(run),
-        "smallest": smallest(run, sheet),
         "trust": trust(run, sheet, counts),
         "cost": cost(run, sheet, steps["failing"] or 0),
         "gallery": {
@@ -316,8 +283,7 @@ def _regressions(run: Run) -> list[str]:
 
 def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
     """The findings that are shown large; `path`: the interpolation weights at which there are
-    images.
-    """
+    images."""
     rows = words.triples(sheet, TRIPLES)
     known = ways(run, {sheet.id[row] for row in rows})
     return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
@@ -364,31 +330,30 @@ def _standing(
     people: Mapping[str, Any],
 ) -> str:
     """How far the count can be trusted."""
-    checked = (
-        f"People looked: {people_said(people)}." if people else "Nobody has checked any by eye."
-    )
     if not failing["hits"]:
         return (
             "There is nothing to confirm. That is no proof that the model has no fault: it"
             " withstood this method within this budget."
         )
+    checked = "Nobody has checked any by eye."
+    if people:
+        checked = f"People looked: {people_said(people)}."
     if confirmed is None:
         return (
             f"Nothing is confirmed: no judge has looked at these findings. {checked} A failing"
             " input may be a fault of the model, or an image that no longer shows what its seed"
             " showed."
         )
-    groups = "" if distinct is None else f", in {words.plural(distinct, 'distinct group')}"
-    norm = (
-        f" {words.plural(small, 'finding')} changed by at most 8/255 and so show what their seeds"
-        " show: no judge decided that."
-        if small
-        else ""
-    )
-    return (
-        "Confirmed as valid and still of the seed’s class:"
-        f" {words.share(confirmed)}{groups}.{norm} {checked}"
-    )
+    sentences = [f"Confirmed as valid and still of the seed’s class: {words.share(confirmed)}"]
+    if distinct is not None:
+        sentences[0] += f", in {words.plural(distinct, 'distinct group')}"
+    if small:
+        counted = words.plural(small, "finding")
+        sentences.append(
+            f"{counted} changed by at most 8/255 and so show what their seeds show: no judge"
+            " decided that"
+        )
+    return f"{'. '.join(sentences)}. {checked}"
 
 
 def _funnel(
@@ -398,9 +363,7 @@ def _funnel(
     for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = (
-            None if step in ("generated", "seeds", "distinct") else _WHOLE.get(step, "attempted")
-        )
+        whole = _WHOLE.get(step, "attempted")
         share = told(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
@@ -418,20 +381,14 @@ def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> d
         "budget": [section["summary"]["budget"] for section in sections],
     }
     same = {name: len(set(values)) == 1 for name, values in tried.items()}
-    alike, other = (
-        [name for name, equal in same.items() if equal is wanted] for wanted in (True, False)
-    )
-    shared = f"All runs share the {_listed(alike)}. " if alike else ""
-    warning = f"They differ in the {_listed(other)}: compare them with care." if other else ""
-    return {"same": same, "sentence": f"{shared}{warning}".strip()}
-
-
-def _listed(names: Sequence[str]) -> str:
-    return (
-        " and the ".join([", the ".join(names[:-1]), names[-1]])
-        if len(names) > 1
-        else "".join(names)
-    )
+    alike = [f"the {name}" for name in same if same[name]]
+    other = [f"the {name}" for name in same if not same[name]]
+    sentences = []
+    if alike:
+        sentences.append(f"All runs share {words.listed(alike)}.")
+    if other:
+        sentences.append(f"They differ in {words.listed(other)}: compare them with care.")
+    return {"same": same, "sentence": " ".join(sentences)}
 
 
 def plain(value: Any) -> Any:

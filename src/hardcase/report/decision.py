@@ -16,7 +16,7 @@ from hardcase.analysis.conditions import (
     shown_draws,
 )
 from hardcase.errors import Problem
-from hardcase.report.words import number, percent, plural, rate, rates_of
+from hardcase.report.words import listed, number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 from hardcase.types import WAYS, ClassNames
@@ -34,9 +34,9 @@ BESIDE = {**VERDICTS, "pass": "Not worse than its reference", "fail": "Worse tha
 WORST = ("fail", "cannot tell", "pass", "no limits")
 """Which verdict stands for several runs."""
 RISK_HELP = (
-    "Risk says how the model fares under what was declared. Of 56 kinds of networks it foretold,"
-    " beside accuracy, how they read digits of other writers, but not how they stand corruptions of"
-    " other kinds: declare what the field has."
+    "Risk says how the model fares under the declared conditions. Of 56 networks it predicted,"
+    " beyond accuracy, the errors on digits of other writers, but not those under other kinds of"
+    " corruption: declare the conditions of the field."
 )
 _NAMES = {
     "usable seeds": "seeds to decide on",
@@ -49,12 +49,7 @@ _NAMES = {
 
 
 def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str | None]:
-    """Return what the limits of a run come to: in one word, one by one, and whose limits they are.
-
-    Args:
-        run: A stored run.
-        limits: What the model may at most show; None: those that the run was started with.
-    """
+    """Return what the limits come to, in one word and one by one, and whose limits they are."""
     declared, source = (limits, "given") if limits is not None else (_recorded(run), "run")
     if not declared.any and not run.record.get("risk"):
         return "no limits", [], None
@@ -73,16 +68,7 @@ def decision(
     held: Sequence[Mapping[str, Any]] = (),
     pairs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What the first screen says of a run.
-
-    Args:
-        run: A stored run, judged or not.
-        limits: What the model may at most show; None: those that the run was started with.
-        triples: The findings that are shown large; the first of them are shown in a run without
-            risk.
-        held: Conditions under which the model fails more often, the clearest first.
-        pairs: Which class is taken for which, the commonest first.
-    """
+    """What the first screen says of a run."""
     said, found, source = verdict(run, limits)
     tally = GateTally(run, (limits or _recorded(run)).accepted)
     judged = run.verdicts is not None
@@ -99,9 +85,9 @@ def decision(
         "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
-        "confirmed": rates_of(run)(least, tally.attempted()),
+        "confirmed": rates_of(run)(least, len(tally.labels)),
         "undecided": len(tally.undecided),
-        "with_undecided": rates_of(run)(least + len(tally.undecided), tally.attempted()),
+        "with_undecided": rates_of(run)(least + len(tally.undecided), len(tally.labels)),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
         "limits_from": source,
@@ -113,11 +99,7 @@ def decision(
 
 
 def figures(run: Run) -> dict[str, str]:
-    """Return the figures that decide, in lines under short headings.
-
-    Args:
-        run: A stored run.
-    """
+    """Return the figures that decide, in lines under short headings."""
     record = run.record
     lines = dict[str, str]()
     known = record.get("accuracy") or {}
@@ -137,18 +119,14 @@ def risk_sentence(record: Mapping[str, Any]) -> str:
     declared = record.get("conditions") or {}
     low, high = (percent(side) for side in risk["images_like_these"])
     return (
-        f"It fails under {percent(risk['value'])} of random {declared.get('name', '')} conditions;"
-        f" of images like these {low} to {high}. Unchanged, it misreads"
-        f" {percent(risk['clean_error'])}."
+        f"It fails under {percent(risk['value'])} of random {declared.get('name', '')} conditions"
+        f" (95\u00a0% interval for images like these: {low} to {high}). Of the unchanged images it"
+        f" gets {percent(risk['clean_error'])} wrong."
     )
 
 
 def dearest(run: Run) -> list[dict[str, Any]]:
-    """Return the conditions that cost most, each with a failing draw that it decides.
-
-    Args:
-        run: A stored run.
-    """
+    """Return the conditions that cost most, each with a failing draw that it decides."""
     risk = run.record.get("risk")
     if not risk:
         return []
@@ -182,7 +160,7 @@ def where_in_one_sentence(
         f"{classes[one['expected']]} {_fate(one['predicted'], classes)} ({count})"
         for one, count in zip(pairs, counts)
     ]
-    most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {_listed(told)}"
+    most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {listed(told)}"
     if len({one["expected"] for one in pairs}) == len(classes) > 1:
         most = f"in all {len(classes)} classes, {most}"
     if not held:
@@ -204,25 +182,21 @@ def _fate(predicted: int, classes: ClassNames) -> str:
 def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the first screen says of several runs: the limits hold if they hold in every run that
     has some."""
-    said = {section["name"]: section["decision"]["verdict"] for section in sections}
-    worst = next(word for word in WORST if word in said.values())
-    which = [name for name, verdict in said.items() if verdict == worst]
-    place = next(i for i, one in enumerate(sections) if one["decision"]["verdict"] == worst)
+    verdicts = [section["decision"]["verdict"] for section in sections]
+    worst = next(word for word in WORST if word in verdicts)
+    which = [section["name"] for section, verdict in zip(sections, verdicts) if verdict == worst]
+    place = verdicts.index(worst)
     first = sections[place]["decision"]
-    others = f"The verdict of {_listed(which[1:])} is the same." if which[1:] else None
+    others = f"The verdict of {listed(which[1:])} is the same." if which[1:] else None
     models = list(dict.fromkeys(str(section["model"]) for section in sections))
     return {
-        "question": f"Can {_listed(models)} ship?",
+        "question": f"Can {listed(models)} ship?",
         "verdict": worst,
         "word": first["word"],
         "sentence": f"Run {which[0]}: {first['sentence']}",
         "note": others,
         "run": place,
     }
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 
 def _recorded(run: Run) -> GateLimits:
@@ -234,30 +208,28 @@ def _recorded(run: Run) -> GateLimits:
 
 
 def _limit(check: Check) -> dict[str, Any]:
-    least, most = (rate(hits, check.of) for hits in (check.least, check.most))
     spelt = check.name.replace("confirmed, class", "confirmed failures, class")
     spelt = spelt.replace("confirmed, slice", "confirmed failures, seeds:")
+    seen: dict[str, Any] = {"least": check.least, "most": check.most, "kind": "words"}
+    if check.of is not None:
+        seen = {name: rate(getattr(check, name), check.of) for name in ("least", "most")}
+        seen["kind"] = "share"
+    elif check.name in ("usable seeds", "distinct"):
+        seen["kind"] = "count"
     return {
         "name": _NAMES.get(check.name, spelt),
         "outcome": check.outcome,
         "limit": check.limit,
-        "least": least if check.of is not None else check.least,
-        "most": most if check.of is not None else check.most,
-        "kind": "share" if check.of is not None else _kind(check.name),
+        **seen,
         "quiet": ", class " in check.name and check.outcome == "pass",
         "text": check.text,
         "decide": check.decide or None,
-    }  # fmt: skip
-
-
-def _kind(name: str) -> str:
-    """How a limit without a denominator is shown: as a count, or in words."""
-    return "count" if name in ("usable seeds", "distinct") else "words"
+    }
 
 
 def _sentence(tally: GateTally, judged: bool) -> str:
     """The number that decides, with what is open."""
-    of = tally.attempted()
+    of = len(tally.labels)
     failing = len({row["seed"] for row in tally.rows})
     if not of:
         return "No seed was attempted, so nothing is known of this model."

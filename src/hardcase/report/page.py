@@ -24,9 +24,8 @@ HERE = Path(__file__).parent
 
 
 def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None) -> Path:
-    """Write ``index.html`` and ``report.json`` about one run or several into `folder`;
-    returns the page.
-    """
+    """Write ``index.html`` and ``report.json`` about one run or several into `folder`; returns the
+    page."""
     if not runs:
         raise Problem("there is no run to report on.", fix="hardcase report RUN")
     if folder.parent in [run.folder for run in runs]:  # what others left there may lead elsewhere

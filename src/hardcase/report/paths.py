@@ -79,8 +79,7 @@ def _shares(method: Method) -> tuple[float, ...]:
     """At which shares of the change there is something to see.
 
     A mixture of which `mix` is the partner's is the seed at 0 and the partner at 1 / `mix`; what is
-    there of either is what the generator makes of it.
-    """
+    there of either is what the generator makes of it."""
     if method.details.get("places"):
         return SHARES
     return (0.0, 1 / method.details["mix"]) if "mix" in method.details else ()
@@ -88,8 +87,7 @@ def _shares(method: Method) -> tuple[float, ...]:
 
 def _line(method: Method, seeds: Seeds, stored: Float[Tensor, "t d"]) -> tuple[Tensor, Tensor]:
     """Codes of the seeds, and what leads from them to the findings; perturbations of activations
-    are kept as changes.
-    """
+    are kept as changes."""
     if "mix" not in method.details:
         return torch.zeros_like(stored), stored
     return seeds.z, stored.reshape_as(seeds.z) - seeds.z

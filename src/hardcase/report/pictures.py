@@ -69,8 +69,7 @@ Shown = tuple[int, Facts]
 class Pictures:
     """Data URIs by kind (seed, test, difference, a share of the way), run and row in its table.
 
-    `width` is what they were reduced to, if they were.
-    """
+    `width` is what they were reduced to, if they were."""
 
     uris: dict[Key, str]
     width: int | None
@@ -135,8 +134,7 @@ def _fitted(files: Files, used: Sequence[Key], allowed: int) -> Pictures:
     """The files as data URIs, reduced as little as keeps every use of them within what is allowed.
 
     How much they must be reduced is told from a few of them: an odd stride meets seeds and findings
-    alike.
-    """
+    alike."""
     few = used[:: max(1, len(used) // 24) | 1]
     each = allowed / max(len(used), 1) * 3 / 4  # bytes before they are written as text
     for width in (None, *SIDES):
@@ -181,8 +179,7 @@ def _files(
 
 def difference(seed: bytes, test: bytes) -> bytes:
     """What changed, as an image that is clear where nothing did: one tint for brighter, one for
-    darker, the largest change opaque. Of a colour image the channel that changed most is shown.
-    """
+    darker, the largest change opaque. Of a colour image the channel that changed most is shown."""
     change = _values(test) - _values(seed)
     most = np.take_along_axis(change, np.abs(change).argmax(2)[..., None], 2)[..., 0]
     strength = np.abs(most) / max(float(np.abs(most).max()), 1e-9)
@@ -192,9 +189,8 @@ def difference(seed: bytes, test: bytes) -> bytes:
 
 
 def reduced(data: bytes, width: int | None) -> bytes:
-    """An image at most `width` pixels wide and high; as JPEG, for it is no longer exact,
-    unless it is partly clear.
-    """
+    """An image at most `width` pixels wide and high; as JPEG, for it is no longer exact, unless it
+    is partly clear."""
     if width is None:
         return data
     with Image.open(io.BytesIO(data)) as picture:

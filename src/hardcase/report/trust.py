@@ -25,9 +25,8 @@ _QUANTILES = (5, 25, 50, 75, 95)
 
 
 def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Distances, the generator's quality and the judge's error rates;
-    `counts` is what the funnel counted.
-    """
+    """Distances, the generator's quality and the judge's error rates; `counts` is what the funnel
+    counted."""
     lost = counts["skipped"]["reconstruction"]
     tests = sheet.l2[sheet.label]
     pairs = real_pairs(run)
@@ -48,17 +47,15 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weak(judge: Mapping[str, Any] | None) -> float | None:
-    """The share of real test images that a judge classifies correctly,
-    if it is too small to rely on.
-    """
+    """The share of real test images that a judge classifies correctly, if it is too small to rely
+    on."""
     share = (judge or {}).get("accuracy")
     return float(share) if share is not None and share < WEAK else None
 
 
 def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """How often the judge is wrong, by question: measured on rated images of this data (`own`),
-    or else of other data.
-    """
+    """How often the judge is wrong, by question: measured on rated images of this data (`own`), or
+    else of other data."""
     judge = judge or {}
     own = judge.get("calibration")
     measured = own or judge.get("elsewhere")
@@ -76,9 +73,8 @@ def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
-    """L2 distances of seeds to the nearest other seed of their class;
-    of an even sample if there are many.
-    """
+    """L2 distances of seeds to the nearest other seed of their class; of an even sample if there
+    are many."""
     table = run.seeds.select(["label"])
     if not len(table):
         return np.zeros(0)
@@ -104,10 +100,7 @@ def quantiles(values: Float[np.ndarray, " v"]) -> dict[str, Any] | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    named = {
-        f"q{q}": float(value)
-        for q, value in zip(_QUANTILES, np.quantile(finite, np.array(_QUANTILES) / 100))
-    }
+    named = {f"q{q}": float(np.quantile(finite, q / 100)) for q in _QUANTILES}
     return {"count": len(finite), **named, "largest": float(finite.max())}
 
 
@@ -120,9 +113,7 @@ def _generator(card: dict[str, Any] | None) -> dict[str, Any] | None:
     return {
         "kind": card.get("kind", ""),
         "name": card.get("name", ""),
-        "reconstruction": None
-        if count is None or accuracy is None
-        else rate(round(accuracy * count), count),
+        "reconstruction": rate(accuracy and round(accuracy * (count or 0)), count),
         "reconstruction_accuracy": accuracy,
         "measured_images": count,
         "ssim": card.get("ssim"),

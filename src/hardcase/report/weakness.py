@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,52 +36,36 @@ SENTENCES = 8
 
 def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
     """Shares of findings in which each feature rose or fell, and in words what most findings of a
-    class pair share.
-    """
-    rows = _chosen(sheet, run.record.get("image") or [1, 28, 28])
-    carried = _carried(run, rows)
-    if not len(rows):
-        return {
-            "tests": 0,
-            "left_out": 0,
-            "least": LEAST,
-            "features": [],
-            "pairs": [],
-            "sentences": [],
-            "carried": carried,
-        }
-    change, control, spread = _changes(run, rows)
-    shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
-    relative = change[:, shown] / noticeable()[shown]
-    by_chance = control[:, shown] / noticeable()[shown]
-    pairs = _by_pair(sheet, rows, relative, by_chance, shown)
+    class pair share."""
+    rows = np.flatnonzero(sheet.label)
+    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("image") or [1, 28, 28]))))
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+    features = list[dict[str, Any]]()
+    pairs = list[dict[str, Any]]()
+    if len(rows):
+        change, control, spread = _changes(run, rows)
+        shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
+        relative = change[:, shown] / noticeable()[shown]
+        by_chance = control[:, shown] / noticeable()[shown]
+        features = _shares(relative, by_chance, shown)
+        pairs = _by_pair(sheet, rows, relative, by_chance, shown)
     return {
         "tests": len(rows),
         "left_out": int(sheet.label.sum()) - len(rows),
         "least": LEAST,
-        "features": _shares(relative, by_chance, shown),
+        "features": features,
         "pairs": pairs,
         "sentences": _sentences(pairs, classes),
-        "carried": carried,
+        "carried": _carried(run, rows),
     }
-
-
-def _chosen(sheet: Sheet, shape: Sequence[int]) -> Int[np.ndarray, " t"]:
-    rows = np.flatnonzero(sheet.label)
-    most = max(1, min(TESTS, PIXELS // int(np.prod(shape))))
-    return (
-        rows
-        if len(rows) <= most
-        else rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
-    )
 
 
 def _changes(
     run: Run, rows: Int[np.ndarray, " t"]
 ) -> tuple[Float[Tensor, "t f"], Float[Tensor, "t f"], Float[Tensor, " f"]]:
-    """How far each feature moved in each finding, and under noise of the same size; and
-    its standard deviation over the seeds of these findings.
-    """
+    """How far each feature moved in each finding, and under noise of the same size; and its
+    standard deviation over the seeds of these findings."""
     findings = run.findings.take(pa.array(rows))
     own = np.array([run.seed_rows[name] for name in findings.column("seed").to_pylist()])
     used, back = np.unique(own, return_inverse=True)
@@ -106,21 +90,12 @@ def _shares(
 ) -> list[dict[str, Any]]:
     rows = []
     for column, i in enumerate(shown):
-        values = relative[:, column]
-        by_chance = control[:, column]
         feature = FEATURES[i]
-        rows.append(
-            {
-                "feature": feature.name,
-                "up": feature.up,
-                "down": feature.down,
-                "rose": rate(int((values > LEAST).sum()), len(values)),
-                "fell": rate(int((values < -LEAST).sum()), len(values)),
-                "control_rose": rate(int((by_chance > LEAST).sum()), len(values)),
-                "control_fell": rate(int((by_chance < -LEAST).sum()), len(values)),
-                "median": float(values.median()),
-            }
-        )
+        row: dict[str, Any] = {"feature": feature.name, "up": feature.up, "down": feature.down}
+        for prefix, values in (("", relative[:, column]), ("control_", control[:, column])):
+            row[f"{prefix}rose"] = rate(int((values > LEAST).sum()), len(values))
+            row[f"{prefix}fell"] = rate(int((values < -LEAST).sum()), len(values))
+        rows.append({**row, "median": float(relative[:, column].median())})
     return rows
 
 
@@ -131,25 +106,18 @@ def _by_pair(
     control: Float[Tensor, "t g"],
     shown: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The same for every pair of classes with enough findings, most findings first.
-
-    `p` is of the difference from the control, finding by finding, for the best of all features.
-    """
-    pairs = np.stack([sheet.expected[rows], sheet.predicted[rows]], 1)
-    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+    """The same for every pair of classes with enough findings, most findings first."""
+    pairs = list(zip(sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()))
     found = []
-    for (expected, predicted), count in sorted(
-        zip(kinds.tolist(), counts.tolist()), key=lambda pair: (-pair[1], pair[0])
-    ):
+    for pair, count in sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0])):
         if count >= ENOUGH:
-            inside = torch.from_numpy((pairs == (expected, predicted)).all(1))
+            inside = torch.tensor([one == pair for one in pairs])
             shares = _shares(relative[inside], control[inside], shown)
             ways = _ways(relative[inside]) - _ways(control[inside])
             p = max_statistic(ways, rng=stream(0, "what moved"), permutations=PERMUTATIONS)
             shares = [{**row, "p": one} for row, one in zip(shares, p.tolist(), strict=True)]
-            found.append(
-                {"expected": expected, "predicted": predicted, "tests": count, "features": shares}
-            )
+            names = dict(zip(("expected", "predicted"), pair))
+            found.append({**names, "tests": count, "features": shares})
     return found
 
 
@@ -161,9 +129,8 @@ def _ways(relative: Float[Tensor, "t g"]) -> Float[Tensor, "t g"]:
 def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
     """What more than half of the findings of a pair share, the surest first.
 
-    The interval must be above a half, and the feature further from the control than the best of
-    all features would be by chance.
-    """
+    The interval must be above a half, and the feature further from the control than the best of all
+    features would be by chance."""
     said = []
     for pair in pairs:
         for row in pair["features"]:
@@ -188,15 +155,14 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
 
 
 def _carried(run: Run, rows: Int[np.ndarray, " t"]) -> list[dict[str, Any]] | None:
-    """For a generator's activations: the length of the change at each place,
-    and its share of the whole (squared).
-    """
+    """For a generator's activations: the length of the change at each place, and its share of the
+    whole (squared)."""
     places = run.record.get("places") or []
     widths = [place["width"] for place in places]
-    codes = (
-        run.findings.column("code").take(pa.array(rows)).to_pylist() if places and len(rows) else []
-    )
-    if not codes or codes[0] is None or len(codes[0]) != sum(widths):
+    if not places or not len(rows):
+        return None
+    codes = run.findings.column("code").take(pa.array(rows)).to_pylist()
+    if codes[0] is None or len(codes[0]) != sum(widths):
         return None
     pieces = torch.split(torch.tensor(codes), widths, 1)
     lengths = torch.stack([piece.norm(dim=1) for piece in pieces], 1)
@@ -218,10 +184,7 @@ CLASSES_SHOWN = 20
 
 def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, Any]:
     """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
-    class.
-
-    A label is a class of the data, or another output of the network that a finding was given.
-    """
+    class."""
     pairs = _pairs(sheet)
     seen = {pair[role] for pair in pairs for role in ("expected", "predicted")}
     labels = sorted({*range(len(classes)), *seen})
@@ -241,21 +204,12 @@ def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, 
 def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
     """Every expected → predicted pair that occurs, most findings first."""
     seeds: dict[tuple[int, int], list[str]] = defaultdict(list)
-    rows = np.flatnonzero(sheet.label)
-    for row, expected, predicted in zip(
-        rows.tolist(), sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()
-    ):
-        seeds[expected, predicted].append(sheet.seed[row])
-    found = [
-        {
-            "expected": expected,
-            "predicted": predicted,
-            "tests": len(names),
-            "seeds": len(set(names)),
-        }
-        for (expected, predicted), names in seeds.items()
+    for row in np.flatnonzero(sheet.label).tolist():
+        seeds[int(sheet.expected[row]), int(sheet.predicted[row])].append(sheet.seed[row])
+    return [
+        {**dict(zip(("expected", "predicted"), pair)), "tests": len(names), "seeds": len({*names})}
+        for pair, names in sorted(seeds.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    return sorted(found, key=lambda pair: (-pair["tests"], pair["expected"], pair["predicted"]))
 
 
 def _shown(pairs: list[dict[str, Any]], labels: list[int]) -> list[int]:

@@ -4,6 +4,7 @@ map of failures."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from hardcase.analysis.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
@@ -22,21 +23,15 @@ MANY = 4_000
 
 
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The slices of a run, of which the page shows those that held.
-
-    Args:
-        run: A stored run.
-        counts: What `Run.counts` says of it.
-
-    Returns:
-        `outcome` is what was counted, `carried` all conditions that were tested, `held` the names
-        of those that passed the test and held on the third that only estimates.
-    """
+    """The slices of a run, of which the page shows those that held."""
     attempted = counts["funnel"]["attempted"] or 0
     confirmed = counts["funnel"]["confirmed"]
     outcome: Outcome = "confirmed" if confirmed else "failing"
     bad = confirmed or counts["funnel"]["failing"] or 0
-    carried = _carried(run, outcome) if NEEDED <= attempted <= MANY and 0 < bad < attempted else []
+    carried = list[Slice]()
+    if NEEDED <= attempted <= MANY and 0 < bad < attempted:
+        with suppress(Problem):  # seeds whose images cannot be read: the rest still can
+            carried = slices_of_run(run, outcome=outcome)
     held = [one for one in carried if one.accepted and one.held]
     return {
         "outcome": outcome,
@@ -45,13 +40,6 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
         "held": [_row(one) for one in held],
         "sentence": _sentence(attempted, bad, outcome, carried, held),
     }
-
-
-def _carried(run: Run, outcome: Outcome) -> list[Slice]:
-    try:
-        return slices_of_run(run, outcome=outcome)
-    except Problem:  # seeds whose images cannot be read: the rest of the report still can
-        return []
 
 
 def _row(one: Slice) -> dict[str, Any]:
@@ -86,18 +74,11 @@ def _sentence(
         return f"{every} attempted seed {word}, so there is nothing to tell apart."
     if not held:
         accepted = sum(one.accepted for one in carried)
-        last = (
-            f" {accepted} of them passed a test on another third, but did not hold on the last one."
-            if accepted
-            else " None of them passed a test on another third."
-        )
-        told = (
-            f"{plural(len(carried), 'condition')} looked promising on a third of the"
-            f" seeds.{last if carried else ''}"
-        )
+        found = f"{plural(len(carried), 'condition')} looked promising on a third of the seeds"
+        passed = f"{number(accepted)} passed a test on another, none held on the last"
         return (
-            f"No condition is known under which the model fails more often. {told} That is no proof"
-            " that there is none."
+            f"No condition is known under which the model fails more often: {found}, {passed}."
+            " That is no proof that there is none."
         )
     return (
         "Found on one third of the seeds, tested on another (Holm’s correction over"
@@ -110,12 +91,7 @@ ENDS: Mapping[str, tuple[str, str]] = {**WORDS, "slant": ("left", "right")}
 
 
 def failure_map(run: Run) -> dict[str, Any] | None:
-    """The map of a run with ``--map``, as the page draws it; None for another run.
-
-    Returns:
-        What `hardcase.analysis.map_of_run` says, with words: `layers` are the rows of cells from
-        the highest value of the first axis down, one layer for each part of a third axis.
-    """
+    """The map of a run with ``--map``, as the page draws it; None for another run."""
     try:
         found = map_of_run(run)
     except Problem:  # images or counts that cannot be read: the rest of the report still can

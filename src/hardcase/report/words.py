@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,9 +20,8 @@ _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Axis `t`: findings. `label`: the subject leaves the seed's label;
-    only those enter the funnel.
-    """
+    """Axis `t`: findings. `label`: the subject leaves the seed's label; only those enter the
+    funnel."""
 
     id: list[str]
     seed: list[str]
@@ -68,9 +67,8 @@ class Sheet:
         return sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
 
     def verdict(self, row: int) -> str | None:
-        """One word for what the judge said: confirmed, invalid, label lost, undecided;
-        None where nobody judged.
-        """
+        """One word for what the judge said: confirmed, invalid, label lost, undecided; None where
+        nobody judged."""
         said = (self.verdicts or {}).get(self.id[row])
         if said is None:
             return None
@@ -84,24 +82,16 @@ class Sheet:
         """What the page says of one finding.
 
         `row` and `seed_row` are its place and its seed's place in the run's tables: images are
-        looked up by them, because names are cleaned before they are shown.
-        """
+        looked up by them, because names are cleaned before they are shown."""
         seed = self.seeds.get(self.seed[row], {})
-        whole = {
-            name: int(getattr(self, name)[row]) for name in ("expected", "predicted", "queries")
-        }
-        real = {
-            name: float(getattr(self, name)[row])
-            for name in ("confidence", "distance", "l2", "linf")
-        }
+        numbers = {name: getattr(self, name)[row].item() for name in _NUMBERS}
         return {
             "id": self.id[row],
             "row": row,
             "seed": self.seed[row],
             "seed_row": self.seed_rows.get(self.seed[row]),
             "kind": self.kind[row],
-            **whole,
-            **real,
+            **numbers,
             "seed_confidence": seed.get("confidence"),
             "support": self._support(row) if self.claims else None,
             "verdict": self.verdict(row),
@@ -121,9 +111,8 @@ def _log_odds(share: float) -> float:
 
 
 def triples(sheet: Sheet, count: int) -> list[int]:
-    """One finding of every distinct group of confirmed ones; until there are groups,
-    spread over class pairs.
-    """
+    """One finding of every distinct group of confirmed ones; until there are groups, spread over
+    class pairs."""
     rows = np.flatnonzero(sheet.label)
     confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
     if not confirmed:
@@ -143,8 +132,7 @@ def spread(
     group: Int[np.ndarray, " t"], size: Float[np.ndarray, " t"], count: int
 ) -> Int[np.ndarray, " s"]:
     """At most `count` rows: the smallest of every group first, then the second smallest of each,
-    and so on.
-    """
+    and so on."""
     order = np.lexsort((size, group))
     place = np.arange(len(order))
     first = np.ones(len(order), dtype=bool)
@@ -173,9 +161,7 @@ MISSING = "–"
 
 
 def rate(hits: int | None, total: int | None) -> Rate | None:
-    """A share with what it is a share of, and Wilson's 95 % interval;
-    None if it was not counted.
-    """
+    """A share with its counts and Wilson's 95 % interval; None if it was not counted."""
     if hits is None or total is None:
         return None
     return statistics.Rate(hits, total).to_json()
@@ -217,8 +203,7 @@ def percent(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """Whole numbers with thousands set apart by commas, others with three significant digits or two
-    decimals.
-    """
+    decimals."""
     if value is None or not math.isfinite(value):
         return MISSING
     if isinstance(value, int):
@@ -259,16 +244,20 @@ def budget(limits: Mapping[str, Any]) -> str:
     """The limits of a campaign in words, or nothing if it had none."""
     known = {name: value for name, value in limits.items() if value is not None}
     said = []
-    for name, word in (("queries", "query|queries"), ("gradients", "gradient|gradients")):
-        one, many = word.split("|")
+    for name, one in (("queries", "query"), ("gradients", "gradient")):
         for key, scope in ((name, "per seed"), (f"total_{name}", "in total")):
             if key in known:
-                said.append(f"{number(known[key])} {one if known[key] == 1 else many} {scope}")
+                said.append(f"{number(known[key])} {one if known[key] == 1 else name} {scope}")
     if "findings" in known:
         said.append(f"{plural(known['findings'], 'finding')}")
     if "time" in known:
         said.append(duration(seconds(known["time"])))
-    return " and ".join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
+    return listed(said)
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def lines(value: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -1,9 +1,6 @@
-"""Networks known by what they answer.
-
-The same weights may stand in other code, under another switch of a library, or behind an address
-where the model was exchanged. What every network of a campaign answers about some seeds is stored
-when a run begins and compared whenever they are used again; a server is asked after every shard
-about images that nobody else knows.
+"""Networks known by what they answer about some seeds, stored when a run begins and compared when
+it goes on: the same weights may stand in other code, or behind an address where the model was
+exchanged. A server is asked again after every shard.
 """
 
 from __future__ import annotations
@@ -31,11 +28,7 @@ from hardcase.tensors import TILE, from_bytes, steady
 from hardcase.types import Images, Model
 
 __all__ = [
-    "Canaries",
-    "Fingerprint",
-    "behaviour_of",
-    "networks_of",
-    "require_behaviour",
+    *("Canaries", "Fingerprint", "behaviour_of", "networks_of", "require_behaviour"),
     "strict_arithmetic",
 ]
 
@@ -59,11 +52,8 @@ REPEATS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """One number per image of what a network answers, and how far two may lie apart.
-
-    Args:
-        values: A fixed weighted sum of each row of outputs, so that none of them can change alone.
-        within: 0 where the same bits are promised.
+    """A fixed weighted sum of each row of outputs, so that none can change alone, and how far two
+    may lie apart: 0 where the same bits are promised.
     """
 
     values: Float[Tensor, " n"]
@@ -87,7 +77,7 @@ class Fingerprint:
 
     @staticmethod
     def from_json(stored: Any) -> Fingerprint | None:
-        """What was stored; None for anything else, also of runs of earlier versions."""
+        """What was stored; None for anything else."""
         try:
             values = np.frombuffer(b64decode(stored["values"]), np.float64)
             return Fingerprint(torch.from_numpy(values.copy()), float(stored["within"]))
@@ -105,12 +95,8 @@ def networks_of(campaign: Campaign, subject: str = "model") -> dict[str, Model]:
 def behaviour_of(
     networks: Mapping[str, Model], images: ImageSet, campaign: Campaign | None = None
 ) -> dict[str, Fingerprint]:
-    """What networks answer about some of the images, by their role.
-
-    Args:
-        networks: By role.
-        images: The seeds of a run, all of them.
-        campaign: Where its generator is asked too.
+    """What networks answer about some of the seeds of a run, by their role; with `campaign`, its
+    generator is asked too.
     """
     rows = torch.linspace(0, len(images) - 1, _count(images, ASKED, NUMBERS)).round().long()
     some = images.take(rows).images()
@@ -131,19 +117,16 @@ def require_behaviour(
     campaign: Campaign | None = None,
 ) -> None:
     """Refuse networks that do not answer as those did that a run began with."""
-    stored = {role: Fingerprint.from_json(one) for role, one in _entries(record)}
+    stored = record.get("behaviour") or {}
     for role, now in behaviour_of(networks, images, campaign).items():
-        then = stored.get(role)
+        then = Fingerprint.from_json(stored.get(role))
         if then is not None and (len(then.values) != len(now.values) or then.changed(now)):
             raise _other(role, then, now, fix=ANOTHER)
 
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Images that servers are asked about again after every shard, hidden among its seeds.
-
-    They are drawn for one run: seeds with noise of its own.
-    """
+    """Seeds with noise of one run's own: servers are asked about them after every shard."""
 
     images: Images
     known: Mapping[str, Fingerprint]
@@ -181,9 +164,7 @@ class Canaries:
 
 
 def _fingerprint(model: Model, images: Images) -> Fingerprint:
-    """What one network answers; one whose bits are not promised is asked twice, in other
-    company.
-    """
+    """What one network answers; one whose bits are not promised is asked twice."""
     plain = without_memory(model)
     first = Fingerprint.of(answers(plain, images, TILE))
     if steady(model.device) and strict_arithmetic() and not _is_server(model):
@@ -195,9 +176,7 @@ def _fingerprint(model: Model, images: Images) -> Fingerprint:
 
 
 def strict_arithmetic() -> bool:
-    """Whether the CPU library was told, before it computed anything,
-    to give the same bits in every batch.
-    """
+    """Whether the CPU library was told to give the same bits in every batch."""
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
 
 
@@ -220,16 +199,13 @@ def _is_server(model: Any) -> bool:
     return hasattr(model, "url")
 
 
-def _entries(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    stored = record.get("behaviour")
-    return [*stored.items()] if isinstance(stored, Mapping) else []
-
-
 def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str, fix: str) -> Problem:
-    many = len(then.values)
-    far = then.changed(now) if len(now.values) == many else many
+    count = len(then.values)
+    changed = count
+    if len(now.values) == count:
+        changed = then.changed(now)
     return Problem(
-        f"the {role} answers {far} of {many} seeds differently from when this run began.",
+        f"the {role} answers {changed} of {count} seeds differently from when this run began.",
         *(why or ["Findings of two different campaigns would be mixed."]),
         fix=fix,
     )

@@ -29,36 +29,31 @@ def keep_claims(store: Store, images: ImageSet) -> None:
     claims = Claims.of(whole)
     if claims is None or read_beside(store, CLAIMS) is not None:
         return
-    kept: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     boxes = zip(whole.id, claims.kind.tolist(), claims.box.tolist())
-    kept["claims"] = {
+    stored["claims"] = {
         name: " ".join([CLAIM_KINDS[kind], *(f"{side:.9g}" for side in box)])
         for name, kind, box in boxes
     }
     if claims.mask.shape[1]:
         masks = encode_all(claims.mask[:, None] * 255)
-        kept["masks"] = {
+        stored["masks"] = {
             name: base64.b64encode(mask).decode() for name, mask in zip(whole.id, masks)
         }
-    keep_beside(store, CLAIMS, kept)
+    keep_beside(store, CLAIMS, stored)
 
 
 def seed_claims(run: Run) -> Claims | None:
-    """What is claimed of every seed of a run, in the order of its seeds; None where they are
-    classified.
-
-    Raises:
-        Problem: If the run has claims, and the file that holds them is damaged or gone.
-    """
+    """What is claimed of every seed of a run, in their order; None where they are classified."""
     if not run.record.get("claims"):
         return None
-    kept = read_beside(run.store, CLAIMS) or {}
+    stored = read_beside(run.store, CLAIMS) or {}
     names = run.seeds["id"].to_pylist()
     try:
-        rows = [_claim(kept["claims"][name]) for name in names]
+        rows = [_claim(stored["claims"][name]) for name in names]
         masks = torch.zeros(len(names), 0, 0, dtype=torch.uint8)
-        if kept.get("masks"):
-            masks = torch.stack([_mask(kept["masks"], name) for name in names])
+        if stored.get("masks"):
+            masks = torch.stack([_mask(stored["masks"], name) for name in names])
     except (LookupError, TypeError, ValueError, RuntimeError, Problem) as error:
         raise Problem(
             f"{run.folder} does not say what its seeds claim: {CLAIMS} is damaged or missing.",
@@ -83,17 +78,17 @@ def _mask(masks: Mapping[str, str], name: str) -> Tensor:
 
 
 def finding_claims(run: Run) -> Claims | None:
-    """What is claimed of every finding of a run: the claim of its seed, where the change of the
-    image moved it.
-    """
+    """What is claimed of every finding: the claim of its seed, where the image moved it."""
     claims = seed_claims(run)
     if claims is None:
         return None
     rows = torch.tensor([run.seed_rows[name] for name in run.findings["seed"].to_pylist()]).long()
-    own = claims.take(rows)
+    unmoved = claims.take(rows)
     code = run.codes()
     if code is None or not len(rows):
-        return own
+        return unmoved
     space = Appearance.from_record(run.record["space"])
     places = space.places(code)
-    return own if places is None else own.moved(places)
+    if places is None:
+        return unmoved
+    return unmoved.moved(places)

@@ -1,6 +1,4 @@
-"""Files of a run folder: plain files of a bounded size, never links or pipes; small ones are JSON
-that carries its own checksum; one process writes at a time.
-"""
+"""Files of a run folder: plain, of a bounded size; small ones are JSON with its own checksum."""
 
 from __future__ import annotations
 
@@ -20,24 +18,9 @@ from hardcase.environment import redacted
 from hardcase.errors import Problem
 
 __all__ = [
-    "FOLDERS",
-    "LARGE",
-    "LOCK",
-    "SMALL",
-    "append_plain",
-    "checked_json",
-    "checksum",
-    "file_size_and_crc",
-    "in_pieces",
-    "locked",
-    "opened",
-    "read_checked_json",
-    "read_json",
-    "read_plain",
-    "refuse_links",
-    "require_plain",
-    "size_and_crc",
-    "storable",
+    *("FOLDERS", "LARGE", "LOCK", "append_plain", "checked_json", "file_size_and_crc", "locked"),
+    *("opened", "read_checked_json", "read_json", "read_plain", "refuse_links", "require_plain"),
+    *("size_and_crc", "storable"),
 ]
 
 LOCK = ".lock"
@@ -75,9 +58,7 @@ def read_plain(path: Path, *, most: int = SMALL) -> bytes:
 
 
 def require_plain(path: Path) -> None:
-    """Raise unless `path` is a plain file with no other name, or missing: what is appended to a
-    link lands elsewhere.
-    """
+    """Raise unless `path` is a plain file with no other name, or missing."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -97,7 +78,7 @@ def append_plain(path: Path, data: bytes) -> None:
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Raise if one of the folders inside is a link: what is written there would land elsewhere."""
+    """Raise if one of the folders inside is a link."""
     for name in names:
         if (folder / name).is_symlink():
             raise Problem(
@@ -107,9 +88,7 @@ def refuse_links(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only writer of `folder`, or say who is. The operating system frees the lock of a
-    process that died.
-    """
+    """Be the only writer of `folder`, or say who is."""
     make_folder(folder)
     path = folder / LOCK
     require_plain(path)
@@ -134,21 +113,6 @@ def locked(folder: Path) -> Iterator[None]:
 # --- checksums
 
 
-def checksum(pieces: Iterable[bytes]) -> tuple[int, int]:
-    """Size and checksum of what comes in pieces."""
-    size = check = 0
-    for piece in pieces:
-        size += len(piece)
-        check = crc32(piece, check)
-    return size, check
-
-
-def in_pieces(file: BinaryIO) -> Iterator[bytes]:
-    """The rest of a file, never more than a little of it in memory."""
-    while piece := file.read(_PIECE):
-        yield piece
-
-
 def size_and_crc(data: bytes) -> list[int]:
     """Size and checksum of a file's content."""
     return [len(data), crc32(data)]
@@ -156,9 +120,12 @@ def size_and_crc(data: bytes) -> list[int]:
 
 def file_size_and_crc(path: Path, size: int = LARGE) -> list[int] | None:
     """Size and checksum of a file of at most `size` bytes; None of any other."""
+    check = 0
     try:
         with opened(path, most=size) as file:
-            return [*checksum(in_pieces(file))]
+            while piece := file.read(_PIECE):
+                check = crc32(piece, check)
+            return [file.tell(), check]
     except (OSError, ValueError):
         return None
 
@@ -171,11 +138,11 @@ def checked_json(content: Mapping[str, Any]) -> bytes:
 
 def read_checked_json(data: bytes) -> tuple[Any, bool | None]:
     """What a file says, and whether its checksum is right; None if it has none."""
-    said = read_json(data)
-    if not isinstance(said, dict) or CHECK not in said:
-        return said, None
-    check = said.pop(CHECK)
-    return said, check == _sum(said)
+    content = read_json(data)
+    if not isinstance(content, dict) or CHECK not in content:
+        return content, None
+    check = content.pop(CHECK)
+    return content, check == _sum(content)
 
 
 def _sum(body: Mapping[str, Any]) -> str:
@@ -192,24 +159,28 @@ def read_json(data: bytes) -> Any:
     else a `ValueError`.
 
     Example:
-        >>> read_json(b'{"a": 1}')
-        {'a': 1}
         >>> read_json(b'{"a": 1, "a": 2}')
         Traceback (most recent call last):
         ValueError: it says something twice
     """
-    said = json.loads(data, parse_constant=_no_number, object_pairs_hook=_once)
-    level: list[Any] = [said]
+    content = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_once)
+    level = [content]
     for _ in range(DEEPEST):
-        lists = [one for one in level if isinstance(one, list)]
-        lists += [[*one.values()] for one in level if isinstance(one, dict)]
-        level = [value for values in lists for value in values]
+        level = [inner for value in level for inner in _inside(value)]
         if not level:
-            return said
+            return content
     raise ValueError("it is nested too deeply")
 
 
-def _no_number(word: str) -> None:
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list):
+        return value
+    return ()
+
+
+def _refuse_constant(word: str) -> None:
     raise ValueError(f"it holds {word}")
 
 

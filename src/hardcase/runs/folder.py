@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +27,13 @@ from hardcase.runs.files import (
     LARGE,
     LOCK,
     checked_json,
+    file_size_and_crc,
     read_checked_json,
     read_plain,
     storable,
 )
 from hardcase.runs.identity import run_digest
-from hardcase.runs.ledger import SEEDS, Entry, Ledger, sound_beginning, wrong_record
-from hardcase.tensors import digest_tensors
+from hardcase.runs.ledger import SEEDS, Entry, Ledger, files_of, sound_beginning, wrong_record
 from hardcase.types import State
 
 __all__ = ["SCHEMA", "TABLE", "Packed", "Store", "pack_deltas", "refuse_used", "unpack_deltas"]
@@ -45,38 +44,30 @@ TABLE = "seeds.parquet"
 BEGUN = "state/begun.json"
 """What a run was when it began: it never changes."""
 _PART = re.compile(r"part-(\d+)\.parquet")
-_FACTS = [name for name in tables.FINDINGS if name != "image"]
+_FACTS = {name: kind for name, kind in tables.FINDINGS.items() if name != "image"}
 _SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
-"""What is known of findings and of seeds beside their images, which are read when they are
-wanted.
-"""
+"""What is known of findings and of seeds beside their images, which are read when wanted."""
+_Place = tuple[Path, int, int]
+"""A row group: its file, its number in that, and its length."""
 
 
 def pack_deltas(deltas: Mapping[str, State]) -> bytes:
-    """What the guides of a shard have learned, as safetensors with a checksum inside."""
+    """What the guides of a shard have learned, as safetensors."""
     named = {
         f"{guide}/{name}": value.cpu().contiguous()
         for guide, state in deltas.items()
         for name, value in state.items()
     }
-    return bytes(save(named, metadata={"check": digest_tensors(named)})) if named else b""
+    return bytes(save(named)) if named else b""
 
 
 def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str, State]:
-    """The deltas in `data`; a content that is not the one that was packed is a problem that names
-    `where`.
-    """
-    if not data:
-        return {}
+    """The deltas in `data`; what cannot be read is a problem that names `where`."""
+    deltas: dict[str, State] = {}
     try:
-        tensors = load(data)
-        size = int.from_bytes(data[:8], "little")
-        check = json.loads(data[8 : 8 + size])["__metadata__"]["check"]
+        tensors = load(data) if data else {}
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{where} is damaged: {error}") from error
-    if check != digest_tensors(tensors):
-        raise Problem(f"{where} is damaged: its content is not the one that was stored")
-    deltas: dict[str, State] = {}
     for name, value in tensors.items():
         guide, _, key = name.partition("/")
         deltas.setdefault(guide, {})[key] = value
@@ -85,9 +76,7 @@ def unpack_deltas(data: bytes, *, where: str = "the guides' state") -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The files of one finished shard, as bytes: small enough to travel from a worker, written by
-    the owner of the folder.
-    """
+    """The files of one finished shard: they travel from a worker to the owner of the folder."""
 
     part: bytes
     seeds: bytes
@@ -95,41 +84,28 @@ class Packed:
 
     def files(self, number: int) -> dict[str, bytes]:
         """What is written under which name."""
-        files = {
-            f"state/deltas-{number:05d}.safetensors": self.deltas,
-            f"state/seeds-{number:05d}.parquet": self.seeds,
-            _part(number): self.part,
-        }
+        (part, seeds), (deltas,) = files_of(number)
+        files = {deltas: self.deltas, seeds: self.seeds, part: self.part}
         return {name: data for name, data in files.items() if data}
 
 
 class Store:
-    """One run folder.
-
-    Attributes:
-        intact: Whether run.json had the checksum of its content when read; None: it had none.
-    """
+    """One run folder; `intact` says whether run.json had the checksum of its content when read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = Ledger(folder, lambda: self.run)
         self.intact: bool | None = None
-        self._parts: list[tuple[int, int]] = []
-        self._groups: tuple[tuple[int, ...], list[int]] = ((), [])
+        self._parts: list[_Place] = []
+        self._groups: tuple[tuple[int, ...], list[_Place]] = ((), [])
         self._held: dict[str, tuple[int, pa.ChunkedArray]] = {}
 
     @classmethod
     def create(
         cls, folder: Path, record: Mapping[str, Any], config: str, seeds: Iterable[pa.Table]
     ) -> Store:
-        """A new run folder. A folder with anything in it is refused: nothing that was found is
-        ever overwritten.
-
-        Args:
-            folder: The folder.
-            record: What run.json says.
-            config: What config.toml says.
-            seeds: The table of all seeds, in row groups.
+        """A new run folder with these contents of run.json and config.toml, and the table of all
+        seeds in row groups. A folder with anything in it is refused.
         """
         refuse_used(folder)
         store = cls(folder)
@@ -186,9 +162,7 @@ class Store:
         return path
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write run.json; one that is damaged is not written over, which would give what it says a
-        right checksum.
-        """
+        """Write run.json; one that is damaged is not given a right checksum."""
         path = self.folder / "run.json"
         if path.exists():
             self.record()
@@ -198,16 +172,13 @@ class Store:
 
     def write_seeds(self, groups: Iterable[pa.Table]) -> None:
         """Write the table of all seeds, and its line of the ledger."""
-        size = check = 0
 
         def fill(temporary: Path) -> None:
-            nonlocal size, check
             with temporary.open("wb") as file:
-                for piece in tables.parquet(groups):
-                    size += file.write(piece)
-                    check = crc32(piece, check)
+                tables.write_parquet(file, groups)
 
-        write_atomically(self.path(TABLE), fill)
+        path = write_atomically(self.path(TABLE), fill)
+        size, check = file_size_and_crc(path, path.stat().st_size) or (0, 0)
         self.ledger.add(SEEDS, Entry({TABLE: (size, check)}))
 
     def record(self) -> dict[str, Any]:
@@ -233,24 +204,17 @@ class Store:
             text = read_plain(path).decode()
             loads(text)
         except (OSError, ValueError, RecursionError) as error:
-            raise Problem(
-                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
-                fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
-            ) from error
+            raise self._damaged(path, getattr(error, "strerror", None) or str(error)) from error
         return text
 
     def begun(self) -> dict[str, Any] | None:
-        """`record` and `config` as they were when the run began; None if that is not known any
-        more.
-        """
-        try:
-            said, sound = read_checked_json(read_plain(self.folder / BEGUN))
-            if not (sound and sound_beginning(said)):
-                return None
-            loads(said["config"])
-        except (OSError, ValueError, RecursionError):
-            return None
-        return dict(said)
+        """`record` and `config` as they were when the run began; None if that is not known."""
+        with suppress(OSError, ValueError, RecursionError):
+            content, intact = read_checked_json(read_plain(self.folder / BEGUN))
+            if intact and sound_beginning(content):
+                loads(content["config"])
+                return dict(content)
+        return None
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
         """Store a finished shard: its files, then the line of the ledger that means "done"."""
@@ -274,36 +238,27 @@ class Store:
         name = f"state/deltas-{number:05d}.safetensors"
         if name not in self.ledger.read()[number].files:
             return {}
-        path = self.folder / name
+        path = self._as_stored(number, name)
         return unpack_deltas(read_plain(path, most=LARGE), where=str(path))
 
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order, without their images."""
         parts = {
-            number: self.table(number, _part(number), tables.FINDINGS, _FACTS)
+            number: self._table(number, _part(number), tables.FINDINGS, [*_FACTS])
             for number in sorted(self.done())
         }
-        self._parts = [(number, len(part)) for number, part in parts.items()]
+        self._parts = [(self.folder / _part(n), 0, len(part)) for n, part in parts.items()]
         self._held.clear()
-        types = {name: tables.FINDINGS[name] for name in _FACTS}
-        nothing = tables.table(dict.fromkeys(types, ()), types)
-        return pa.concat_tables([*parts.values()] or [nothing])
+        nothing = tables.table(dict.fromkeys(_FACTS, ()), _FACTS)
+        return pa.concat_tables([nothing, *parts.values()])
 
     def finding_images(self, rows: Sequence[int]) -> list[bytes]:
         """The images of these rows of `findings`, as they are stored."""
-
-        def image_column(part: int) -> pa.ChunkedArray:
-            number = self._parts[part][0]
-            return self.table(number, _part(number), tables.FINDINGS, ["image"])["image"]
-
-        lengths = [length for _, length in self._parts]
-        return self._images("findings", rows, lengths, image_column)
+        return self._images("findings", self._parts, tables.FINDINGS, rows)
 
     def seeds(self) -> pa.Table:
-        """Every seed's row without its image; those of finished shards with what was spent on
-        them.
-        """
-        base = self.table(SEEDS, TABLE, tables.SEEDS, _SEED_FACTS)
+        """Every seed's row without its image, with what finished shards spent on it."""
+        base = self._table(SEEDS, TABLE, tables.SEEDS, _SEED_FACTS)
         waiting = pc.any(pc.equal(base["status"], "waiting")).as_py()
         return tables.overlay(base, self._spent()) if waiting else base
 
@@ -313,48 +268,42 @@ class Store:
         found = os.lstat(path)
         now = (found.st_ino, found.st_size, found.st_mtime_ns)
         if self._groups[0] != now:  # compared with its checksum once
-            self._groups = (now, [len(group) for group in self.seed_groups(["id"])])
+            lengths = [len(group) for group in self.seed_groups(["id"])]
+            self._groups = (now, [(path, i, length) for i, length in enumerate(lengths)])
             self._held.clear()
-
-        def image_column(part: int) -> pa.ChunkedArray:
-            groups = tables.read_groups(
-                path, tables.SEEDS, ["image"], only=[part], most=found.st_size
-            )
-            return next(groups)["image"]
-
-        return self._images("seeds", rows, self._groups[1], image_column)
+        return self._images("seeds", self._groups[1], tables.SEEDS, rows)
 
     def _images(
         self,
         kind: str,
+        places: Sequence[_Place],
+        types: Mapping[str, pa.DataType],
         rows: Sequence[int],
-        lengths: Sequence[int],
-        image_column: Callable[[int], pa.ChunkedArray],
     ) -> list[bytes]:
-        """The images of some rows of a table that lies in parts of these lengths; the last part
-        that was read is kept.
-        """
+        """The images of rows of a table that lies in `places`; the last one read is kept."""
         images = [b""] * len(rows)
-        ends = np.cumsum(lengths)
+        ends = np.cumsum([length for _, _, length in places])
         wanted = np.asarray(rows, dtype=np.int64)
-        part_of = np.searchsorted(ends, wanted, side="right")
-        for part in np.unique(part_of).tolist():
-            if self._held.get(kind, (None, None))[0] != part:
-                self._held[kind] = (part, image_column(part))
-            places = np.flatnonzero(part_of == part)
-            inside = wanted[places] - (ends[part] - lengths[part])
-            for i, row in zip(places.tolist(), inside.tolist()):
+        place_of = np.searchsorted(ends, wanted, side="right")
+        for number in np.unique(place_of).tolist():
+            path, group, length = places[number]
+            if self._held.get(kind, (None, None))[0] != number:
+                most = path.stat().st_size
+                read = tables.read_groups(path, types, ["image"], only=[group], most=most)
+                self._held[kind] = (number, next(read)["image"])
+            inside = np.flatnonzero(place_of == number)
+            for i, row in zip(inside.tolist(), (wanted[inside] - ends[number] + length).tolist()):
                 images[i] = self._held[kind][1][row].as_py()["bytes"]
         return images
 
     def seed_groups(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The row groups of the table of all seeds, as they are stored."""
-        return self._believed(SEEDS, TABLE, tables.SEEDS, columns)
+        path = self._as_stored(SEEDS, TABLE)
+        most = path.stat().st_size
+        return tables.read_groups(path, tables.SEEDS, columns, most=most)
 
     def settle(self) -> None:
-        """Write what is known of the seeds into `seeds.parquet`, and make all that was stored
-        outlive a power cut.
-        """
+        """Write what is known of the seeds into `seeds.parquet`, and flush all that was stored."""
         self.path(TABLE)  # a folder that was moved away is told before anything else
         spent = self._spent()
         groups = (group.combine_chunks() for group in self.seed_groups())
@@ -364,52 +313,39 @@ class Store:
     def _spent(self) -> pa.Table:
         """What finished shards say of their seeds."""
         parts = [
-            self.table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, [*tables.SPENT])
+            self._table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, [*tables.SPENT])
             for number in sorted(self.done())
         ]
-        nothing = tables.spent_table(dict.fromkeys(tables.SPENT, ()))
-        return pa.concat_tables(parts or [nothing]).combine_chunks()
+        nothing = tables.table(dict.fromkeys(tables.SPENT, ()), tables.SPENT)
+        return pa.concat_tables([nothing, *parts]).combine_chunks()
 
-    def table(
+    def _table(
         self,
         number: int,
         name: str,
         types: Mapping[str, pa.DataType],
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str],
     ) -> pa.Table:
-        """One of the run's tables, if its content is the one that entry `number` of the ledger
-        names.
-        """
-        return pa.concat_tables(self._believed(number, name, types, columns))
+        """A table whose content is the one that entry `number` of the ledger names."""
+        path = self._as_stored(number, name)
+        most = max(LARGE, path.stat().st_size)
+        return pa.concat_tables(tables.read_groups(path, types, columns, most=most))
 
-    def _believed(
-        self,
-        number: int,
-        name: str,
-        types: Mapping[str, pa.DataType],
-        columns: Sequence[str] | None,
-    ) -> Iterator[pa.Table]:
-        """The row groups of such a table.
-
-        A run that goes on writes anew, so the ledger is read once more before a file is called
-        damaged.
-        """
-
-        def known(*, anew: bool = False) -> tuple[int, int]:
+    def _as_stored(self, number: int, name: str) -> Path:
+        """The path of a file whose content is the one that entry `number` of the ledger names."""
+        path = self.folder / name
+        for anew in (False, True):  # a run that goes on writes anew
             entry = self.ledger.read(anew=anew).get(number, Entry({}))
-            return entry.files.get(name, (0, 0))
-
-        def stored(*found: int) -> bool:
-            return found == known() or found == known(anew=True)
-
-        most = max(LARGE, known()[0])
-        return tables.read_groups(self.folder / name, types, columns, stored=stored, most=most)
+            size, check = entry.files.get(name, (0, 0))
+            if file_size_and_crc(path, size) == [size, check]:
+                return path
+        raise self._damaged(path, "its content is not the one that was stored")
 
     def _damaged(self, path: Path, why: str) -> Problem:
         return Problem(
             f"{path} is damaged: {why}.",
-            "The findings beside it are still readable as Parquet.",
-            fix=f"hardcase resume {self.folder} sets it aside and writes it anew",
+            "What stands beside it can still be read.",
+            fix=f"hardcase resume {self.folder} sets it aside and makes it anew",
         )
 
 
@@ -431,9 +367,7 @@ def refuse_used(folder: Path) -> None:
 
 
 def _only_begun(folder: Path) -> bool:
-    """Whether a run was killed here before its folder was complete: nothing was searched, nothing
-    would be lost.
-    """
+    """Whether a run was killed here before its search began: nothing would be lost."""
     if not (folder / LOCK).is_file():
         return False
     inside = {path.name for path in folder.iterdir() if not is_temporary(path)}

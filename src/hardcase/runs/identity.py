@@ -1,9 +1,5 @@
-"""The identity of a campaign, and what it may do with the rights of whoever runs it.
-
-The identity is a digest over every ingredient that findings depend on, each with a name. It is
-computed in one place, stored when a run begins, and compared whenever the ingredients are
-used again, so that findings of two different campaigns never stand in one folder. Consent to run
-code, unpickle or talk to servers is recorded outside the folder, under the content of what is run.
+"""The identity of a campaign: a digest of every ingredient that findings depend on, stored when it
+begins and compared when it goes on; and consent to what its settings name.
 """
 
 from __future__ import annotations
@@ -18,13 +14,13 @@ import sysconfig
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import metadata
 from modulefinder import ModuleFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,10 +35,9 @@ from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
 __all__ = [
-    *("ANOTHER", "FREE", "MACHINE", "Identity", "Right", "allowed", "class_sources"),
-    *("code_digests", "consent_of", "identity_of", "judge_identity", "machine_parts"),
-    *("model_parts", "remember", "require", "require_same", "right_to", "rights", "run_digest"),
-    *("same_source", "seeds_parts", "settings_of", "source_digest", "source_files"),
+    *("ANOTHER", "FREE", "MACHINE", "Identity", "code_digests", "consent_of", "identity_of"),
+    *("judge_identity", "machine_parts", "model_parts", "remember", "require", "require_same"),
+    *("rights", "run_digest", "same_source", "seeds_parts", "source_files"),
 ]
 
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
@@ -52,6 +47,7 @@ STOPS = ("time", "findings")
 MACHINE = ("device", "tile", "precision", "hardcase", "torch")
 """Ingredients that belong to the machine and to what is installed there."""
 NONE = "none"
+SETTING = "setting "
 ANOTHER = "a new --out, or --allow-changes: a new run from the same seeds"
 
 
@@ -76,9 +72,9 @@ class Identity:
         return {"digest": self.digest, "parts": dict(self.parts)}
 
     @staticmethod
-    def from_json(said: Any) -> Identity | None:
+    def from_json(stored: Any) -> Identity | None:
         """What was stored; None if nothing was, or something else than an identity."""
-        match said:
+        match stored:
             case {"parts": dict(parts), "digest": digest}:
                 if all(isinstance(one, str) for one in (*parts, *parts.values())):
                     identity = Identity(parts)
@@ -93,35 +89,45 @@ class Identity:
     def differences(self, now: Identity, *, but: Iterable[str] = ()) -> list[str]:
         """The names of ingredients that are not the same `now`; of settings, which."""
         words = []
+        settings = []
         for name in dict.fromkeys([*self.parts, *now.parts]):
             then, today = self.parts.get(name, NONE), now.parts.get(name, NONE)
             if name in {*but} or then == today:
                 continue
-            if name == "settings":
-                words.append(f"settings ({', '.join(_changed_settings(then, today))})")
+            if name.startswith(SETTING):
+                settings.append(name.removeprefix(SETTING))
             elif name in MACHINE:
                 words.append(f"{name} ({today}, then {then})")
             else:
                 words.append(name)
+        if settings:
+            words.append(f"settings ({', '.join(settings)})")
         return words
 
 
 def identity_of(
     campaign: Campaign,
     images: ImageSet,
+    config: str,
+    budget: Budget,
     *,
-    settings: Mapping[str, Any],
-    ingredients: Mapping[str, str] | None = None,
+    ingredients: Mapping[str, str],
+    **sizes: int,
 ) -> Identity:
-    """The identity of a campaign that starts from `images`.
-
-    Args:
-        campaign: What is searched, ready to run.
-        images: The seeds, also those that turn out to be of no use.
-        settings: Every setting that findings depend on.
-        ingredients: What only the caller knows: source text by role, the training data.
+    """The identity of a campaign that starts from `images`; `ingredients` are digests that only the
+    caller knows, `sizes` those of shards and rounds.
     """
     card = campaign.method.details.get("generator") or {}
+    values = tomllib.loads(config)
+    settings = {
+        **{name: value for name, value in values.items() if name not in FREE},
+        "budget": {f.name: getattr(budget, f.name) for f in fields(budget) if f.name not in STOPS},
+        **sizes,
+        "seed": campaign.seed,
+        "keep": str(campaign.keep),
+        "margin": campaign.margin,
+        "method parts": dict(_scalars(campaign.method, 6)),
+    }
     return Identity(
         {
             **model_parts(campaign.subject),
@@ -129,18 +135,18 @@ def identity_of(
             **_numbered("witness", campaign.witnesses),
             "generator": str(card.get("weights", NONE)),
             **seeds_parts(images),
-            **(ingredients or {}),
-            "settings": json.dumps(dict(sorted(_flat(settings)))),
+            **ingredients,
+            **{f"{SETTING}{name}": str(value) for name, value in _leaves(settings)},
             **machine_parts(campaign.subject.device.type),
             "tile": str(campaign.tile or TILE),
-            "precision": str(settings.get("precision", "strict")),
+            "precision": str(values.get("precision", "strict")),
         }
     )
 
 
 def model_parts(model: Model) -> dict[str, str]:
     """The subject as ingredients: its weights, and the source of its own classes."""
-    return {"model": model.hash, "classes of the model": class_sources(model)}
+    return {"model": model.hash, "classes of the model": _class_sources(model)}
 
 
 def seeds_parts(images: ImageSet) -> dict[str, str]:
@@ -161,13 +167,7 @@ def run_digest(record: Mapping[str, Any]) -> str:
 
 
 def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
-    """The identity of a judge. It belongs to the verdicts and not to the run, so that judging once
-    more changes no ingredient of a campaign.
-
-    Args:
-        judge: The judge itself; of one that is a function its source counts.
-        entry: What run.json says of it.
-    """
+    """The identity of a judge, of which run.json says `entry`; it belongs to the verdicts."""
     facts = ("data", "members", "rules", "calibration", "encoders")
     kind = judge if inspect.isroutine(judge) else type(judge)
     own = kind.__module__.partition(".")[0] != "hardcase"
@@ -176,23 +176,22 @@ def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
             "judge": str(entry.get("name", NONE)),
             "judge's weights": str(entry.get("weights", NONE)),
             "judge's source": short(_source(kind).encode()) if own else NONE,
-            **{f"judge's {name}": _digested(entry.get(name)) for name in facts},
+            **{
+                f"judge's {name}": short(
+                    json.dumps(entry.get(name), sort_keys=True, default=str).encode()
+                )
+                for name in facts
+            },
             "hardcase": VERSION,
             "torch": metadata.version("torch"),
         }
     )
 
 
-def _digested(value: Any) -> str:
-    return NONE if value is None else short(json.dumps(value, sort_keys=True, default=str).encode())
-
-
 def require_same(
     then: Identity | None, now: Identity, *, but: Iterable[str] = (), fix: str = "a new --out"
 ) -> None:
-    """Raise the problem that names every ingredient that differs; a run that stored none is not
-    compared.
-    """
+    """Raise the problem that names every ingredient that differs, if any was stored."""
     changed = then.differences(now, but=but) if then else []
     if changed:
         be = {1: "is not the one"}.get(len(changed), "are not those")
@@ -203,45 +202,18 @@ def require_same(
         )
 
 
-def settings_of(
-    config: str, budget: Budget, *, shard: int, rounds: int, campaign: Campaign
-) -> dict[str, Any]:
-    """Every setting that findings depend on: those of the configuration, or of objects where it has
-    none.
-    """
-    values = tomllib.loads(config)
-    limits = {f.name: getattr(budget, f.name) for f in fields(budget) if f.name not in STOPS}
-    named = {name: value for name, value in values.items() if name not in (*FREE, "budget")}
-    return {
-        **named,
-        "budget": limits,
-        "shard": shard,
-        "rounds": rounds,
-        "seed": campaign.seed,
-        "keep": str(campaign.keep),
-        "margin": campaign.margin,
-        "method parts": dict(_scalars(campaign.method, 6)),
-    }
-
-
 # --- source text
 
 
-def source_digest(path: Path) -> str:
-    """A digest of a Python file and of every module of the user's own that it imports; nothing is
-    run for that.
-    """
-    return short(b"\0".join(f.read_bytes() for f in source_files(path)))
-
-
 def source_files(path: Path) -> list[Path]:
-    """A Python file and the modules it imports, as far as they are the user's own: not installed,
-    not Python's. Nothing is run.
-    """
+    """A Python file and the modules of the user's own that it imports; nothing is run."""
     first = path.absolute()
     if not first.is_file():
         return []
-    places = [str(first.parent), *filter(_own_place, sys.path)]
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    elsewhere = re.compile(r"(site|dist)-packages|\.zip$|lib-dynload")
+    places = [str(first.parent)]
+    places += [one for one in sys.path if one not in installed and not elsewhere.search(one)]
     finder = ModuleFinder(places, excludes=["hardcase", *sys.stdlib_module_names])
     try:
         finder.run_script(str(first))
@@ -252,22 +224,13 @@ def source_files(path: Path) -> list[Path]:
     return [first, *sorted(found - {first})]
 
 
-def _own_place(place: str) -> bool:
-    """Whether a folder of the search path holds the user's own modules."""
-    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    packages = re.search(r"(site|dist)-packages|\.zip$|lib-dynload", place)
-    return packages is None and place not in installed
-
-
-def class_sources(model: Model) -> str:
-    """A digest of the source of a live network's own classes, as far as there is any; torch's and
-    ours are versioned.
-    """
+def _class_sources(model: Model) -> str:
+    """A digest of the source of a network's own classes; torch's and ours are versioned."""
     inner: Any = model
-    while not isinstance(inner, Subject) and hasattr(inner, "model"):
+    while not isinstance(inner, Subject):
+        if not hasattr(inner, "model"):
+            return NONE
         inner = inner.model
-    if not isinstance(inner, Subject):
-        return NONE
     kinds = {type(module) for module in inner.net.modules()}
     own = [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "hardcase")]
     texts = "\0".join(sorted(filter(None, map(_source, own))))
@@ -281,9 +244,6 @@ def _source(kind: Any) -> str:
         return ""  # typed at a prompt, or of a file that is digested by its name
 
 
-# --- helpers
-
-
 def short(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
 
@@ -291,23 +251,13 @@ def short(data: bytes) -> str:
 def _numbered(role: str, models: Sequence[Model]) -> dict[str, str]:
     """The hash of each model of a role, with the source of its classes."""
     return {
-        f"{role} {i}": short(f"{model.hash} {class_sources(model)}".encode())
+        f"{role} {i}": short(f"{model.hash} {_class_sources(model)}".encode())
         for i, model in enumerate(models, 1)
     }
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", str(value)
-
-
 def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:
-    """Numbers and words in a tree of dataclasses, by their place in it; what is learned is digested
-    elsewhere.
-    """
+    """Numbers and words in a tree of dataclasses, by their place in it; no tensors."""
     if isinstance(value, str | int | float | bool):
         yield name, str(value)
     elif is_dataclass(value) and not isinstance(value, type) and depth:
@@ -323,14 +273,6 @@ def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]
         yield f"{name} is", type(value).__name__
 
 
-def _changed_settings(then: str, now: str) -> list[str]:
-    try:
-        old, new = json.loads(then), json.loads(now)
-        return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    except (ValueError, AttributeError):
-        return ["all of them"]
-
-
 # --- consent
 # A run folder grants no rights: whatever its files name (code, pickles, addresses, paths) is only
 # used if the same was started from this account before, or the user says ``--trust``.
@@ -340,15 +282,8 @@ _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _HUB = re.compile(r"(hf|timm|torchvision):")
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One thing that a configuration would do with the user's rights.
-
-    Args:
-        what: It in words.
-        content: A digest of what would be run.
-        role: The setting that names it.
-    """
+class _Right(NamedTuple):
+    """What a setting would do with the user's rights, and a digest of what would be run."""
 
     what: str
     content: str = ""
@@ -359,50 +294,47 @@ class Right:
         return one_line(f"{self.what}{role}")
 
 
-def rights(values: Mapping[str, Any]) -> list[Right]:
+def rights(values: Mapping[str, Any]) -> list[_Right]:
     """What these settings would execute, unpickle, write or talk to; nothing of it is done here.
-
-    Args:
-        values: The raw values of a configuration.
 
     Example:
         >>> [str(right) for right in rights({"model": "zoo:lenet5", "metrics": "/tmp/m.prom"})]
         ['write metrics to /tmp/m.prom']
     """
     named: list[tuple[str, str | Path]] = [*_code(values)]
-    for key, text in _texts(values):
+    for key, value in _leaves(values):
+        text = str(value)
         weights, _, rest = text.rpartition("@")
         whole = not weights and Path(rest).suffix in WHOLE
         if whole or (weights and values.get("trust_pickle")):
             named.append((key, _place(weights or rest)))
-        if _ADDRESS.match(text) or _HUB.match(rest):
-            named.append((key, text if _ADDRESS.match(text) else rest))
-    found = [replace(right_to(thing), role=key) for key, thing in named]
+        if _ADDRESS.match(text):
+            named.append((key, text))
+        elif _HUB.match(rest):
+            named.append((key, rest))
+    found = [_right_to(thing)._replace(role=key) for key, thing in named]
     elsewhere = {"metrics": "write metrics to", "cluster": "send code to the cluster"}
     for key, words in elsewhere.items():
         if values.get(key) and values[key] != "auto" and not str(values[key]).startswith("local"):
-            found.append(Right(f"{words} {values[key]}"))
+            found.append(_Right(f"{words} {values[key]}"))
     return list(dict.fromkeys(found))
 
 
-def right_to(thing: str | Path) -> Right:
+def _right_to(thing: str | Path) -> _Right:
     """The right to run a file that can hold code, to talk to an address or a hub, or to fetch what
     is known by its name (``fetch:NAME``).
     """
-    if isinstance(thing, str):
-        verb = "ask the hub for" if _HUB.match(thing) else "send images to"
-        return Right(f"fetch {thing[6:]}" if thing.startswith("fetch:") else f"{verb} {thing}")
-    path = thing.expanduser().absolute()
-    if path.suffix == ".py":
-        return Right(f"run the Python file {path}", _content(path))
-    whole = _content(path, lambda file: short(file.read_bytes()))
-    return Right(f"load {path}, which can run code", whole)
+    if isinstance(thing, Path):
+        path = thing.expanduser().absolute()
+        verb = "run the Python file {}" if path.suffix == ".py" else "load {}, which can run code"
+        return _Right(verb.format(path), _content(path))
+    if thing.startswith("fetch:"):
+        return _Right(f"fetch {thing[6:]}")
+    return _Right(f"{'ask the hub for' if _HUB.match(thing) else 'send images to'} {thing}")
 
 
 def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the source text that settings name, by their role; modules beside the files are
-    part of it.
-    """
+    """Digests of the source text that settings name, by their role."""
     found: dict[str, list[str]] = {}
     for key, path in _code(values):
         found.setdefault(f"{key} source", []).append(_content(path))
@@ -412,25 +344,18 @@ def code_digests(values: Mapping[str, Any]) -> dict[str, str]:
 def same_source(
     record: Mapping[str, Any], config: Any, uses: tuple[str, ...] | None = None
 ) -> None:
-    """Refuse source text that is not the one a run began with, before any of it runs.
-
-    Args:
-        record: What the run says of itself.
-        config: Its configuration, checked.
-        uses: The settings that matter; None: all of them.
+    """Refuse source text of a configuration (of the settings that a verb `uses`) that is not the
+    one a run began with, before any of it runs.
     """
     then = Identity.from_json(record.get("identity"))
     values = config.model_dump()
     now = code_digests({key: value for key, value in values.items() if uses is None or key in uses})
     if then is not None:
-        stored = {name: then.parts[name] for name in now if name in then.parts}
-        require_same(Identity(stored), Identity(now), fix=ANOTHER)
+        require_same(then.only(now), Identity(now), fix=ANOTHER)
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Record that this user started these settings; called by the verbs that name them on the
-    command line.
-    """
+    """Record that this user started these settings, which were named on the command line."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with suppress(Problem, OSError):  # without a cache, going on asks again
         for right in (*rights(values), *_fetching([str(values.get("data"))])):
@@ -442,43 +367,38 @@ def remember(values: Mapping[str, Any]) -> None:
 
 
 def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -> None:
-    """Raise, saying what would be done, unless the user allowed it: before, or now with ``--trust-
-    run``.
+    """Raise, saying what would be done, unless the user allowed it: before, or now by
+    ``--trust``.
     """
-    wanted = [right for right in rights(values) if not allowed(right)]
-    if not wanted:
-        return
-    if trusted:
+    wanted = [right for right in rights(values) if not _allowed(right)]
+    if wanted and not trusted:
+        raise _not_allowed(f"{folder} was not started from this account as it is now", wanted)
+    if wanted:
         remember(values)
-        return
-    raise _not_allowed(f"{folder} was not started from this account as it is now", wanted)
 
 
 def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
     """What raises unless the user has named a file or an address on the command line (`words`), or
-    has allowed it before with the same content.
-
-    While somebody else's run folder is open, everything that can run code or talk to a server asks
-    here (`usercode.require_consent`), however its name came about.
+    has allowed it before; asked by `usercode.require_consent`, however its name came about.
     """
     said = [*words, *(word.partition("=")[2] for word in words)]
     stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))
     named = {right.what for right in stated}
 
     def leave(thing: str | Path) -> None:
-        right = right_to(thing)
-        if right.what not in named and not allowed(right):
+        right = _right_to(thing)
+        if right.what not in named and not _allowed(right):
             raise _not_allowed("a run folder names what this account has not allowed", [right])
 
     return leave
 
 
-def _fetching(words: Iterable[str]) -> list[Right]:
+def _fetching(words: Iterable[str]) -> list[_Right]:
     """The right to fetch data sets that are named by single words."""
-    return [right_to(f"fetch:{word}") for word in words if re.fullmatch(r"[\w.-]+", word)]
+    return [_right_to(f"fetch:{word}") for word in words if re.fullmatch(r"[\w.-]+", word)]
 
 
-def allowed(right: Right) -> bool:
+def _allowed(right: _Right) -> bool:
     """Whether this account has allowed it; a record that others can write says nothing."""
     path = _record(right)
     try:
@@ -489,7 +409,7 @@ def allowed(right: Right) -> bool:
     return own and stat.S_ISREG(record.st_mode) and not folder.st_mode & 0o022
 
 
-def _not_allowed(what: str, wanted: Sequence[Right]) -> Problem:
+def _not_allowed(what: str, wanted: Sequence[_Right]) -> Problem:
     return Problem(
         f"{what}, and going on would",
         *(f"- {right}" for right in wanted),
@@ -498,7 +418,7 @@ def _not_allowed(what: str, wanted: Sequence[Right]) -> Problem:
     )
 
 
-def _record(right: Right) -> Path:
+def _record(right: _Right) -> Path:
     """Where it is written that the user has allowed this, with this content."""
     name = short(f"{right.what}\0{right.content}".encode())
     return cache_folder() / "consent" / f"{name}.json"
@@ -506,8 +426,8 @@ def _record(right: Right) -> Path:
 
 def _code(values: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     """The Python files that settings name, wherever in them."""
-    for key, text in _texts(values):
-        for piece in dict.fromkeys([text, *text.split(",")]):
+    for key, value in _leaves(values):
+        for piece in dict.fromkeys([str(value), *str(value).split(",")]):
             named = _CODE.search(piece.rpartition("@")[2])
             if named:
                 yield key, _place(piece.rpartition("@")[2][: named.end()].strip())
@@ -520,19 +440,24 @@ def _place(text: str) -> Path:
         return Path(text).absolute()
 
 
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """What stands in a tree of settings, by its place."""
+    if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _texts(inner, f"{key}.{name}".strip("."))
+            yield from _leaves(inner, f"{key}.{name}".strip("."))
     elif isinstance(value, list | tuple):
         for i, inner in enumerate(value, 1):
-            yield from _texts(inner, f"{key} {i}".strip())
+            yield from _leaves(inner, f"{key} {i}".strip())
+    elif value is not None:
+        yield key, value
 
 
-def _content(path: Path, digest: Callable[[Path], str] = source_digest) -> str:
+def _content(path: Path) -> str:
+    """A digest of a file, and of the modules that it imports if it is Python's."""
+    files = [path]
+    if path.suffix == ".py":
+        files = source_files(path)
     with suppress(OSError, ValueError):
         if path.is_file():
-            return digest(path)
+            return short(b"\0".join(file.read_bytes() for file in files))
     return NONE

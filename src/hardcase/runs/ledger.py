@@ -1,7 +1,5 @@
-"""The ledger: one line for every stored shard, with the size and checksum of its files and the
-counts they add; and what each record of a run folder must look like to be read at all.
-
-Whoever can write into a folder can write anything: records are checked before anybody uses them.
+"""What each record of a run folder must look like to be read at all; and the ledger: a line for
+every stored shard, with size and checksum of its files and the counts they add.
 """
 
 from __future__ import annotations
@@ -11,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 from zlib import crc32
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hardcase.cache import flush_files, unwritable
 from hardcase.runs.files import LARGE, append_plain, read_plain
@@ -28,311 +27,155 @@ Side = Annotated[int, Field(gt=0, lt=2**31)]
 Number = Annotated[float, Field(gt=-(2.0**63), lt=2.0**63)]
 Counts = dict[str, Whole | None]
 Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Tree = dict[str, Any]
 
 
 class _Entries(BaseModel):
-    """What stands in a record must be of its type (true and false are no numbers); entries that
-    have a default may be missing, and others may stand beside them.
+    """What stands in a record must be of its type: true and false are no numbers. Other entries may
+    stand beside those that are known.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-class _Rate(_Entries):
-    hits: Whole
-    total: Whole
-    share: Number | None
-    low: Number
-    high: Number
-
-
-class _Auroc(_Entries):
-    value: Number | None
-
-
-class _Question(_Entries):
-    auroc: _Auroc
-    tpr: _Rate
-    tnr: _Rate
-    undecided: _Rate
-
-
-class _Confirmed(_Entries):
-    precision: _Rate
-    recall: _Rate
-
-
-class _Errors(_Entries):
-    images: Whole
-    valid: _Question
-    label_kept: _Question
-    confirmed: _Confirmed
-
-
-class _Judge(_Entries):
-    name: str | None = None
-    standing: str | None = None
-    weights: str | None = None
-    data: str | None = None
-    accuracy: Number | None = None
-    calibrated: bool | None = None
-    calibration: _Errors | None = None
-    elsewhere: _Errors | None = None
-    members: dict[str, Any] | None = None
-    rules: dict[str, Any] | None = None
-    groups: list[dict[str, Any]] = []
-    silence: dict[str, dict[str, Any] | list[Any] | Number | None] | None = None
-    independence: dict[str, Any] | None = None
-
-
-class _PeopleRate(_Entries):
-    low: Number
-    value: Number
-    high: Number
-    attempted: Number
-    rated: Number
-    failing: Number
-
-
-class _People(_Entries):
-    rated: Whole
-    confirmed: Whole
-    undecided: Whole
-    rate: _PeopleRate | None = None
-    studies: list[str] = []
-    findings: dict[str, str] = {}
-
-
-class _Axis(_Entries):
-    name: str
-    low: Number
-    high: Number
-    cells: Whole
-
-
-class _Map(_Entries):
-    kind: Literal["figure", "photograph"]
-    axes: list[_Axis]
-
-
-class _Coverage(_Entries):
-    criterion: str = ""
-    before: Number | None = None
-    after: Number | None = None
-
-
-class _Cost(_Entries):
-    condition: str
-    cost: Number
-    low: Number
-    high: Number
-
-
-class _Reference(_Entries):
-    name: str
-    training: str
-    accuracy: Number
-    risk: Number
-    difference: Number
-    low: Number
-    high: Number
-    seeds: Whole
-
-
-class _LostLabels(_Entries):
-    lost: Whole
-    decided: Whole
-    shown: Whole
-    low: Number
-    high: Number
-
-
-class _LostByPeople(_LostLabels):
-    people: Whole
-
-
-class _Needed(_Entries):
-    effect: Number
-    seeds: Whole
-
-
-class _Risk(_Entries):
-    value: Number
-    failing: Whole
-    draws: Whole
-    seeds: Whole
-    these_images: Pair
-    images_like_these: Pair
-    clean_error: Number
-    costs: list[_Cost] = []
-    references: list[_Reference] = []
-    lost_labels: _LostLabels | None = None
-    lost_labels_people: _LostByPeople | None = None
-    needed: _Needed | None = None
-
-
-class _RiskExcess(_Entries):
-    value: Number
-    images_like_these: Pair
-
-
-class _LeastScale(_Entries):
-    quantiles: dict[str, Number | None]
-    seeds: Whole
-
-
-class _ScalePoint(_Entries):
-    scale: Number
-    share: Number
-    low: Number
-    high: Number
-
-
-class _Doubling(_Entries):
-    queries: Whole
-    share: Number
-
-
-class _Rare(_Entries):
-    volume: Number
-    seeds: Whole
-
-
-class _WorstCase(_Entries):
-    value: Number
-    images_like_these: Pair
-    seeds: Whole
-    curve: list[_ScalePoint]
-    doubling: list[_Doubling]
-    comparable: bool
-
-
-class _Identity(_Entries):
-    digest: str = ""
-    parts: dict[str, str] = {}
-
-
-class _Hashes(_Entries):
-    subject: str = ""
-    data: str = ""
-    generator: str | None = None
-    parameters: dict[str, str] = {}
-
-
-class _Budget(_Entries):
-    time: str | Number | None = None
-    __pydantic_extra__: dict[str, Number | None]
-
-
-class _Accuracy(_Entries):
-    value: Number | None = None
-    images: Whole = 0
-
-
-class _ShrinkRecord(_Entries):
-    needed: Counts | None = None
-    __pydantic_extra__: dict[str, str | Number | None]
-
-
-class _Generator(_Entries):
-    measured_images: Whole | None = None
-    reconstruction_accuracy: Number | None = None
-    ssim: Number | None = None
-    kind: str = ""
-    name: str = ""
-    weights: str = ""
-
-
-class _GeneratedSeeds(_Entries):
-    generated: Whole
-    correct: Whole = Field(alias="correctly classified")
-    verified: Whole | None
-    by: dict[str, Any] | list[Any]
-
-
-class _Fingerprint(_Entries):
-    values: str
-    within: Number
-
-
-class _Witnesses(_Entries):
-    models: list[str] = []
-    margin: Number = 0
-    independence: dict[str, Any] = {}
-
-
-class _Space(_Entries):
-    text: str = ""
-    name: str = ""
-    shape: list[Whole] = []
-    columns: list[Whole] = []
-
-
-class _Record(_Entries):
-    """run.json."""
-
-    form: Whole = Field(1, alias="schema")
-    hardcase: str = ""
-    versions: dict[str, str | None] = {}
-    argv: list[str] = []
-    created: str = ""
-    finished: str | None = None
-    complete: bool = False
-    elapsed: Number = 0
-    method: str = ""
-    options: dict[str, str | bool | Number | list[Any] | None] = {}
-    model: str = ""
-    baseline: str | None = None
-    data: str = ""
-    split: str = ""
-    classes: Annotated[list[str], Field(min_length=1)] = [""]
-    image: Annotated[list[Side], Field(min_length=3, max_length=3)] = [1, 1, 1]
-    seed: Whole = 0
-    seeds: Whole = 0
-    shards: Whole = 0
-    budget: _Budget = _Budget()
-    device: str = ""
-    threads: Whole = 0
-    tile: Whole | None = None
-    precision: str | None = None
-    bitwise: bool = False
-    deterministic: bool = False
-    identity: _Identity = _Identity()
-    hashes: _Hashes = _Hashes()
-    behaviour: dict[str, _Fingerprint] = {}
-    accuracy: _Accuracy | None = None
-    notes: list[str] = []
-    citations: list[str] = []
-    totals: Counts = {}
-    funnel: Counts = {}
-    skipped: Counts = {}
-    findings: Counts = {}
-    kinds: Counts = {}
-    service: Counts | None = None
-    generator: _Generator | None = None
-    generated: _GeneratedSeeds | None = Field(None, alias="generated seeds")
-    witnesses: _Witnesses | None = None
-    space: _Space | None = None
-    map: _Map | None = None
-    judge: _Judge | None = None
-    judge_features: list[str] = []
-    verdicts: dict[str, list[Whole]] | None = None
-    coverage: list[_Coverage] | None = None
-    conditions: dict[str, str] | None = None
-    risk: _Risk | None = None
-    risk_excess: _RiskExcess | None = None
-    least_scale: _LeastScale | None = None
-    worst_case: _WorstCase | None = None
-    rare: _Rare | None = None
-    people: _People | None = None
-    shrink: _ShrinkRecord | None = None
-
-
-class _BegunRecord(_Entries):
-    """state/begun.json."""
-
-    record: _Record
-    config: str
+def _entries(
+    kinds: Mapping[str, Any], optional: Mapping[str, Any] | None = None, rest: Any = Any
+) -> Any:
+    """A model of these entries and of some that may be missing; `rest` are all others."""
+    fields = {name: Field(alias=name) for name in kinds}
+    fields |= {name: Field(None, alias=name) for name in optional or {}}
+    named = {**kinds, **(optional or {})}
+    # under names of their own: an entry may be called as an attribute of models is
+    definitions: Any = {f"entry_{i}": (named[name], fields[name]) for i, name in enumerate(named)}
+    space = {"__annotations__": {"__pydantic_extra__": dict[str, rest]}}
+    base: Any = type("Base", (_Entries,), space)
+    return create_model("Entries", __base__=base, **definitions)
+
+
+def _several(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
+
+
+def _each(kind: Any, names: str) -> dict[str, Any]:
+    """Entries of one kind."""
+    return dict.fromkeys(names.split(), kind)
+
+
+_INTERVAL = _each(Number, "low high")
+_RATE = _entries({**_INTERVAL, **_each(Whole, "hits total"), "share": Number | None})
+_AUROC = _entries({"value": Number | None})
+_QUESTION = _entries({"auroc": _AUROC, **_each(_RATE, "tpr tnr undecided")})
+_CONFIRMED = _entries(_each(_RATE, "precision recall"))
+_ERRORS = _entries(
+    {"images": Whole, **_each(_QUESTION, "valid label_kept"), "confirmed": _CONFIRMED}
+)
+_JUDGE = _entries(
+    {},
+    {
+        **_each(str | None, "name standing weights data"),
+        "accuracy": Number | None,
+        "calibrated": bool | None,
+        **_each(_ERRORS | None, "calibration elsewhere"),
+        **_each(Tree | None, "members rules independence"),
+        "groups": list[Tree],
+        "silence": dict[str, Tree | list[Any] | Number | None] | None,
+    },
+)
+_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value attempted rated failing")})
+_PEOPLE = _entries(
+    _each(Whole, "rated confirmed undecided"),
+    {"rate": _PEOPLE_RATE | None, "studies": list[str], "findings": dict[str, str]},
+)
+_AXIS = _entries({**_INTERVAL, "name": str, "cells": Whole})
+_MAP = _entries({"kind": Literal["figure", "photograph"], "axes": _several(_AXIS)})
+_COVERAGE = _entries({}, {"criterion": str, **_each(Number | None, "before after")})
+_COST = _entries({**_INTERVAL, "condition": str, "cost": Number})
+_REFERENCE = _entries(
+    {**_INTERVAL, **_each(str, "name training"), **_each(Number, "accuracy risk difference")}
+    | {"seeds": Whole}
+)
+_LOST = {**_INTERVAL, **_each(Whole, "lost decided shown")}
+_MEASURED = {"value": Number, "images_like_these": Pair}
+_RISK = _entries(
+    {**_MEASURED, **_each(Whole, "failing draws seeds"), "these_images": Pair}
+    | {"clean_error": Number},
+    {
+        "costs": _several(_COST),
+        "references": _several(_REFERENCE),
+        "lost_labels": _entries(_LOST) | None,
+        "lost_labels_people": _entries({**_LOST, "people": Whole}) | None,
+        "needed": _entries({"effect": Number, "seeds": Whole}) | None,
+    },
+)
+_WORST_CASE = _entries(
+    {
+        **_MEASURED,
+        "seeds": Whole,
+        "curve": _several(_entries({**_INTERVAL, **_each(Number, "scale share")})),
+        "doubling": _several(_entries({"queries": Whole, "share": Number})),
+        "comparable": bool,
+    }
+)
+_LEAST_SCALE = _entries({"quantiles": dict[str, Number | None], "seeds": Whole})
+_GENERATOR = _entries(
+    {},
+    {
+        **_each(str, "kind name weights"),
+        **_each(Number | None, "reconstruction_accuracy ssim"),
+        "measured_images": Whole | None,
+    },
+)
+_GENERATED = _entries(
+    {**_each(Whole, "generated"), "correctly classified": Whole, "verified": Whole | None}
+    | {"by": Tree | list[Any]}
+)
+_HASHES = _entries(
+    {}, {**_each(str, "subject data"), "generator": str | None, "parameters": dict[str, str]}
+)
+_SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape columns")})
+_RECORD = _entries(
+    {},
+    {
+        **_each(Whole, "schema seed seeds shards threads"),
+        **_each(str, "hardcase created method model data split device"),
+        **_each(str | None, "finished baseline precision"),
+        **_each(bool, "complete bitwise deterministic"),
+        **_each(list[str], "argv notes citations judge_features"),
+        **_each(Counts, "totals funnel skipped findings kinds"),
+        "service": Counts | None,
+        "versions": dict[str, str | None],
+        "elapsed": Number,
+        "options": dict[str, str | bool | Number | list[Any] | None],
+        "classes": Annotated[list[str], Field(min_length=1)],
+        "image": Annotated[list[Side], Field(min_length=3, max_length=3)],
+        "budget": _entries({}, {"time": str | Number | None}, Number | None),
+        "tile": Whole | None,
+        "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
+        "hashes": _HASHES,
+        "behaviour": GenericAlias(dict, (str, _entries({"values": str, "within": Number}))),
+        "accuracy": _entries({}, {"value": Number | None, "images": Whole}) | None,
+        "generator": _GENERATOR | None,
+        "generated seeds": _GENERATED | None,
+        "witnesses": _entries({}, {"models": list[str], "margin": Number, "independence": Tree})
+        | None,
+        "space": _SPACE | None,
+        "map": _MAP | None,
+        "judge": _JUDGE | None,
+        "verdicts": dict[str, list[Whole]] | None,
+        "coverage": _several(_COVERAGE) | None,
+        "conditions": dict[str, str] | None,
+        "risk": _RISK | None,
+        "risk_excess": _entries(_MEASURED) | None,
+        "least_scale": _LEAST_SCALE | None,
+        "worst_case": _WORST_CASE | None,
+        "rare": _entries({"volume": Number, "seeds": Whole}) | None,
+        "people": _PEOPLE | None,
+        "shrink": _entries({}, {"needed": Counts | None}, str | Number | None) | None,
+    },
+)
+"""run.json."""
+_BEGINNING = _entries({"record": _RECORD, "config": str})
+"""state/begun.json."""
 
 
 class _Summary(_Entries):
@@ -343,6 +186,7 @@ class _Summary(_Entries):
     gradients: Whole = 0
     failing: Whole = 0
     findings: Whole = 0
+    elapsed: Number = 0
     kinds: dict[str, Whole] = {}
     service: dict[str, Whole] = {}
     confusions: list[Annotated[list[Whole], Field(min_length=3, max_length=3)]] = []
@@ -359,18 +203,18 @@ class _Line(_Entries):
 
 def wrong_record(record: Any) -> str:
     """What is wrong with the content of run.json; nothing, if that is sound."""
-    return _wrong(_Record, record)
+    return _wrong(_RECORD, record)
 
 
-def sound_beginning(said: Any) -> bool:
+def sound_beginning(content: Any) -> bool:
     """Whether this is what a run keeps of its beginning."""
-    return not _wrong(_BegunRecord, said)
+    return not _wrong(_BEGINNING, content)
 
 
-def _wrong(kind: type[_Entries], said: Any) -> str:
+def _wrong(kind: type[_Entries], content: Any) -> str:
     try:
         # as JSON, where objects stand for models; what is no Unicode (half a pair) is no matter
-        text = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
         kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -383,9 +227,7 @@ def _wrong(kind: type[_Entries], said: Any) -> str:
 
 NAME = "state/ledger.jsonl"
 OFTEN = 10.0
-"""Seconds after which stored files are made to outlive a power cut; a killed process loses nothing
-in any case.
-"""
+"""Seconds after which stored files are made to outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``seeds.parquet`` instead of a shard."""
 PATHS = -2
@@ -393,9 +235,7 @@ PATHS = -2
 
 
 def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the files of a shard (or of what else has a line): those it has, and those it
-    may have.
-    """
+    """The names of the files of a shard, or of what else has a line: those it has, and may have."""
     if number < 0:
         return ({SEEDS: "seeds.parquet", PATHS: "state/paths.parquet"}.get(number, ""),), ()
     part = f"findings/part-{number:05d}.parquet"
@@ -404,12 +244,7 @@ def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ledger says of a shard.
-
-    Args:
-        files: Size and checksum of each of its files, by their names in the run folder.
-        summary: Its counts.
-    """
+    """Size and checksum of each file of a shard, by its name in the run folder, and its counts."""
 
     files: Mapping[str, tuple[int, int]]
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -423,12 +258,7 @@ class Entry:
 class Ledger:
     """The file ``state/ledger.jsonl`` of a run folder, which has one writer.
 
-    A shard is stored when it has a line, and its files are believed as far as they agree with it.
-
-    Args:
-        folder: The run folder.
-        run: Says whose shards these are: the identity of the campaign. Lines of another one mean
-            nothing here.
+    A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
 
     def __init__(self, folder: Path, run: Callable[[], str] = str) -> None:
@@ -440,10 +270,8 @@ class Ledger:
         self.known: dict[int, Entry] | None = None
 
     def read(self, *, anew: bool = False) -> dict[int, Entry]:
-        """Every entry that is whole; the last one of a shard counts. The file is read once.
-
-        Args:
-            anew: Read it again: another process may have gone on with the run.
+        """Every entry that is whole; the last one of a shard counts. The file is read once, and
+        `anew` where another process may have gone on with the run.
         """
         if self.known is None or anew:
             try:
@@ -472,9 +300,7 @@ class Ledger:
             self.flush()
 
     def flush(self) -> None:
-        """Make everything that was entered outlive a power cut: files first, then the lines that
-        speak of them.
-        """
+        """Make what was entered outlive a power cut: files first, then the lines about them."""
         flush_files(self.pending - {self.path})
         flush_files(self.pending & {self.path})
         self.pending.clear()
@@ -482,9 +308,7 @@ class Ledger:
 
 
 def _entry(body: bytes, run: str) -> dict[int, Entry]:
-    """What a line says, by the number of its shard; nothing, if it is of another run, or names
-    other files than a shard has.
-    """
+    """What a line says; nothing, if it is of another run, or names files that no shard has."""
     try:
         line = _Line.model_validate_json(body)
     except ValidationError:

@@ -1,6 +1,4 @@
-"""How far a run has come: sums over shards, kept true in status.json, history.csv, run.json, the
-log and a monitoring system's file while shards come in.
-"""
+"""How far a run has come: status.json, history.csv, run.json, log, a monitoring system's file."""
 
 from __future__ import annotations
 
@@ -13,22 +11,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from io import TextIOWrapper
+from itertools import accumulate
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow.compute as pc
 
 from hardcase.cache import write_atomically
+from hardcase.campaign.record import Counts
 from hardcase.environment import Redacting
-from hardcase.runs.files import checked_json, read_plain, require_plain, size_and_crc
+from hardcase.runs.files import checked_json, require_plain, size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
-from hardcase.runs.verify import set_aside
 
-__all__ = ["Progress", "ProgressLog", "logged", "run_log"]
+__all__ = ["Progress", "ProgressLog", "Watcher", "logged", "run_log"]
 
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
@@ -40,10 +39,6 @@ OFTEN = 0.5
 """Seconds between two writes of the small files; what they say can be had from the shards at any
 time.
 """
-WINDOW = 60.0
-"""Seconds over which speed is measured."""
-SLOW = 3.0
-"""Slow-down factor that triggers a warning."""
 METRICS = {
     "elapsed": ("counter", "seconds_total", "time spent"),
     "queries": ("counter", "queries_total", "images the subject was asked about"),
@@ -61,19 +56,10 @@ Row = list[float]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Sums over shards, told after every one.
+    """Sums over the finished shards (`done` of `shards`), told after every one.
 
-    Args:
-        done: Shards that are finished.
-        shards: Shards in all.
-        seeds: Seeds of finished shards, as all numbers below.
-        queries: Images the subject was asked about.
-        gradients: Images whose gradient was asked for.
-        failing: Seeds with a finding that leaves their label.
-        findings: Findings that are kept.
-        confusions: How often which label was mistaken for which.
-        service: What it took to get the subject's answers, where it counts that.
-        kinds: Findings by their kind.
+    `confusions` says how often which label was mistaken for which, `service` what it took to get
+    the subject's answers, where it counts that.
     """
 
     done: int = 0
@@ -111,28 +97,21 @@ class Progress:
         return Progress(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Progress)))
 
 
-# --- history.csv: a row for every shard at first, then fewer
+def _summaries(store: Store) -> list[Mapping[str, Any]]:
+    """The counts of every stored shard."""
+    entries = store.ledger.read()
+    return [entries[number].summary for number in store.done()]
 
 
-def read_history(path: Path) -> list[Row]:
-    """The rows that are whole. If some are not, the file is set aside and the good rows go on."""
-    try:
-        text = read_plain(path).decode(errors="replace")
-        lines = list(csv.reader(io.StringIO(text)))[1:]
-    except (OSError, csv.Error):
-        return []
-    rows = []
-    for line in lines:
-        try:
-            first, *rest = line
-            row: Row = [float(first), *map(int, rest)]
-        except ValueError:
-            continue
-        if len(row) == len(COLUMNS):
-            rows.append(row)
-    if len(rows) < len(lines):
-        set_aside(path)
-    return rows
+def _history(summaries: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of history.csv after the shards with these counts."""
+    done = sorted(summaries, key=lambda one: one.get("elapsed", 0.0))
+    sums = accumulate(([one.get(name, 0) for name in _HISTORY] for one in done), _added)
+    return [[one.get("elapsed", 0.0), *row] for one, row in zip(done, sums)]
+
+
+def _added(row: Row, other: Row) -> Row:
+    return [a + b for a, b in zip(row, other)]
 
 
 def to_csv(rows: list[Row]) -> bytes:
@@ -152,9 +131,7 @@ run_log.addHandler(logging.NullHandler())
 
 
 class _Quiet(RotatingFileHandler):
-    """A log that cannot be written must not disturb the search. It is not written through a link or
-    into a pipe.
-    """
+    """A log that cannot be written must not disturb the search; it is no link and no pipe."""
 
     def _open(self) -> TextIOWrapper:
         require_plain(Path(self.baseFilename))
@@ -193,53 +170,35 @@ def write_metrics(path: Path, run: str, status: Mapping[str, Any]) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode(), flush=False)
 
 
-class Pace:
-    """Is told the time and the queries so far; warns once per slow-down of the subject."""
+class Watcher:
+    """What a front end may do during a run; this one does nothing."""
 
-    def __init__(self, window: float = WINDOW) -> None:
-        self.window = window
-        self.best = 0.0
-        self.slow = False
-        self.since: tuple[float, int] | None = None
+    def say(self, text: str) -> None:
+        """Something worth a line: what is being checked, trained or skipped."""
 
-    def tell(self, seconds: float, queries: int) -> str | None:
-        """A warning, if the subject has become slow since it was told before."""
-        if self.since is None:
-            self.since = (seconds, queries)
-        spent = seconds - self.since[0]
-        if spent < self.window:
-            return None
-        speed = (queries - self.since[1]) / spent
-        self.since = (seconds, queries)
-        self.best = max(self.best, speed)
-        before = self.slow
-        self.slow = speed * SLOW < self.best
-        if before or not self.slow:
-            return None
-        return (
-            f"the subject has become slow: {speed:,.0f} queries a second, {self.best:,.0f} at its"
-            " best"
-        )
+    def expect(self, *, shard: int, workers: int) -> None:
+        """How many seeds are searched together, and in how many processes."""
 
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        """The folder exists and the search begins from so many seeds."""
 
-@runtime_checkable
-class Listener(Protocol):
-    """Who hears where a run stands."""
+    def on_step(self, counts: Counts) -> None:
+        """Steps were made; the counts are those of the shards being searched."""
 
-    def say(self, text: str) -> None: ...
+    def shard(self, progress: Progress) -> None:
+        """Where the whole run stands: told once before the first shard (a resumed run has some),
+        then after every one.
+        """
 
-    def shard(self, progress: Progress) -> None: ...
+    def stopped(self) -> bool:
+        """Whether to stop after the current shard."""
+        return False
 
 
 class ProgressLog:
-    """Told of every shard; `listener` hears where the whole run stands, earlier processes included.
+    """Told of every shard; `watcher` hears where the whole run stands, earlier processes included.
 
-    Args:
-        store: The run folder.
-        record: What run.json says so far.
-        shards: Shards in all.
-        listener: Told after every shard.
-        metrics: A file for a monitoring system.
+    `shards` is their number in all, `metrics` a file for a monitoring system.
     """
 
     def __init__(
@@ -247,21 +206,21 @@ class ProgressLog:
         store: Store,
         record: dict[str, Any],
         shards: int,
-        listener: Listener,
+        watcher: Watcher,
         metrics: Path | None = None,
     ) -> None:
         self.store = store
         self.record = record
         self.shards = shards
-        self.listener = listener
+        self.watcher = watcher
         self.metrics = metrics
-        self.rows = read_history(store.folder / "history.csv")
-        self.base = _stored(store)
+        stored = _summaries(store)
+        self.rows = _history(stored)
+        self.base = Progress.sum(stored)
         self.latest = Progress.none(shards)
         self.start = monotonic()
         self.before = max([float(record["elapsed"]), *(row[0] for row in self.rows[-1:])])
         self.written = -OFTEN
-        self.pace = Pace()
 
     def open(self) -> None:
         """The search begins."""
@@ -269,21 +228,16 @@ class ProgressLog:
             "%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards
         )
         self.write("searching")
-        self.listener.shard(self.base + self.latest)
+        self.watcher.shard(self.base + self.latest)
 
     def shard(self, summary: Mapping[str, Any]) -> None:
         """A shard with these counts is stored."""
         self.latest += Progress.sum([summary])
         total = self.base + self.latest
-        elapsed = self._elapsed()
-        self.rows.append([elapsed, *(getattr(total, name) for name in _HISTORY)])
-        slow = self.pace.tell(elapsed, self.latest.queries)
-        if slow:
-            run_log.warning(slow)
-            self.listener.say(slow)
+        self.rows.append([summary["elapsed"], *(getattr(total, name) for name in _HISTORY)])
         if monotonic() - self.written >= OFTEN:
             self.write("searching")
-        self.listener.shard(total)
+        self.watcher.shard(total)
 
     def write(self, phase: str) -> None:
         """Rewrite the small files."""
@@ -300,20 +254,18 @@ class ProgressLog:
             write_metrics(self.metrics, str(self.store.folder), status)
 
     def close(self) -> None:
-        """Count everything that is stored and say so in run.json; also after an error or an
-        interrupt.
-        """
+        """Count everything that is stored and say so in run.json; also after an error."""
         self.store.settle()
         run = Run(self.store.folder)
         complete = self.store.done() >= set(range(self.shards))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        service = dict(_stored(self.store).service)
+        service = dict(Progress.sum(_summaries(self.store)).service)
         kinds = run.findings["kind"].value_counts().to_pylist()
         record = {
             **self.record,
             "complete": complete,
             "finished": now if complete else None,
-            "elapsed": self._elapsed(),
+            "elapsed": self.elapsed(),
             "totals": {name: pc.sum(run.seeds[name]).as_py() or 0 for name in SPENDING},
             "kinds": {row["values"]: row["counts"] for row in kinds},
             **run.counts(),
@@ -333,7 +285,7 @@ class ProgressLog:
             eta = round((self.shards - total.done) * spent / self.latest.done, 1)
         return {
             "phase": phase,
-            "elapsed": self._elapsed(),
+            "elapsed": self.elapsed(),
             "shards": self.shards,
             "shards_done": total.done,
             **{name: getattr(total, name) for name in ("queries", "gradients", "failing")},
@@ -342,11 +294,6 @@ class ProgressLog:
             "eta": eta,
         }
 
-    def _elapsed(self) -> float:
+    def elapsed(self) -> float:
+        """Seconds that were spent on the run, in all processes."""
         return round(self.before + monotonic() - self.start, 3)
-
-
-def _stored(store: Store) -> Progress:
-    """What earlier processes have already brought into this folder, from the ledger alone."""
-    entries = store.ledger.read()
-    return Progress.sum([entries[number].summary for number in store.done()])

@@ -17,7 +17,7 @@ import torch
 from hardcase.campaign.record import Campaign, Counts
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, Problem
-from hardcase.runs.workers import OFTEN, ShardOutcome, Task, WorkerLost, run_task
+from hardcase.runs.workers import ShardOutcome, Task, WorkerLost, run_task
 from hardcase.types import Guide
 
 __all__ = ["Cluster", "check_place"]
@@ -32,31 +32,25 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0
 
 
 class Cluster:
-    """Ray tasks over shards.
-
-    The campaign is put into the cluster once; each machine fetches it once.
-    """
+    """Ray tasks over shards; the campaign is put into the cluster once."""
 
     def __init__(self, where: str, campaign: Campaign) -> None:
         self.ray = _ray()
-        self.own = not self.ray.is_initialized()
-        if self.own:
+        self.connected = not self.ray.is_initialized()
+        if self.connected:
             _connect(self.ray, where)
         self.campaign = self.ray.put(campaign)
         self.guides = self.ray.put(())
         self.gpus = int(campaign.subject.device.type == "cuda")
-        self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
         self.work = self.ray.remote(_work).options(
             num_cpus=1, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": STRICT}
         )
-        self.latest: dict[int, Counts] = {}
-        self.asked: Any = None
 
     def __enter__(self) -> Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self.own:
+        if self.connected:
             self.ray.shutdown()
 
     @property
@@ -71,7 +65,7 @@ class Cluster:
     def submit(self, task: Task) -> Any:
         left = None if task.deadline is None else task.deadline - monotonic()
         return self.work.remote(
-            replace(task, deadline=left), [self.campaign, self.guides], self.board, _versions()
+            replace(task, deadline=left), [self.campaign, self.guides], _versions()
         )
 
     def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
@@ -83,7 +77,9 @@ class Cluster:
         try:
             outcome: ShardOutcome = self.ray.get(handle)
         except errors.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, Problem) else _told(error.cause) from error
+            if isinstance(error.cause, Problem):
+                raise error.cause from error
+            raise _failure(error.cause) from error
         except errors.OutOfMemoryError as error:
             raise WorkerLost("A machine of the cluster ran out of memory.") from error
         except (
@@ -93,25 +89,14 @@ class Cluster:
             errors.ObjectLostError,
         ) as error:
             raise WorkerLost(str(error).splitlines()[0]) from error
-        self.latest.pop(outcome.number, None)
         return outcome
 
     def live_counts(self) -> Mapping[int, Counts]:
-        """Ask the board without waiting for it; what it says comes with the next call."""
-        if self.asked is None:
-            self.asked = self.board.read.remote()
-        elif self.ray.wait([self.asked], timeout=0)[0]:
-            try:
-                self.latest.update(self.ray.get(self.asked))
-            except (
-                self.ray.exceptions.RayError
-            ):  # the machine it was on is gone: nothing but the live counts is lost
-                self.board = self.ray.remote(_Board).options(num_cpus=0).remote()
-            self.asked = None
-        return self.latest
+        """Shards tell of themselves when they are finished."""
+        return {}
 
 
-def _told(error: BaseException) -> Problem:
+def _failure(error: BaseException) -> Problem:
     """Something went wrong in a worker before or after the search itself."""
     words = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
     return Problem(
@@ -122,22 +107,7 @@ def _told(error: BaseException) -> Problem:
     )
 
 
-class _Board:
-    """Where workers leave their latest counts."""
-
-    def __init__(self) -> None:
-        self.latest: dict[int, Counts] = {}
-
-    def tell(self, number: int, counts: Counts) -> None:
-        self.latest[number] = counts
-
-    def read(self) -> dict[int, Counts]:
-        now = self.latest
-        self.latest = {}
-        return now
-
-
-def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, str]) -> ShardOutcome:
+def _work(task: Task, sent: Sequence[Any], versions: Mapping[str, str]) -> ShardOutcome:
     """In a worker: `sent` are references to the campaign and to the guides of the round."""
     if versions != _versions():
         raise Problem(
@@ -147,25 +117,15 @@ def _work(task: Task, sent: Sequence[Any], board: Any, versions: Mapping[str, st
         )
     torch.set_num_threads(1)
     campaign, guides = (_unpacked(place, reference) for place, reference in enumerate(sent))
-    told = monotonic()
-
-    def on_step(counts: Counts) -> None:
-        nonlocal told
-        if monotonic() - told >= 2 * OFTEN:
-            told = monotonic()
-            board.tell.remote(task.number, counts)
-
     deadline = None if task.deadline is None else monotonic() + task.deadline
-    return run_task(campaign, replace(task, deadline=deadline), guides, on_step)
+    return run_task(campaign, replace(task, deadline=deadline), guides)
 
 
 _kept: dict[int, tuple[str, Any]] = {}
 
 
 def _unpacked(place: int, reference: Any) -> Any:
-    """What a reference stands for, unpacked once in a worker process;
-    the latest of each place is kept.
-    """
+    """What a reference stands for, unpacked once in a worker process."""
     if _kept.get(place, ("",))[0] != reference.hex():
         _kept[place] = (reference.hex(), _ray().get(reference))
     return _kept[place][1]
@@ -188,9 +148,7 @@ def _ray() -> Any:
 
 
 def check_place(where: str) -> None:
-    """Raise if `where` does not name a cluster, or if Ray is missing;
-    said before anything is searched.
-    """
+    """Raise if `where` does not name a cluster, or if Ray is missing."""
     if not re.fullmatch(r"auto|ray://.+|local:[1-9]\d*|(?!local:)[^:/]+:\d+", where):
         raise Problem(
             f"cluster is {where!r}; it is auto, ray://HOST:PORT or local:N.",

@@ -50,12 +50,6 @@ class Finding:
     def __repr__(self) -> str:
         return f"Finding({self}, {self.row['kind']}, from seed {self.row['seed']!r})"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: seed, finding and difference."""
-        from hardcase.report.notebook import finding_html
-
-        return finding_html(self)
-
     def show(self) -> Any:
         """Seed, finding and difference as one figure (matplotlib)."""
         from matplotlib.figure import Figure
@@ -130,10 +124,10 @@ class Run:
         return f"{self!r}\n{self.summary()}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the funnel and a few findings."""
-        from hardcase.report.notebook import run_html
+        """What a notebook shows: the funnel; ``run[0].show()`` draws a finding."""
+        from html import escape
 
-        return run_html(self)
+        return f"<pre>{escape(str(self))}</pre>"
 
     @cached_property
     def verification(self) -> Verification:
@@ -142,9 +136,7 @@ class Run:
 
     @cached_property
     def findings(self) -> pa.Table:
-        """All findings without their images (`images`), in the order of their seeds' shards; each
-        has its seed in `seeds`.
-        """
+        """All findings without their images (`images`), in the order of their seeds' shards."""
         found = self.store.findings()
         known = self.seeds["id"].combine_chunks()
         lost = found.filter(pc.invert(pc.is_in(found["seed"], value_set=known)))
@@ -169,10 +161,7 @@ class Run:
         return rows
 
     def images(self, rows: Sequence[int] | None = None) -> UInt8[Tensor, "r c h w"]:
-        """The images of some findings, by their rows in `findings`; of all if None.
-
-        They are read from their files, a shard at a time.
-        """
+        """The images of some findings, by their rows in `findings`; of all if None."""
         return tensors.decode_all(self.store.finding_images(_rows(rows, len(self.findings))))
 
     def stored_images(self, rows: Sequence[int] | None = None) -> list[bytes]:
@@ -212,9 +201,7 @@ class Run:
 
     @cached_property
     def judged_by(self) -> Identity | None:
-        """The identity of the judge whose verdicts these are; None if nobody judged, or before
-        judges had one.
-        """
+        """The identity of the judge whose verdicts these are; None if nobody judged."""
         return Identity.from_json((self.record.get("judge") or {}).get("identity"))
 
     @cached_property
@@ -225,20 +212,14 @@ class Run:
         return ClassNames(map(one_line, map(str, self.record["classes"])))
 
     def rate(self, hits: int | None, total: int | None) -> Rate | None:
-        """A share of seeds; its interval counts the images behind them, of which claims may have
-        several each. None if it was not counted.
-        """
+        """A share of seeds, its interval by the images behind them; None if it was not counted."""
         if hits is None or total is None:
             return None
         if not self.record.get("claims"):
             return Rate(hits, total)
-        return Rate(hits, total, max(1, round(total * self._images_per_seed)))
-
-    @cached_property
-    def _images_per_seed(self) -> float:
-        """Claims about one image stand and fall together."""
-        names = self.seeds["id"].to_pylist()
-        return len({image_of(name) for name in names}) / max(len(names), 1)
+        names = self.seeds["id"].to_pylist()  # claims about one image stand and fall together
+        images = len({image_of(name) for name in names}) / max(len(names), 1)
+        return Rate(hits, total, max(1, round(total * images)))
 
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""
@@ -251,10 +232,7 @@ class Run:
         )
 
     def changes(self) -> list[str | None]:
-        """What was done to the seed of each finding, in words; None where the space has no words.
-
-        Only spaces of appearance have: ``bent 3 % of the side, 0.7 stops darker``.
-        """
+        """What was done to the seed of each finding, in words; None where the space has none."""
         codes = self.findings["code"].to_pylist()
         whole = self.codes()
         if whole is None:
@@ -286,9 +264,7 @@ class Run:
         return whole
 
     def undecided(self) -> int | None:
-        """Failing seeds of which the judge can neither confirm nor refuse a failure;
-        None if unjudged.
-        """
+        """Failing seeds that the judge can neither confirm nor refuse; None if unjudged."""
         rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
         return statistics.undecided(rows, self.verdicts)
 
@@ -333,9 +309,7 @@ class Run:
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
-        """The findings without their images as a pandas frame (needs `pip install
-        hardcase[frame]`).
-        """
+        """The findings without their images as a pandas frame."""
         try:
             return self.findings.to_pandas()
         except ModuleNotFoundError as error:
@@ -350,9 +324,7 @@ class Run:
         return write([self], Path(out) if out else self.folder / "report")
 
     def export(self, to: str, out: str | Path) -> Path:
-        """The findings in another program's form: ``imagefolder``, ``hf``, ``fiftyone``, ``npz``,
-        ``csv`` or ``junit``.
-        """
+        """The findings in another program's form, as ``hardcase export --to`` names it."""
         from hardcase.suite.export import export
 
         return export(self, to, Path(out))

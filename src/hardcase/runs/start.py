@@ -1,6 +1,4 @@
-"""A campaign from its first check to its last file: select seeds, search, count,
-and go on after a stop.
-"""
+"""A campaign from its first check to its last file, and how it goes on after a stop."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import copy
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +23,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import claim_context, stored_label
 from hardcase.campaign.loop import in_rounds
-from hardcase.campaign.record import Campaign, Counts, limits, overlay, seconds
+from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
@@ -33,38 +31,18 @@ from hardcase.models.health import Health, answers, check
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
-from hardcase.runs.behaviour import (
-    Canaries,
-    behaviour_of,
-    networks_of,
-    require_behaviour,
-    strict_arithmetic,
-)
+from hardcase.runs import behaviour
+from hardcase.runs.behaviour import Canaries, networks_of
 from hardcase.runs.claims import keep_claims
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
-from hardcase.runs.identity import (
-    ANOTHER,
-    Identity,
-    identity_of,
-    require_same,
-    run_digest,
-    settings_of,
-)
-from hardcase.runs.progress import Progress, ProgressLog, logged, run_log
+from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same
+from hardcase.runs.progress import ProgressLog, Watcher, logged, run_log
 from hardcase.runs.ray import Cluster, check_place
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
 from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
-from hardcase.runs.workers import (
-    Executor,
-    Processes,
-    Round,
-    Source,
-    Tasks,
-    run_shards,
-    search_here,
-)
+from hardcase.runs.workers import Processes, Round, Source, Tasks, run_shards, search_here
 from hardcase.tensors import steady
 from hardcase.types import Budget, Images, is_photographic
 
@@ -89,7 +67,7 @@ def _first_record(
     }
     repeatable = campaign.tile is not None  # tested on a device, told to on a CPU
     if steady(subject.device):
-        repeatable = strict_arithmetic()
+        repeatable = behaviour.strict_arithmetic()
     hashes = {
         "subject": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
@@ -166,9 +144,7 @@ UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 
 
 def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None = None) -> pa.Table:
-    """The table of seeds at the beginning of a run, without their images: only correctly
-    classified ones are searched from, and none of the class that the search must reach.
-    """
+    """The table of seeds at the beginning of a run, without their images."""
     probabilities = logits.softmax(1)
     zeros = [0] * len(images)
     columns = {
@@ -210,9 +186,7 @@ def usable(rows: pa.Table) -> Int[Tensor, " u"]:
 
 
 def stored_rows(store: Store, campaign: Campaign, images: ImageSet) -> tuple[pa.Table, list[str]]:
-    """The seeds' names and states as they are stored; if they are damaged,
-    the subject is asked again. Also notes.
-    """
+    """The seeds' names and states as stored, or asked of the subject again; and notes."""
     path = store.folder / "seeds.parquet"
     try:
         rows = pa.concat_tables(store.seed_groups(["id", "status"]))
@@ -251,20 +225,11 @@ class Plan:
 
     Args:
         source: Builds the campaign, also in another process.
-        images: The seeds.
         campaign: What `source` builds, where this process has built it already.
-        budget: Replaces what it names of the method's own.
-        shard: Seeds that are searched at once.
         rounds: Shards that start from the same state of the guides.
-        workers: Processes that search side by side.
-        devices: GPUs over which they are spread; all on the subject's device if empty.
-        cluster: A Ray cluster that searches instead.
-        metrics: A file for a monitoring system.
-        allow_low_accuracy: Go on with a subject that is hardly better than chance.
         config: The text that re-creates the plan.
         about: More entries of the record.
-        ingredients: Digests of what the campaign was made from and does not show: source text,
-            training data.
+        ingredients: Digests of what the campaign was made from and does not show.
     """
 
     source: Source
@@ -284,39 +249,16 @@ class Plan:
 
     def identity(self, campaign: Campaign) -> Identity:
         """Of the campaign that `source` builds, with everything it starts from."""
-        settings = settings_of(
+        budget = overlay(self.budget, campaign.method.budget)
+        return identity_of(
+            campaign,
+            self.images,
             self.config,
-            overlay(self.budget, campaign.method.budget),
+            budget,
+            ingredients=self.ingredients,
             shard=self.shard,
             rounds=self.rounds,
-            campaign=campaign,
         )
-        return identity_of(campaign, self.images, settings=settings, ingredients=self.ingredients)
-
-
-class Watcher:
-    """What a front end may do during a run; this one does nothing."""
-
-    def say(self, text: str) -> None:
-        """Something worth a line: what is being checked, trained or skipped."""
-
-    def expect(self, *, shard: int, workers: int) -> None:
-        """How many seeds are searched together, and in how many processes."""
-
-    def begin(self, record: dict[str, Any], usable: int) -> None:
-        """The folder exists and the search begins from so many seeds."""
-
-    def on_step(self, counts: Counts) -> None:
-        """Steps were made; the counts are those of the shards being searched."""
-
-    def shard(self, progress: Progress) -> None:
-        """Where the whole run stands: told once before the first shard (a resumed run has some),
-        then after every one.
-        """
-
-    def stopped(self) -> bool:
-        """Whether to stop after the current shard."""
-        return False
 
 
 Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
@@ -324,14 +266,8 @@ Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
 
 
 def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
-    """Check the subject, select the seeds, run the campaign into a new folder `out`.
-
-    Args:
-        plan: What to search, and how.
-        out: A folder that does not exist yet or is empty.
-        watcher: Told how the run goes.
-        again: Go on with the shards that `out` does not have yet. The model and the data must be
-            the ones it began with; what is damaged is said, set aside, and made again.
+    """Check the subject, select the seeds, run the campaign into a new folder `out`; or `again`:
+    go on with the shards that `out` does not have yet, from the same model and data.
     """
     watcher = watcher or Watcher()
     opened = _reopened if again else _created
@@ -366,30 +302,27 @@ def _search(
     book: ProgressLog,
     watcher: Watcher,
 ) -> None:
-    """Search the shards that the store does not have yet, and store each when it is finished.
-
-    Where nothing passes from one round to the next (no guides, no findings limit), all shards are
-    one round, and nobody waits for the slowest of eight.
-    """
+    """Search the shards that the store does not have yet, and store each when it is finished."""
     store = book.store
     guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
     limit = seconds(budget.time)
     deadline = None if limit is None else monotonic() + limit - book.before
     size = plan.rounds
-    if not guides and budget.findings is None:
+    if not guides and budget.findings is None:  # nothing passes from round to round: one is enough
         size = max(len(todo), 1)
     done = store.done()
-    kept = sum(int(store.ledger.read()[number].summary.get("findings", 0)) for number in done)
+    found = sum(int(store.ledger.read()[number].summary.get("findings", 0)) for number in done)
     with _executing(plan, campaign, watcher) as run:
         for numbers in in_rounds(len(todo), size, guides, store.deltas):
-            if budget.findings is not None and kept >= budget.findings and numbers.start:
+            if budget.findings is not None and found >= budget.findings and numbers.start:
                 return  # the round before reached the limit
             missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
             for outcome in run(missing, guides):
-                store.put(outcome.number, outcome.packed, outcome.summary)
+                summary = {**outcome.summary, "elapsed": book.elapsed()}
+                store.put(outcome.number, outcome.packed, summary)
                 done.add(outcome.number)
-                kept += int(outcome.summary["findings"])
-                book.shard(outcome.summary)
+                found += int(summary["findings"])
+                book.shard(summary)
             if not done.issuperset(numbers):
                 return
 
@@ -397,23 +330,20 @@ def _search(
 @contextmanager
 def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Round]:
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
-    told = (watcher.on_step, watcher.stopped)
+    callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
-        yield partial(search_here, campaign, *told)
+        yield partial(search_here, campaign, *callbacks)
         return
-    made: AbstractContextManager[Executor]
     if plan.cluster is not None:
-        made = Cluster(plan.cluster, campaign)
-    else:
-        made = Processes(plan.source, plan.workers, plan.devices)
-    with made as executor:
-        yield partial(run_shards, executor, *told)
+        with Cluster(plan.cluster, campaign) as cluster:
+            yield partial(run_shards, cluster, *callbacks)
+        return
+    with Processes(plan.source, plan.workers, plan.devices) as processes:
+        yield partial(run_shards, processes, *callbacks)
 
 
 def reopen(out: Path) -> Repaired:
-    """Put the papers of a run folder right before they are read: its record,
-    and in words what was damaged.
-    """
+    """Put the record and the settings of a run folder right before they are read."""
     Store.open(out)
     with locked(out):
         return repair_record(out)
@@ -429,7 +359,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
         rows = _asked(campaign, plan.images)
-        known = behaviour_of(networks_of(campaign), plan.images, campaign)
+        known = behaviour.behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     inexact = [
@@ -463,9 +393,9 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
             rows, more = stored_rows(store, campaign, plan.images)
-            require_behaviour(record, networks_of(campaign), plan.images, campaign)
+            behaviour.require_behaviour(record, networks_of(campaign), plan.images, campaign)
         if claim_context(getattr(plan.images, "context", {})):
-            store.run = run_digest(record)
+            store.run = then.digest
             keep_claims(store, plan.images)
         damaged = repair_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
@@ -475,9 +405,7 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
 
 
 def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:
-    """The shards of the usable seeds, and the budget they share;
-    what is wrong with either is said before any folder is made.
-    """
+    """The shards of the usable seeds, and the budget they share."""
     chosen = usable(rows)
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"

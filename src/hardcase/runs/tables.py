@@ -1,6 +1,4 @@
-"""The tables of a run folder: findings and seeds, as Parquet that the `datasets` library reads as
-images.
-"""
+"""The tables of a run folder, as Parquet that the `datasets` library reads as images."""
 
 from __future__ import annotations
 
@@ -8,9 +6,10 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,14 @@ from hardcase import tensors
 from hardcase.cache import unpacked
 from hardcase.data.formats import parquet_groups
 from hardcase.errors import Problem
-from hardcase.runs.files import LARGE, checksum, in_pieces, opened
+from hardcase.runs.files import LARGE, opened
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 
 __all__ = [
     *("FINDINGS", "PATHS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
-    *("group_rows", "overlay", "parquet", "read", "read_groups", "seeds_table", "spent_table"),
-    *("summarise", "table", "to_parquet"),
+    *("group_rows", "overlay", "read", "read_groups", "seeds_table", "summarise", "table"),
+    *("to_parquet", "write_parquet"),
 ]
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -56,22 +55,16 @@ FINDINGS: dict[str, pa.DataType] = {
     "witnessed": pa.bool_(),
     "witness_margin": pa.float32(),
 }
+SPENDING = (
+    *("queries", "gradients", "peer_queries", "witness_queries", "witness_gradients"),
+    *("surrogate_queries", "surrogate_gradients"),
+)
+"""What is metered."""
 SPENT: dict[str, pa.DataType] = {
-    "id": pa.string(),
-    "status": pa.string(),
-    "looked": pa.int64(),
-    "failing": pa.int64(),
-    "queries": pa.int64(),
-    "gradients": pa.int64(),
-    "peer_queries": pa.int64(),
-    "witness_queries": pa.int64(),
-    "witness_gradients": pa.int64(),
-    "surrogate_queries": pa.int64(),
-    "surrogate_gradients": pa.int64(),
+    **dict.fromkeys(("id", "status"), pa.string()),
+    **dict.fromkeys(("looked", "failing", *SPENDING), pa.int64()),
 }
 """What a finished shard says of its seeds."""
-SPENDING = tuple(SPENT)[4:]
-"""What is metered."""
 SEEDS: dict[str, pa.DataType] = {
     "id": pa.string(),
     "image": _IMAGE,
@@ -107,10 +100,7 @@ def findings_table(
     oracle: str,
     witnesses: int = 0,
 ) -> pa.Table:
-    """Findings as a table.
-
-    `seeds` and `ids` are the image and the name of the seed of each finding.
-    """
+    """Findings as a table; `seeds` and `ids` are the image and the name of the seed of each."""
     images = tensors.encode_all(findings.x.cpu())
     change = (from_bytes(findings.x.cpu()) - from_bytes(seeds)).flatten(1)
     kinds = [KINDS[kind] for kind in findings.kind.tolist()]
@@ -146,15 +136,8 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
     return table({**columns, "image": _images(tensors.encode_all(images))}, SEEDS)
 
 
-def spent_table(columns: Mapping[str, Any]) -> pa.Table:
-    """What became of the seeds of a shard; their images are in the run's own table."""
-    return table(columns, SPENT)
-
-
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Columns (lists, arrays or tensors) as a table with the description by which other programs
-    show its images.
-    """
+    """Columns (lists, arrays or tensors) as a table that other programs show with its images."""
     schema = _schema(tuple(types.items()))
     return pa.Table.from_arrays(
         [_array(columns[name], kind) for name, kind in types.items()], schema=schema
@@ -169,67 +152,33 @@ def _schema(types: tuple[tuple[str, pa.DataType], ...]) -> pa.Schema:
 
 def to_parquet(rows: pa.Table) -> bytes:
     """A table as one Parquet file with one row group."""
-    return b"".join(parquet([rows]))
+    sink = io.BytesIO()
+    write_parquet(sink, [rows])
+    return sink.getvalue()
 
 
-class _Sink(io.RawIOBase):
-    """Takes what is written until somebody asks for it."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.pieces = list[bytes]()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.pieces.append(bytes(data))
-        self.size += len(self.pieces[-1])
-        return len(self.pieces[-1])
-
-    def tell(self) -> int:
-        return self.size
-
-    def drained(self) -> bytes:
-        taken = b"".join(self.pieces)
-        self.pieces.clear()
-        return taken
-
-
-def parquet(groups: Iterable[pa.Table]) -> Iterator[bytes]:
-    """The pieces of one Parquet file, a row group for each table; at least one table is needed.
-
-    An empty one makes no row group: readers stumble over a group of no rows.
-    """
-    sink = _Sink()
-    writer: pq.ParquetWriter | None = None
-    for rows in groups:
-        writer = writer or pq.ParquetWriter(
-            sink,
-            rows.schema,
-            compression="snappy",
-            write_page_checksum=True,
-            write_statistics=False,
-            use_dictionary=[name for name in _REPEATED if name in rows.column_names],
-        )
-        if len(rows):
-            writer.write_table(rows)
-        yield sink.drained()
-    assert writer is not None
-    writer.close()
-    yield sink.drained()
+def write_parquet(sink: io.BytesIO | io.BufferedWriter, groups: Iterable[pa.Table]) -> None:
+    """Write one Parquet file, a row group for each table that is not empty."""
+    tables = iter(groups)
+    first = next(tables)
+    with pq.ParquetWriter(
+        sink,
+        first.schema,
+        compression="snappy",
+        write_page_checksum=True,
+        write_statistics=False,
+        use_dictionary=[name for name in _REPEATED if name in first.column_names],
+    ) as writer:
+        for rows in chain([first], tables):
+            if len(rows):
+                writer.write_table(rows)
 
 
 def read(
-    path: Path,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None = None,
-    *,
-    stored: Callable[[int, int], bool] | None = None,
-    most: int = LARGE,
+    path: Path, types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """What `read_groups` reads, as one table."""
-    return pa.concat_tables(read_groups(path, types, columns, stored=stored, most=most))
+    return pa.concat_tables(read_groups(path, types, columns))
 
 
 def read_groups(
@@ -237,28 +186,20 @@ def read_groups(
     types: Mapping[str, pa.DataType],
     columns: Sequence[str] | None = None,
     *,
-    stored: Callable[[int, int], bool] | None = None,
     only: Collection[int] = (),
     most: int = LARGE,
 ) -> Iterator[pa.Table]:
-    """The row groups of a table, one after the other, with their checksums verified and their
-    columns (those of `types`, or some of them) checked; a damaged table is named.
+    """The row groups of a table, one after the other, with their columns checked; a damaged table
+    is named.
 
-    Args:
-        path: The file.
-        types: All columns that it has.
-        columns: Those that are wanted; all of them if None.
-        stored: Says whether size and checksum of the file are those of what was written. What is
-            not does not reach Arrow, which a flipped bit can end together with the process. None:
-            it was asked before.
-        only: The numbers of the wanted row groups; all of them if there is none.
-        most: Bytes that the file may have.
+    Where a file has a checksum, that is compared before: a flipped bit can end Arrow together with
+    the process. `types` are all columns that it has, `only` the numbers of the wanted row groups.
     """
     try:
-        with opened(path, most=most) as file:
-            if stored is not None and not stored(*checksum(in_pieces(file))):
-                raise ValueError("its content is not the one that was stored")
-        with pq.ParquetFile(path, page_checksum_verification=True) as whole:
+        with (
+            opened(path, most=most) as file,
+            pq.ParquetFile(file, page_checksum_verification=True) as whole,
+        ):
             wanted = {name: types[name] for name in columns or types}
             groups = only or range(whole.num_row_groups)
             for rows in parquet_groups(whole, groups, columns, unpacked(path, SMALL)):
@@ -272,9 +213,7 @@ def read_groups(
 
 
 def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if every column is there, of its type, without gaps where none may be,
-    and made of valid text.
-    """
+    """`rows`, if every column is there, of its type, without gaps where none may be."""
     for name, kind in types.items():
         column = rows.column(name)
         if column.type != kind or (column.null_count and name not in _GAPS):
@@ -286,9 +225,7 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if their ids are those of findings wherever they have to be: other words could be
-    paths.
-    """
+    """`rows`, if their ids are those of findings where they have to be: words could be paths."""
     known = any(types is one for one in (FINDINGS, VERDICTS, PATHS))
     if not known or "id" not in rows.column_names:
         return rows
@@ -310,9 +247,7 @@ def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
 
 
 def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
-    """The counts of a shard: seeds, costs, findings by kind, and which labels were mistaken for
-    which.
-    """
+    """The counts of a shard: seeds, costs, findings by kind, which labels were mistaken."""
     kinds = findings["kind"].to_pylist()
     seeds = findings["seed"].to_pylist()
     pairs = Counter(zip(findings["expected"].to_pylist(), findings["predicted"].to_pylist()))

@@ -1,7 +1,5 @@
-"""A stored run compared with what was written about it, and put right before its search goes on.
-
-A run is believed as far as it agrees with its own checksums and with its beginning. Only `resume`
-repairs; what is damaged is set aside under another name, never deleted.
+"""A stored run compared with its own checksums and its beginning, and put right before its search
+goes on: only `resume` repairs, and what is damaged is set aside, never deleted.
 """
 
 from __future__ import annotations
@@ -24,32 +22,15 @@ from hardcase.runs.files import (
     read_plain,
 )
 from hardcase.runs.folder import BEGUN, Store
-from hardcase.runs.identity import FREE, Identity
+from hardcase.runs.identity import FREE, run_digest
 from hardcase.runs.ledger import files_of
 from hardcase.runs.tables import VERDICTS, read
 
 __all__ = [
-    "BESIDE",
-    "CLAIMS",
-    "CONDITIONS",
-    "CURVES",
-    "REGRESSION",
-    "Repaired",
-    "Verification",
-    "keep_beside",
-    "read_beside",
-    "repair_record",
-    "repair_shards",
-    "set_aside",
-    "verify",
+    *("BESIDE", "CLAIMS", "CONDITIONS", "CURVES", "REGRESSION", "Repaired", "Verification"),
+    *("keep_beside", "read_beside", "repair_record", "repair_shards", "set_aside", "verify"),
 ]
 
-CHANGING = (
-    *("complete", "finished", "elapsed", "totals", "service", "funnel", "skipped", "findings"),
-    *("kinds", "judge", "verdicts", "coverage", "conditions", "risk", "risk_excess"),
-    *("least_scale", "worst_case", "rare"),
-)
-"""What a record says anew each time a run stops or is judged."""
 CURVES = "curves.json"
 """What ``hardcase curve`` leaves in a run folder."""
 REGRESSION = "regression.json"
@@ -69,17 +50,17 @@ def keep_beside(store: Store, name: str, content: Mapping[str, Any]) -> None:
 
 def read_beside(store: Store, name: str) -> dict[str, Any] | None:
     """What one of `BESIDE` says; None if it is not there, damaged, or about another run."""
-    said = _checked(store.folder / name)
-    return said if said and said.get("run") == store.run else None
+    content = _checked(store.folder / name)
+    return content if content.get("run") == store.run else None
 
 
 def _checked(path: Path) -> dict[str, Any]:
     """What a file says that has the checksum of its content; nothing of any other."""
-    try:
-        said, sound = read_checked_json(read_plain(path))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if sound else {}
+    with suppress(OSError, ValueError, RecursionError):
+        content, intact = read_checked_json(read_plain(path))
+        if intact:
+            return dict(content)
+    return {}
 
 
 # --- verification
@@ -87,9 +68,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far a run can be believed, and why not: damaged, or unverified because it stored nothing
-    to compare with.
-    """
+    """How far a run can be believed; unverified is one that stored nothing to compare with."""
 
     state: Literal["verified", "unverified", "damaged"]
     notes: tuple[str, ...] = ()
@@ -108,7 +87,7 @@ def verify(store: Store) -> Verification:
 def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     if store.intact is not True:
         yield "run.json does not have the checksum of its content"
-    if Identity.from_json(record.get("identity")) is None:
+    if not run_digest(record):
         yield "run.json has no valid identity of its ingredients"
     for name in FOLDERS:
         if (store.folder / name).is_symlink():
@@ -117,9 +96,8 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     if begun is None:
         yield "state/begun.json is missing or damaged"
     else:
-        spoilt = _other_entries(begun["record"], record)
-        if spoilt:
-            yield f"run.json is not of the run that began here ({', '.join(spoilt)})"
+        if run_digest(begun["record"]) != run_digest(record):
+            yield "run.json is not of the run that began here"
         changed = _other_settings(store, begun["config"])
         if changed:
             yield f"config.toml was changed or damaged ({', '.join(changed)})"
@@ -138,30 +116,32 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    """The files of every shard and of the seeds against the ledger; the set of shards against the
-    beginning.
-    """
+    """Files against the ledger, their number against the record."""
     entries = store.ledger.read()
-    parts = store.parts()
-    for number, entry in sorted(entries.items()):
-        if number >= 0 and number not in parts:
-            yield f"shard {number} is missing"
-            continue
-        for name, stored in entry.files.items():
-            found = file_size_and_crc(store.folder / name, size=stored[0])
-            if found != [*stored]:
-                yield f"{name} is missing or not what was stored"
+    for number in sorted(entries):
+        for name in _changed_files(store, number):
+            yield f"{name} is missing or not what was stored"
     shards = record.get("shards")
     if not isinstance(shards, int):
         yield "run.json does not say how many shards the run has"
         return
-    for number in sorted(parts):
+    for number in sorted(store.parts()):
         if number >= shards:
             yield f"findings/part-{number:05d}.parquet is not of this run"
     if record.get("complete"):
         lacking = {*range(-1, shards)} - entries.keys()
         if lacking:
             yield f"state/ledger.jsonl is damaged: it lacks {len(lacking)} of its lines"
+
+
+def _changed_files(store: Store, number: int) -> list[str]:
+    """The files of an entry of the ledger that are not what was stored."""
+    files = store.ledger.read()[number].files
+    return [
+        name
+        for name, (size, check) in files.items()
+        if file_size_and_crc(store.folder / name, size) != [size, check]
+    ]
 
 
 def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
@@ -181,12 +161,6 @@ def _verdicts(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
                 yield "the verdicts are of another run"
 
 
-def _other_entries(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The entries of a record that never change, and are not those of the beginning."""
-    kept = {name: value for name, value in begun.items() if name not in CHANGING}
-    return [name for name, value in kept.items() if now.get(name) != value]
-
-
 def _other_settings(store: Store, begun: str) -> list[str]:
     """The settings of config.toml that findings depend on, and are not those of the beginning."""
     try:
@@ -201,58 +175,45 @@ def _other_settings(store: Store, begun: str) -> list[str]:
 
 
 class Repaired(NamedTuple):
-    """`record`: what the run is; `notes`: what was put right, in words."""
+    """What a run is, and in words what was put right."""
 
     record: dict[str, Any]
     notes: list[str]
 
 
 def repair_record(folder: Path) -> Repaired:
-    """Restore run.json and config.toml from what was kept when the run began, that from run.json,
-    and sweep up half-written files.
-    """
+    """Restore run.json and config.toml from what the run began with, or that from run.json."""
     store = Store.open(folder)
     sweep(folder, *(folder / name for name in FOLDERS))
     begun = store.begun()
+    now: dict[str, Any] = {}
+    with suppress(Problem):
+        now = store.record()
+    if store.intact is not True:
+        now = {}
     if begun is None:
-        record = store.record()
-        if store.intact is not True:
+        if not now:
             raise Problem(
                 f"run.json and {BEGUN} of {folder} are both damaged: nothing says what the run is.",
                 "The findings beside them are still readable as Parquet.",
                 fix="a new --out",
             )
         set_aside(folder / BEGUN)
-        store.write(BEGUN, checked_json({"record": record, "config": store.config()}))
-        return Repaired(record, [f"{BEGUN} was damaged or missing; it is written anew"])
-    record, notes = _repaired_record(store, begun["record"])
+        store.write(BEGUN, checked_json({"record": now, "config": store.config()}))
+        return Repaired(now, [f"{BEGUN} was damaged or missing; it is written anew"])
+    record = {**begun["record"], **now}
+    notes = []
+    if not now or run_digest(now) != run_digest(begun["record"]):
+        record = begun["record"]
+        why = _why(set_aside(folder / "run.json"), "damaged")
+        store.write_record(record)
+        notes.append(f"run.json {why}; it is written anew from the beginning of the run")
     changed = _other_settings(store, begun["config"])
     if changed:
         why = _why(set_aside(folder / "config.toml"), f"changed or damaged ({', '.join(changed)})")
         store.write("config.toml", begun["config"].encode())
-        notes = [*notes, f"config.toml {why}; the run goes on as it began"]
+        notes.append(f"config.toml {why}; the run goes on as it began")
     return Repaired(record, notes)
-
-
-def _repaired_record(store: Store, begun: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The record with everything that never changes as it was at the beginning; judges and others
-    may have added to it.
-    """
-    now: dict[str, Any] = {}
-    try:
-        now = store.record()
-        spoilt = _other_entries(begun, now)
-        if store.intact is not True:  # what does not show in the beginning is not believed either
-            now = {}
-            spoilt = spoilt or ["its checksum"]
-    except Problem:
-        spoilt = ["all of it"]
-    if not spoilt:
-        return {**begun, **now}, []
-    record = {**begun, **now, **{name: begun[name] for name in begun if name not in CHANGING}}
-    why = _why(set_aside(store.folder / "run.json"), f"damaged ({', '.join(spoilt)})")
-    store.write_record(record)
-    return record, [f"run.json {why}; it is written anew from the beginning of the run"]
 
 
 def _why(place: Path | None, what: str) -> str:
@@ -262,28 +223,16 @@ def _why(place: Path | None, what: str) -> str:
 
 def repair_shards(store: Store, *, shards: int | None = None) -> list[int]:
     """Set aside finished shards whose files are not what was stored, so that they are searched
-    again; returns their numbers.
-
-    Args:
-        store: The run folder.
-        shards: How many shards the run has: parts with other numbers are not its own.
+    again, and parts that a run of so many shards has not; returns the numbers of the former.
     """
     entries = store.ledger.read()
     strangers = {number for number in store.parts() if shards is not None and number >= shards}
-    damaged = {
-        number
-        for number, entry in entries.items()
-        if number >= 0
-        and not all(
-            file_size_and_crc(store.folder / n, size=s[0]) == [*s] for n, s in entry.files.items()
-        )
-    }
+    damaged = {number for number in entries if number >= 0 and _changed_files(store, number)}
     for number in strangers | damaged:
         entries.pop(number, None)
-        for names in files_of(number):
-            for name in names:
-                set_aside(store.folder / name)
-    return sorted(number for number in damaged if shards is None or number < shards)
+        for name in sum(files_of(number), ()):
+            set_aside(store.folder / name)
+    return sorted(damaged - strangers)
 
 
 def set_aside(path: Path) -> Path | None:

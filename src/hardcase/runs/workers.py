@@ -1,7 +1,4 @@
-"""From a campaign to a run folder: shards and rounds, here, in several processes or on a cluster.
-
-The findings are the same.
-"""
+"""The shards of a campaign, searched here, in several processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.behaviour import Canaries
 from hardcase.runs.folder import Packed, pack_deltas
-from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
+from hardcase.runs.tables import SPENDING, SPENT, findings_table, summarise, table, to_parquet
 from hardcase.tensors import steady
 from hardcase.types import Guide, Images
 from hardcase.usercode import Raised, guarded
@@ -57,9 +54,7 @@ PATIENCE = 3
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that says which GPUs a process sees, and in which order."""
 ATOMIC = 4000
-"""Bytes that a pipe takes whole or not at all; more is not sent, so that a worker's death cannot
-leave half a message.
-"""
+"""Bytes that a pipe takes whole or not at all: a worker's death leaves no half message."""
 
 OnStep = Callable[[Counts], None]
 Source = Callable[[], Campaign]
@@ -80,9 +75,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
-    """The seeds at `rows` of `images`, cut into shards of `shard` seeds; a task is made when it is
-    asked for.
-    """
+    """The seeds at `rows` of `images`, in shards; a task is made when it is asked for."""
 
     images: ImageSet
     rows: Int[Tensor, " u"]
@@ -120,14 +113,7 @@ def run_task(
     guides: Sequence[Guide] = (),
     on_step: OnStep = lambda counts: None,
 ) -> ShardOutcome:
-    """Search one shard and pack what it found.
-
-    Args:
-        campaign: What is searched.
-        task: The shard.
-        guides: As they were when the round began.
-        on_step: Told of the counts after every step.
-    """
+    """Search one shard, from guides as they were when the round began, and pack what it found."""
     return _packed(campaign, task, *_searched(campaign, task, guides, on_step))
 
 
@@ -165,12 +151,12 @@ def _searched(
 
 def _packed(campaign: Campaign, task: Task, shard: Shard, extra: Mapping[str, Any]) -> ShardOutcome:
     """A searched shard as the files of its part."""
-    own = shard.findings.seed.cpu() - task.first
+    rows = shard.findings.seed.cpu() - task.first
     method = campaign.method
     found = findings_table(
         shard.findings,
-        task.images.x[own],
-        [task.images.id[i] for i in own.tolist()],
+        task.images.x[rows],
+        [task.images.id[i] for i in rows.tolist()],
         method=method.name,
         oracle=method.oracle.kind,
         witnesses=len(campaign.witnesses),
@@ -178,41 +164,33 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: Mapping[str, An
     counts = shard.counts
     words = {(False, False): "done", (False, True): "out of time"}
     fates = zip(counts.lost.tolist(), shard.unfinished.tolist())
-    spent = spent_table(
-        {
-            "id": list(task.images.id),
-            "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
-            "looked": counts.queries,
-            **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
-        }
-    )
+    columns = {
+        "id": list(task.images.id),
+        "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
+        "looked": counts.queries,
+        **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
+    }
+    spent = table(columns, SPENT)
     packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
     return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
 
 
 def _service(campaign: Campaign) -> Counter[str]:
-    """What the subject and its peers count of their own accord: calls, retries, answers from a
-    cache, inputs without one.
-    """
+    """What the subject and its peers count themselves: calls, retries, answers from a cache."""
     tallies = (getattr(model, "tally", None) for model in (campaign.subject, *campaign.peers))
     return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
 
 
 def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
-    """An exception as a problem that can travel between processes; `by_user`: what user code did,
-    if it was that.
-    """
+    """An exception as a problem that can travel between processes, with what user code did."""
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
-    stored = (
-        "Shards that were finished are stored; this one is searched again on resume. The log has"
-        " the traceback."
-    )
+    stored = "Finished shards are stored; this one is searched again on resume. The log has more."
     if "CUDA" in what or "Accelerator" in what:
-        said = f"the GPU failed in shard {task.number}: {what}"
-        return Problem(said, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
+        message = f"the GPU failed in shard {task.number}: {what}"
+        return Problem(message, stored, fix='device = "cpu" in config.toml', code=INTERNAL)
     if by_user:
-        said = f"{by_user.removesuffix('.')}, in shard {task.number}."
-        return Problem(said, stored, fix="mend the model", code=USAGE)
+        message = f"{by_user.removesuffix('.')}, in shard {task.number}."
+        return Problem(message, stored, fix="mend the model", code=USAGE)
     return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
 
 
@@ -225,30 +203,24 @@ class WorkerLost(Exception):  # noqa: N818 - what happened, not an error of ours
 
 @runtime_checkable
 class Executor(Protocol):
-    """Where shards are worked on: processes of this machine, or a cluster."""
+    """Where shards are worked on: processes of this machine, or a cluster.
+
+    It takes `slots` shards at a time, all of a round from the guides that it began with; `result`
+    raises `WorkerLost` if a worker died; `live_counts` are those of shards being searched.
+    """
 
     @property
-    def slots(self) -> int:
-        """How many shards are given out at a time."""
-        ...
+    def slots(self) -> int: ...
 
-    def begin(self, guides: Sequence[Guide]) -> None:
-        """A round begins, and its shards start from these guides."""
-        ...
+    def begin(self, guides: Sequence[Guide]) -> None: ...
 
     def submit(self, task: Task) -> Hashable: ...
 
-    def wait(self, handles: Sequence[Hashable], seconds: float) -> Sequence[Hashable]:
-        """Those that are finished, waiting for the first of them at most so long."""
-        ...
+    def wait(self, handles: Sequence[Hashable], seconds: float) -> Sequence[Hashable]: ...
 
-    def result(self, handle: Hashable) -> ShardOutcome:
-        """What a finished one brought; raises `WorkerLost` if its worker died."""
-        ...
+    def result(self, handle: Hashable) -> ShardOutcome: ...
 
-    def live_counts(self) -> Mapping[int, Counts]:
-        """The latest counts of shards being searched, as far as they are known."""
-        ...
+    def live_counts(self) -> Mapping[int, Counts]: ...
 
 
 def run_shards(
@@ -258,9 +230,8 @@ def run_shards(
     todo: Iterable[Task],
     guides: tuple[Guide, ...],
 ) -> Iterator[ShardOutcome]:
-    """The outcomes of `todo` in the order they finish; lost shards are run again.
-
-    An error ends it when the shards that are under way are home.
+    """The outcomes of `todo` in the order they finish; lost shards are run again, and an error is
+    raised when the shards that are under way are home.
     """
     executor.begin(guides)
     fresh = iter(todo)
@@ -284,7 +255,13 @@ def run_shards(
                 losses += 1
                 lost.append(task)
                 if losses > PATIENCE * executor.slots:
-                    error = _gone(task, loss)
+                    error = Problem(
+                        "worker processes end before their shards are finished, again and again;"
+                        f" the last one had shard {task.number}.",
+                        f"Most often the memory runs out. Finished shards are stored. {loss}",
+                        fix="fewer workers, or a smaller batch_size, in config.toml",
+                        code=INTERNAL,
+                    )
             except Exception as problem:
                 error = error or problem
             else:
@@ -298,24 +275,11 @@ def run_shards(
         raise error
 
 
-def _gone(task: Task, loss: WorkerLost) -> Problem:
-    return Problem(
-        "worker processes end before their shards are finished, again and again; the last one had"
-        f" shard {task.number}.",
-        f"Most often the memory runs out. The shards that were finished are stored. {loss}".strip(),
-        fix="fewer workers, or a smaller batch_size, in config.toml",
-        code=INTERNAL,
-    )
-
-
 # --- worker processes of this machine
 
 
 class Processes:
-    """So many processes, each with its own campaign built from `source`, spread over `devices`.
-
-    When one dies, all are started anew.
-    """
+    """Processes that each build the campaign, over `devices`; when one dies, all start anew."""
 
     def __init__(self, source: Source, workers: int, devices: Sequence[str] = ()) -> None:
         try:
@@ -398,9 +362,7 @@ class Processes:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Hold signals back. Processes that are started in here never hear of them, also before they
-    can say that they do not want to.
-    """
+    """Hold signals back: processes that are started in here never hear of them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -412,9 +374,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def gpus(count: int) -> tuple[str, ...]:
-    """The names of the first `count` GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES``
-    has them.
-    """
+    """The first GPUs that this process may use, named as in ``CUDA_VISIBLE_DEVICES``."""
     named = [word.strip() for word in os.environ.get(VISIBLE, "").split(",") if word.strip()]
     return tuple(named or map(str, range(count)))[:count]
 
@@ -428,9 +388,7 @@ _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
-    """In a new worker process: a GPU of its own where there are several, the same arithmetic as
-    everywhere, a fair share of the cores, the campaign built once.
-    """
+    """In a new worker process: a GPU of its own, a fair share of the cores, the campaign built."""
     global _campaign, _news, _unbuilt
     place = places.get()
     if place:
@@ -465,14 +423,14 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
     task: Task = pickle.loads(content)
     if guides != _known[0]:
         _known = (guides, pickle.loads(guides.read_bytes()) if guides else ())
-    told = monotonic()
+    sent = monotonic()
 
     def on_step(counts: Counts) -> None:
         """Tell the owner of the counts now and then."""
-        nonlocal told
+        nonlocal sent
         columns = [getattr(counts, name) for name in (*SPENDING, "failing")]
-        if monotonic() - told >= OFTEN and 8 * len(columns) * len(columns[0]) <= ATOMIC:
-            told = monotonic()
+        if monotonic() - sent >= OFTEN and 8 * len(columns) * len(columns[0]) <= ATOMIC:
+            sent = monotonic()
             assert _news is not None
             with suppress(OSError):
                 _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
@@ -494,9 +452,9 @@ def search_here(
     guides: tuple[Guide, ...],
 ) -> Iterator[ShardOutcome]:
     """Shards one after the other in this process; beside a GPU one is packed during the next."""
-    beside = not steady(campaign.subject.device)
+    on_device = not steady(campaign.subject.device)
     waiting: Future[ShardOutcome] | None = None
-    with ThreadPoolExecutor(1) if beside else nullcontext() as packer:
+    with ThreadPoolExecutor(1) if on_device else nullcontext() as packer:
         for task in todo:
             if stopped():
                 break

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     )
     from hardcase.searches.hill_climbing import HillClimbing as HillClimbing
     from hardcase.searches.illumination import Illumination as Illumination
-    from hardcase.searches.interpolation import Interpolation as Interpolation
+    from hardcase.searches.interpolation import (
+        AnchoredSteps as AnchoredSteps,
+        GrowingMix as GrowingMix,
+        Interpolation as Interpolation,
+    )
     from hardcase.searches.surrogates import SurrogateGradients as SurrogateGradients
     from hardcase.searches.worklist import Worklist as Worklist
 

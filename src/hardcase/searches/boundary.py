@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +17,7 @@ from hardcase.searches.interpolation import Partners
 from hardcase.tensors import chunks, flat, per_row, tiled, total
 from hardcase.types import Evaluator, Feedback, Seeds, State
 
-__all__ = ["Bisection", "Codes", "Crossing", "Exits", "lengths", "nearest"]
+__all__ = ["Bisection", "Crossing", "Exits", "lengths", "nearest"]
 
 
 @search("bisection", needs="label")
@@ -161,18 +161,6 @@ def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"
 # Which way other classes lie: directions taken from codes of known label near a seed.
 
 
-@runtime_checkable
-class Codes(Protocol):
-    """Codes of labelled images: `take` copies rows, `mean` averages each line of rows."""
-
-    @property
-    def label(self) -> Tensor: ...
-
-    def take(self, rows: Tensor) -> Tensor: ...
-
-    def mean(self, rows: Tensor) -> Tensor: ...
-
-
 LIMIT = 10_000
 """How many codes are compared: the first, so a library should begin with every class."""
 
@@ -186,7 +174,7 @@ class Directions(NamedTuple):
 
 
 def directions(
-    codes: Codes, seeds: Seeds, *, classes: int, neighbours: int, toward: int | None = None
+    codes: Partners, seeds: Seeds, *, classes: int, neighbours: int, toward: int | None = None
 ) -> Directions:
     """The `classes` nearest other classes of each seed (or `toward` alone), nearest first.
 
@@ -214,7 +202,7 @@ def directions(
     return Directions(torch.where(there.squeeze(2), goal, -1), step * there, first * there)
 
 
-def span(codes: Codes, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+def span(codes: Partners, seeds: Seeds) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
     """The least and greatest value of every coordinate over the codes and the seed's own."""
     z = flat(seeds.z)
     label = codes.label[:LIMIT]
@@ -241,7 +229,7 @@ def scaled(offset: Float[Tensor, "t d"], length: Float[Tensor, " t"]) -> Float[T
 
 
 def _ranked(
-    codes: Codes, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
+    codes: Partners, label: Int[Tensor, " l"], z: Float[Tensor, "n d"], count: int, kinds: int
 ) -> tuple[Int[Tensor, "n k c"], Float[Tensor, "n k"]]:
     """The rows of the nearest `count` codes of each class, and how near."""
     rows = torch.zeros(len(z), kinds, count, dtype=torch.int64, device=z.device)
@@ -307,7 +295,7 @@ class Crossing:
         toward: Walk to this class alone.
     """
 
-    codes: Codes | None = None
+    codes: Partners | None = None
     classes: int = 4
     neighbours: int = 50
     cuts: tuple[float, ...] = (0.05, 0.25)
@@ -484,7 +472,7 @@ class Exits:
         answers: Bisect to where the answer changes, whatever the oracle says.
     """
 
-    codes: Codes | None = None
+    codes: Partners | None = None
     walks: int = 10
     halvings: int = 6
     reach: float = 4.0
@@ -548,7 +536,7 @@ class Exits:
         one, two = (flat(self.codes.take(some.flatten())) for some in drawn.unbind(1))
         return self.reach / 2**0.5 * (one - two)
 
-    def _toward(self, codes: Codes, seeds: Seeds, rng: Rng) -> Tensor:
+    def _toward(self, codes: Partners, seeds: Seeds, rng: Rng) -> Tensor:
         ways = directions(codes, seeds, classes=self.classes, neighbours=50)
         low, high = span(codes, seeds)
         lane = torch.arange(self.walks, device=seeds.y.device) % ways.step.shape[1]

@@ -80,10 +80,7 @@ def rotate(x: Picture, level: Level, rows: Int[Tensor, " m"], rng: Rng) -> Pictu
 
 
 def _warp(x: Picture, *entries: Tensor | float, mode: str = "bilinear") -> Picture:
-    """The picture seen through a 2x3 matrix per row, given entry by entry.
-
-    Outside a grey picture is black, outside one in colour its mirror image.
-    """
+    """The picture seen through a 2x3 matrix per row, given entry by entry."""
     columns = [torch.as_tensor(entry, device=x.device).expand(len(x)) for entry in entries]
     matrix = torch.stack([column.to(x.dtype) for column in columns], 1).reshape(-1, 2, 3)
     outside = {3: "reflection"}.get(x.shape[1], "zeros")

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.spaces.activations import Activations as Activations, early_places as early_places
+    from hardcase.spaces.activations import (
+        Activations as Activations,
+        Styles as Styles,
+        early_places as early_places,
+    )
     from hardcase.spaces.appearance import Appearance as Appearance, appearance as appearance
     from hardcase.spaces.coordinates import Coordinate as Coordinate
     from hardcase.spaces.latent import (

@@ -1,4 +1,4 @@
-"""Activations of a conditional generator: codes are added to its early stages' outputs."""
+"""Codes inside a conditional generator: added to its activations, or mixing its conditioning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,9 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
 from hardcase.types import Seeds
 
-__all__ = ["Activations", "InStages", "Place", "Staged", "early_places"]
+__all__ = [
+    *("Activations", "InStages", "Place", "Staged", "Styles", "conditioned_stages", "early_places")
+]
 
 Meet = Callable[[int, Tensor], Tensor]
 """What is made of the features at a place: they come in, and the generator goes on with what comes
@@ -88,8 +90,6 @@ class Activations:
         radius: Largest length of the code.
         classes: Number of classes that the generator knows.
         sparing: Spend time to save memory in the generator.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     generator: Staged
@@ -97,8 +97,8 @@ class Activations:
     radius: float = torch.inf
     classes: int = 10
     sparing: bool = False
-    name: str = "activations"
-    keeps_code: bool = True
+    name: ClassVar[str] = "activations"
+    keeps_code: ClassVar[bool] = True
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -107,15 +107,6 @@ class Activations:
         return torch.zeros(len(x), width, device=x.device), {"class": y.clone()}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        if "latent" not in origin.context:
-            raise Problem(
-                "these seeds were not made by the generator, so there is no latent code to start"
-                " from.",
-                fix=(
-                    "seeds that the generator made: hardcase run --method feature-perturbation"
-                    " makes them itself"
-                ),
-            )
         walk = self.generator.walk
         if self.sparing and z.requires_grad:
             walk = partial(_sparing_walk, self.generator)
@@ -127,7 +118,7 @@ class Activations:
             )
             return image
 
-        return tiled(generated, z, origin.context["latent"], origin.context["class"])
+        return tiled(generated, z, _latent(origin), origin.context["class"])
 
     def project(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m d"]:
         shrink = (self.radius / self.distance(z, origin).clamp_min(1e-12)).clamp_max(1)
@@ -142,6 +133,98 @@ class Activations:
             place.spread * part.reshape(len(z), *place.shape)
             for place, part in zip(self.places, parts)
         ]
+
+
+@space(
+    "styles",
+    needs="a conditional GAN trained on the same data",
+    paper="ours, after Weißl et al., 2024 (Mimicry)",
+)
+@dataclass(frozen=True, slots=True)
+class Styles:
+    """How far the later stages of a conditional generator are conditioned on another class.
+
+    A code has a weight in [0, 1] for each class and each of `stages`; only the class of the largest
+    sum counts. A stage of weight w gives (1 - w) stage(h, own class) + w stage(h, other class). The
+    code of a seed is 0, and its latent code travels as ``context["latent"]``.
+
+    Args:
+        generator: A conditional generator made of stages, e.g. `hc.generators.Gan`.
+        stages: Numbers of the stages whose conditioning is mixed.
+        classes: Number of classes that the generator knows.
+    """
+
+    generator: InStages
+    stages: tuple[int, ...]
+    classes: int = 10
+    name: ClassVar[str] = "styles"
+    keeps_code: ClassVar[bool] = True
+
+    def encode(
+        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        zero = torch.zeros(len(x), self.classes, len(self.stages), device=x.device)
+        return zero, {"class": y.clone()}
+
+    def decode(self, z: Float[Tensor, "m k s"], origin: Seeds) -> Float[Tensor, "m c h w"]:
+        def generated(code: Tensor, h: Tensor, label: Tensor) -> Tensor:
+            other = code.sum(2).argmax(1)
+            weights = dict(zip(self.stages, code[torch.arange(len(code)), other].unbind(1)))
+            for number, stage in enumerate(self.generator.stages):
+                features = stage(h, label)
+                if number in weights:
+                    weight = per_row(weights[number], features)
+                    features = torch.lerp(features, stage(h, other), weight)
+                h = features
+            return h
+
+        return tiled(generated, z, _latent(origin), origin.context["class"])
+
+    def project(self, z: Float[Tensor, "m k s"], origin: Seeds) -> Float[Tensor, "m k s"]:
+        z = z.clamp(0, 1)
+        other = z.sum(2).argmax(1)
+        return z * (torch.arange(self.classes, device=z.device) == other[:, None])[..., None]
+
+    def distance(self, z: Float[Tensor, "m k s"], origin: Seeds) -> Float[Tensor, " m"]:
+        return total(flat(z))
+
+
+def conditioned_stages(generator: Staged, classes: int) -> tuple[int, ...]:
+    """Return the numbers of the stages whose output depends on the class, first to last."""
+    if not isinstance(generator, InStages):
+        raise Problem(
+            f"{type(generator).__name__} is not made of stages that are each told the class.",
+            fix="--generator gan",
+        )
+    h, label = _samples(generator, classes)
+    found = list[int]()
+    with torch.no_grad():
+        for number, stage in enumerate(generator.stages):
+            if not torch.equal(stage(h, label), stage(h, label.roll(1))):
+                found.append(number)
+            h = stage(h, label)
+    return tuple(found)
+
+
+def _latent(origin: Seeds) -> Float[Tensor, "m d"]:
+    """The latent codes that the generator made the seeds from."""
+    if "latent" not in origin.context:
+        raise Problem(
+            "these seeds were not made by the generator, so there is no latent code to start from.",
+            fix="seeds that the generator made: hardcase run --method feature-perturbation makes"
+            " them itself",
+        )
+    return origin.context["latent"]
+
+
+def _samples(generator: Staged, classes: int) -> tuple[Float[Tensor, "m d"], Int[Tensor, " m"]]:
+    """64 latent codes and labels of every class, on the generator's device."""
+    device = torch.device("cpu")
+    if isinstance(generator, nn.Module):
+        device = next((value.device for value in generator.parameters()), device)
+    rng = stream(0, "places", device=device)
+    latent = torch.randn(64, generator.latent, generator=rng, device=device)
+    return latent, torch.arange(64, device=device) % classes
 
 
 def _sparing_walk(
@@ -170,13 +253,7 @@ def early_places(
     """
     if numbers is None:
         numbers = generator.early
-    device = torch.device("cpu")
-    if isinstance(generator, nn.Module):
-        device = next((value.device for value in generator.parameters()), device)
-    label = torch.arange(64, device=device) % classes
-    latent = torch.randn(
-        64, generator.latent, generator=stream(0, "places", device=device), device=device
-    )
+    latent, label = _samples(generator, classes)
     found = dict[int, Place]()
 
     def note(number: int, features: Tensor) -> Tensor:

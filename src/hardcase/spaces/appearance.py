@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -114,7 +114,6 @@ class Appearance:
     Args:
         parts: the factors, each kind at most once.
         shape: channels, height and width of the images.
-        keeps_code: whether findings store their code.
 
     Example:
         >>> space = appearance("camera*light", shape=(3, 32, 32))
@@ -127,7 +126,7 @@ class Appearance:
 
     parts: tuple[ChangeFamily, ...]
     shape: Shape
-    keeps_code: bool = True
+    keeps_code: ClassVar[bool] = True
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -174,20 +173,7 @@ class Appearance:
         return len(self._layout.coordinates)
 
     def table(self) -> list[dict[str, Any]]:
-        """Part, coordinate, unit, neutral value and natural range, row by row.
-
-        A field of control points is one row; `columns` says how many numbers of a code it has.
-
-        Example:
-            >>> for row in appearance("focus*sensor", shape=(3, 100, 100)).table():
-            ...     print("{part} {coordinate}: {low:g} to {high:g} {unit}".format(**row))
-            focus defocus: 0 to 1.2 px
-            focus motion: 0 to 3.5 px
-            focus angle: -90 to 90 °
-            sensor resolution: 1 to 2.5 times
-            sensor noise: 0 to 16 levels
-            sensor JPEG quality: 20 to 100
-        """
+        """Part, coordinate, unit, neutral value and natural range, row by row."""
         return [
             {"part": part.name, **row}
             for part in self.parts
@@ -208,18 +194,15 @@ class Appearance:
 
     def _rendered(self, z: Tensor, seed: Tensor, pattern: Int[Tensor, " m"]) -> Tensor:
         """Images of whole tiles of rows: a vectorised function's last bits depend on its place."""
-        layout = self._layout
         values = self._by_part(z)
         x = seed
-        if layout.moving:
-            places = centred_places(*self.shape[1:], seed).expand(len(seed), -1, -1, -1)
-            for part in layout.moving:
-                places = part.move(places, values[part.name], self.shape)
+        places = self.places(z)
+        if places is not None:
             x = resample(seed, places)
         key = pattern
-        if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
+        if self._layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
             key = (content_key(seed) + pattern) & WORD
-        for optics in layout.rendering:
+        for optics in self._layout.rendering:
             x = optics.render(x, values[optics.name], key)
         return x
 
@@ -251,10 +234,7 @@ class Appearance:
         return length(self.severity(z))
 
     def severity(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m g"]:
-        """How much of each group: the root mean square of its codes, 1 at the end of the range.
-
-        Coordinates that only say a direction (the angle of a motion) do not count.
-        """
+        """How much of each group: the root mean square of its codes, 1 at the end of the range."""
         weighed = z * constant(self._layout.weights, z.dtype, z.device)
         pieces = torch.split(weighed, self._layout.widths, dim=1)
         return torch.stack([length(piece) for piece in pieces], 1)
@@ -270,12 +250,7 @@ class Appearance:
         return neutral + z * constant(self._layout.reach, z.dtype, z.device)
 
     def describe(self, z: Float[Tensor, "m d"]) -> list[dict[str, tuple[float, str]]]:
-        """Row by row, values with units by name; of a field the greatest length.
-
-        Example:
-            >>> appearance("camera", shape=(1, 28, 28)).describe(torch.ones(1, 7))[0]["rotation"]
-            (11.0, '°')
-        """
+        """Row by row, values with units by name; of a field the greatest length."""
         return [
             {
                 name: amount
@@ -304,13 +279,7 @@ class Appearance:
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Appearance:
-        """The space that `to_record` wrote.
-
-        Example:
-            >>> space = appearance("warp(points=4)*light", shape=(1, 28, 28))
-            >>> Appearance.from_record(space.to_record()) == space
-            True
-        """
+        """The space that `to_record` wrote."""
         return appearance(str(record["text"]), shape=tuple(map(int, record["shape"])))
 
     def _check(self, x: Tensor) -> None:

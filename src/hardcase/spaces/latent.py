@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -39,15 +35,15 @@ __all__ = [
     "partners",
 ]
 
-# Codes of many images, encoded once into a memory-mapped file: partners to mix seeds with.
+# Codes of many images, encoded once: partners to mix seeds with.
 
 
 @dataclass(frozen=True)
 class Library:
-    """`codes` may be larger than memory; `take` copies only the rows asked for.
+    """Codes of labelled images.
 
     Args:
-        codes: One code per row; may be memory-mapped.
+        codes: One code per row.
         label: The label of each row.
     """
 
@@ -73,9 +69,6 @@ class Library:
         order = (turns * (int(self.label.max()) + 1) + self.label).argsort(stable=True)
         return tuple(order[self.label[order] != c] for c in range(int(self.label.max()) + 1))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Library, (torch.from_numpy(self.codes.cpu().numpy().copy()), self.label))
-
 
 MOST = 2**26
 """Numbers of all codes together, at most: 5,461 of CIFAR-10's default generator."""
@@ -86,7 +79,7 @@ FEWEST = 1000
 def collect(
     images: Images, encode: Callable[[Tensor], Tensor], *, device: torch.device, limit: int = 30_000
 ) -> Library:
-    """Encode up to `limit` of `images` (classes balanced) into a temporary file, or on a GPU.
+    """Encode up to `limit` of `images`, classes balanced.
 
     Args:
         images: Labelled images.
@@ -113,10 +106,9 @@ def collect(
             " class."
         )
     with torch.no_grad():
-        shape = (len(images), *first.shape[1:])
-        codes = torch.empty(shape, device=device) if _roomy(shape, device) else _mapped(shape)
+        codes = torch.empty(len(images), *first.shape[1:], device=device)
         for part in chunks(len(images), 256):
-            codes[part] = encode(from_bytes(images.x[part].to(device))).to(codes.device)
+            codes[part] = encode(from_bytes(images.x[part].to(device)))
     return Library(codes, images.y)
 
 
@@ -139,20 +131,6 @@ def partners(
     return collect(images, encode, device=torch.device(device), limit=limit)
 
 
-def _roomy(shape: tuple[int, ...], device: torch.device) -> bool:
-    """Whether codes of this shape take no more than a quarter of what is free on a GPU."""
-    return device.type == "cuda" and 4 * prod(shape) <= torch.cuda.mem_get_info(device)[0] // 4
-
-
-def _mapped(shape: tuple[int, ...]) -> Tensor:
-    count = prod(shape)
-    handle, name = tempfile.mkstemp(prefix="hardcase-codes-")
-    os.close(handle)
-    codes = torch.from_file(name, shared=True, size=count, dtype=torch.float32).reshape(shape)
-    Path(name).unlink()
-    return codes
-
-
 # The latent space of a variational auto-encoder: a code is the encoder's mean, moved.
 
 
@@ -169,6 +147,7 @@ class _FreeCode:
     """A code that may go anywhere, at an L1 distance from its seed's."""
 
     __slots__ = ()
+    keeps_code: ClassVar[bool] = True
 
     def project(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m *code"]:
         return z
@@ -184,20 +163,15 @@ class _FreeCode:
 )
 @dataclass(frozen=True, slots=True)
 class Latent(_FreeCode):
-    """Mean code of a variational autoencoder, with L1 distances.
-
-    Distances are L1, as SINVAD measures them.
+    """Mean code of a variational autoencoder, with L1 distances as SINVAD measures them.
 
     Args:
         vae: A network with ``encode`` to (mean, log variance) and ``decode``, e.g.
             `hc.generators.Vae`.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     vae: Autoencoder
-    name: str = "vae"
-    keeps_code: bool = True
+    name: ClassVar[str] = "vae"
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -230,13 +204,10 @@ class Labelled(_FreeCode):
 
     Args:
         vae: A network whose ``encode`` and ``decode`` are told labels.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     vae: Conditional
-    name: str = "conditional vae"
-    keeps_code: bool = True
+    name: ClassVar[str] = "conditional vae"
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -366,13 +337,10 @@ class Grid(_FreeCode):
 
     Args:
         vqvae: A network with ``encode`` to a grid and ``decode``, e.g. `hc.generators.VqVae`.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     vqvae: Quantiser
-    name: str = "vqvae"
-    keeps_code: bool = True
+    name: ClassVar[str] = "vqvae"
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng

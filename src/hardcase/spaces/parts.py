@@ -35,16 +35,11 @@ SMALL = 64
 """
 
 
-def _shorter(shape: Shape) -> int:
-    """The side that shares of the side refer to: the shorter one."""
-    return min(shape[1:])
-
-
 def _natural(option: float | None, shape: Shape, *, small: float, large: float) -> float:
     """An option, or else what is natural for images of this shape."""
     if option is not None:
         return option
-    if _shorter(shape) <= SMALL:
+    if min(shape[1:]) <= SMALL:
         return small
     return large
 
@@ -86,7 +81,7 @@ class Warp(CheckedPart):
         self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
     ) -> Float[Tensor, "m 2 h w"]:
         points, reach = self._range(shape)
-        side = _shorter(shape)
+        side = min(shape[1:])
         coarse = values["bend"].reshape(-1, 2, points, points) * (side / 100)
         return resample.bend(places, coarse, limit=reach * side)
 
@@ -147,7 +142,7 @@ class Camera(CheckedPart):
     def move(
         self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
     ) -> Float[Tensor, "m 2 h w"]:
-        side = _shorter(shape)
+        side = min(shape[1:])
         return resample.pose(
             places,
             right=values["shift right"] * (side / 100),
@@ -302,7 +297,7 @@ class Focus(CheckedPart):
 
     def groups(self, shape: Shape) -> tuple[CoordinateGroup, ...]:
         defocus, motion = self._range(shape)
-        length: dict[str, Any] = {"signed": False, "side": _shorter(shape), "digits": 1}
+        length: dict[str, Any] = {"signed": False, "side": min(shape[1:]), "digits": 1}
         said = "blurred by a motion of {} at {angle}"
         line = (
             Coordinate("motion", "px", motion, plus=said, **length),
@@ -315,7 +310,7 @@ class Focus(CheckedPart):
 
     def _range(self, shape: Shape) -> tuple[float, float]:
         """The greatest radius and the greatest length, in pixels."""
-        side = _shorter(shape)
+        side = min(shape[1:])
         defocus = _natural(self.defocus, shape, small=0.03, large=0.012) * side
         motion = _natural(self.motion, shape, small=0.08, large=0.035) * side
         return defocus, motion

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +28,7 @@ class _PixelCode:
     """What spaces of pixels share: the code is the image itself."""
 
     __slots__ = ()
+    keeps_code: ClassVar[bool] = False
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -40,15 +42,9 @@ class _PixelCode:
 @space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
 @dataclass(frozen=True, slots=True)
 class Unclipped(_PixelCode):
-    """Pixels whose walk may leave [0, 1]; every queried image is clipped.
+    """Pixels whose walk may leave [0, 1]; every queried image is clipped."""
 
-    Args:
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
-    """
-
-    name: str = "unclipped pixels"
-    keeps_code: bool = False
+    name: ClassVar[str] = "unclipped pixels"
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
@@ -62,17 +58,14 @@ class Unclipped(_PixelCode):
 class Brightness(_PixelCode):
     """The whole image evenly brighter or darker.
 
-    By at most `most`. The code may leave [0, 1]; images are clipped.
+    The code may leave [0, 1]; images are clipped.
 
     Args:
         most: Largest change of brightness, in units of [0, 1].
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     most: float = 1.0
-    name: str = "light"
-    keeps_code: bool = False
+    name: ClassVar[str] = "light"
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return origin.z + per_row(self._shift(z, origin), z)
@@ -89,21 +82,16 @@ class Brightness(_PixelCode):
 class Occlusion(_PixelCode):
     """One rectangle with free content, at a given or a random place.
 
-    Its `size` is (height, width). It lies at `place` (top, left), or at a random one per seed.
-
     Args:
         size: Height and width in pixels.
         place: Top and left; by default drawn per seed.
         clip: Keep the content in [0, 1].
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
     """
 
     size: tuple[int, int] = (10, 10)
     place: tuple[int, int] | None = None
     clip: bool = True
-    name: str = "occlusion"
-    keeps_code: bool = False
+    name: ClassVar[str] = "occlusion"
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -132,19 +120,14 @@ class Occlusion(_PixelCode):
 class Blackout(_PixelCode):
     """Small squares inside which pixels may only grow darker.
 
-    Dirt: `count` squares of `size` pixels, placed at random for each seed.
-
     Args:
         size: Side of a square in pixels.
-        count: Number of squares.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
+        count: Number of squares, placed at random for each seed.
     """
 
     size: int = 6
     count: int = 8
-    name: str = "blackout"
-    keeps_code: bool = False
+    name: ClassVar[str] = "blackout"
 
     def encode(
         self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
@@ -242,17 +225,12 @@ class L2:
 class Pixels(_PixelCode):
     """The image itself, kept in [0, 1] and in an L∞ or L2 ball around its seed.
 
-    The ball is `ball`, by default one without a bound.
-
     Args:
-        ball: `Linf` or `L2` ball around the seed.
-        name: Name in run folders and reports.
-        keeps_code: Whether findings store their code.
+        ball: `Linf` or `L2` ball around the seed; by default one without a bound.
     """
 
     ball: Linf | L2 = L2(math.inf)
-    name: str = "pixels"
-    keeps_code: bool = False
+    name: ClassVar[str] = "pixels"
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return self.ball.pull(z, origin.z).clamp(0, 1)

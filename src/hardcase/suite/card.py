@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import against, lost_in_words, shown_draws
+from hardcase.analysis.conditions import against, lost_in_words, percent, shown_draws, span
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
@@ -24,8 +24,6 @@ from hardcase.runs.results import Run
 from hardcase.statistics import interval
 from hardcase.suite.gate import Check, GateLimits, gate, outcome
 from hardcase.tensors import decode
-
-__all__ = ["PICTURE", "CardContent", "write_comment", "write_hub_card"]
 
 PICTURE = "hardcase.png"
 PAIRS = 4
@@ -42,13 +40,7 @@ def escaped(text: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CardContent:
-    """What is told of a run.
-
-    Args:
-        run: A stored run with a risk.
-        limits: What the model may at most show; None: those that the run was started with.
-        baseline: A run of the version before, under the same conditions on the same images.
-    """
+    """What is told of a run."""
 
     run: Run
     limits: GateLimits | None = None
@@ -71,20 +63,19 @@ class CardContent:
         """Each figure as its name, its value, its 95 % interval and that of the baseline."""
         record = self.run.record
         before = self.baseline.record if self.baseline is not None else {}
-        names = {"risk": "risk", "risk_excess": "risk minus the clean error"}
+        names = {
+            "risk": "risk",
+            "risk_excess": "risk minus the clean error",
+            "worst_case": "worst case, at least",
+            "accuracy": "accuracy, unchanged images",
+        }
         for key, name in names.items():
-            low, high = record[key]["images_like_these"]
-            yield name, _percent(record[key]["value"]), _span(low, high), _before(before, key)
-        worst = record.get("worst_case")
-        if worst:
-            low, high = worst["images_like_these"]
-            earlier = _before(before, "worst_case")
-            yield "worst case, at least", _percent(worst["value"]), _span(low, high), earlier
-        known = record.get("accuracy") or {}
-        if known.get("images"):
-            low, high = interval(round(known["value"] * known["images"]), known["images"])
-            earlier = _before(before, "accuracy")
-            yield "accuracy, unchanged images", _percent(known["value"]), _span(low, high), earlier
+            known = record.get(key) or {}
+            bounds = known.get("images_like_these")
+            if key == "accuracy" and known.get("images"):
+                bounds = interval(round(known["value"] * known["images"]), known["images"])
+            if bounds:
+                yield name, percent(known["value"]), span(bounds), _before(before, key)
 
     def conditions(self) -> Iterator[tuple[str, str, str]]:
         """Each declared condition with its range and what it adds to the risk."""
@@ -93,11 +84,10 @@ class CardContent:
         for name, declared in record["conditions"].items():
             if name in ("name", "table", "sampler"):
                 continue
-            cost = costs.get(name)
-            told = "not measured alone"
-            if cost:
-                told = _points(cost["cost"], cost["low"], cost["high"])
-            yield name, str(declared), told
+            cost = "not measured alone"
+            if name in costs:
+                cost = _points(*(costs[name][key] for key in ("cost", "low", "high")))
+            yield name, str(declared), cost
 
     def difference(self) -> str:
         """How the risk compares with the baseline's, image by image; nothing without one."""
@@ -134,12 +124,7 @@ class CardContent:
         return outcome(found), found
 
     def section(self, *, heading: str, picture: str = "") -> str:
-        """The whole as Markdown.
-
-        Args:
-            heading: Its first line, with its marks.
-            picture: Address of the picture; empty: none is shown.
-        """
+        """The whole as Markdown."""
         record = self.run.record
         said, found = self.outcome()
         lines = [heading, "", escaped(risk_sentence(record)), ""]
@@ -153,7 +138,8 @@ class CardContent:
         lines += ["", *_table(columns, list(self.conditions())), ""]
         lines += [f"**Limits: {said}.**", ""] if found else []
         lines += [f"- {check.outcome}: {escaped(check.text)}" for check in found]
-        lines += [f"- to decide: {escaped(one)}" for one in _wanted(found)]
+        wanted = dict.fromkeys(check.decide for check in found if check.decide)
+        lines += [f"- to decide: {escaped(one)}" for one in wanted]
         lines += ["", "How far this reaches:", ""]
         lines += [f"- {escaped(text)}" for text in self.statements()]
         lines += ["", f"hardcase {VERSION}; weights `{escaped(self.weights)}`."]
@@ -181,9 +167,8 @@ class CardContent:
         return made.getvalue()
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes, str, str]]:
-        """Random failing draws of different seeds, those first that the model reads unchanged;
-        then findings of the search.
-        """
+        """Random failing draws of different seeds, those first that the model reads unchanged; then
+        findings of the search."""
         run = self.run
         right = dict(zip(run.seeds["id"].to_pylist(), run.seeds["predicted"].to_pylist()))
         draws = shown_draws(run)["shown"]
@@ -202,40 +187,22 @@ class CardContent:
             yield seed, image, str(run.classes[label]), answer
 
 
-def _wanted(found: Sequence[Check]) -> list[str]:
-    return list(dict.fromkeys(check.decide for check in found if check.decide))
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     return lines + [f"| {' | '.join(map(escaped, row))} |" for row in rows]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _points(share: float, low: float, high: float) -> str:
     return f"{100 * share:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
-def _span(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f} %"
-
-
 def _before(record: Any, key: str) -> str:
     known = record.get(key) or {}
-    return _percent(known["value"]) if known.get("value") is not None else "not known"
+    return percent(known["value"]) if known.get("value") is not None else "not known"
 
 
 def write_comment(content: CardContent, folder: Path, *, picture: str = PICTURE) -> Path:
-    """Write ``comment.md`` and the picture, for a pull request or a job's summary.
-
-    Args:
-        content: What is told.
-        folder: Where both go.
-        picture: The address under which readers will find the picture.
-    """
+    """Write ``comment.md`` and the picture, for a pull request or a job's summary."""
     said, _ = content.outcome()
     image = content.picture()
     if image:
@@ -248,13 +215,7 @@ def write_hub_card(content: CardContent, folder: Path, *, benchmark: str = "") -
     """Write or update ``README.md`` of a model's repository: metadata, section, picture.
 
     What others wrote there stays. The figures are in ``model-index`` as the Hub reads it, and in
-    ``.eval_results`` where the data is a benchmark there.
-
-    Args:
-        content: What is told.
-        folder: A clone of the model's repository, or a new folder.
-        benchmark: ``DATASET:TASK`` of the Hub, where the data is a registered benchmark.
-    """
+    ``.eval_results`` where the data is a benchmark there."""
     try:
         hub: Any = import_module("huggingface_hub")
     except ModuleNotFoundError as error:
@@ -273,9 +234,15 @@ def write_hub_card(content: CardContent, folder: Path, *, benchmark: str = "") -
     head, begun, rest = card.text.partition(BEGIN)
     tail = rest.partition(END)[2] if begun else ""
     card.text = f"{head.rstrip()}\n\n{own}{tail}".lstrip() + ("" if tail else "\n")
+    model = str(content.run.record.get("model") or "model")
+    model = re.sub(r"[^\w.@-]+", "-", model).strip("-")[:96]
     results = list(_results(content, hub.EvalResult, benchmark))
-    others = [one for one in card.data.eval_results or () if not _ours(one)]
-    card.data.model_name = card.data.model_name or _model_name(content.run)
+    others = [
+        one
+        for one in card.data.eval_results or ()
+        if not str(one.source_name or "").startswith("hardcase")
+    ]
+    card.data.model_name = card.data.model_name or model
     card.data.eval_results = [*others, *results]
     card.data.pipeline_tag = card.data.pipeline_tag or "image-classification"
     write_atomically(path, str(card).encode())
@@ -284,27 +251,20 @@ def write_hub_card(content: CardContent, folder: Path, *, benchmark: str = "") -
     return path
 
 
-def _model_name(run: Run) -> str:
-    return re.sub(r"[^\w.@-]+", "-", str(run.record.get("model") or "model")).strip("-")[:96]
-
-
-def _ours(result: Any) -> bool:
-    return str(result.source_name or "").startswith("hardcase")
-
-
 def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     """The figures as rows of ``model-index``, with their intervals."""
     record = content.run.record
     declared = record["conditions"].get("name", "declared")
-    rows = [("risk", f"risk under {declared} conditions", record["risk"], "images_like_these")]
-    if record.get("worst_case"):
-        worst = record["worst_case"]
-        rows.append(("worst_case", f"worst case in {declared}", worst, "images_like_these"))
-    if record.get("accuracy"):
-        rows.append(("accuracy", "accuracy on unchanged images", record["accuracy"], ""))
+    names = {
+        "risk": f"risk under {declared} conditions",
+        "worst_case": f"worst case in {declared}",
+        "accuracy": "accuracy on unchanged images",
+    }
     data = benchmark.rpartition(":")[0] or str(record.get("data"))
-    for metric, name, value, bounds in rows:
-        low_high = value.get(bounds) if bounds else None
+    for metric, name in names.items():
+        if not record.get(metric):
+            continue
+        bounds = record[metric].get("images_like_these")
         yield kind(
             task_type="image-classification",
             dataset_type=data,
@@ -312,8 +272,8 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
             dataset_split=record.get("split"),
             metric_type=metric,
             metric_name=name,
-            metric_value=value["value"],
-            metric_args=None if low_high is None else {"low": low_high[0], "high": low_high[1]},
+            metric_value=record[metric]["value"],
+            metric_args=bounds and dict(zip(("low", "high"), bounds)),
             source_name=f"hardcase {VERSION}",
             source_url="https://hardcase.readthedocs.io",
         )

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,26 @@ import torch
 from markupsafe import Markup
 
 from hardcase import statistics
+from hardcase.analysis.insight import attempted_labels
 from hardcase.analysis.regression import changed
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
-from hardcase.report import charts, words
+from hardcase.report import words
 from hardcase.report.content import plain
 from hardcase.report.page import HERE as REPORT, templates
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 
-__all__ = ["compare", "survival"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never),
-    the nearest finding of each.
+    """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the
+    nearest finding of each.
 
     A method that keeps many findings has no more chances than one that keeps the best: whether a
-    seed is confirmed is asked of its nearest finding alone.
-    """
+    seed is confirmed is asked of its nearest finding alone."""
 
     name: str
     run: Run
@@ -47,47 +45,30 @@ class Tried:
 
     @staticmethod
     def of(run: Run, name: str) -> Tried:
-        seeds = run.seeds.select(["id", "status", "looked", "queries"]).to_pylist()
-        tried = {
-            row["id"]: float(row["queries"])
-            for row in seeds
-            if row["status"] in ("done", "out of time") and row["looked"]
-        }
-        rows = [
-            row
-            for row in run.findings.select(["id", "seed", "kind", "queries", "l2"]).to_pylist()
-            if row["kind"] == "label" and row["seed"] in tried
-        ]
-        failing = {row["seed"] for row in rows}
+        tried = attempted_labels(run)
+        columns = ["id", "seed", "kind", "queries", "l2"]
+        rows = run.findings.select(columns).to_pylist()
+        rows = [row for row in rows if row["kind"] == "label" and row["seed"] in tried]
+        rows.sort(key=lambda row: float(row["l2"]), reverse=True)
+        nearest = {row["seed"]: row for row in rows}  # the last one stays
+        first = dict.fromkeys(tried, math.inf)
+        for row in rows:
+            first[row["seed"]] = min(first[row["seed"]], float(row["queries"]))
         confirmed = None
         if run.verdicts is not None:
             said = run.verdicts
-            ranked = sorted(rows, key=lambda row: float(row["l2"]), reverse=True)
-            nearest = {row["seed"]: row["id"] for row in ranked}  # the last one stays
-            good = {seed for seed, name in nearest.items() if confirmed_by(said, name)}
+            good = {seed for seed, row in nearest.items() if confirmed_by(said, row["id"])}
             confirmed = {seed: seed in good for seed in tried}
+        seeds = run.seeds.select(["id", "queries"]).to_pylist()
         return Tried(
             name,
             run,
-            failing={seed: seed in failing for seed in tried},
+            failing={seed: seed in nearest for seed in tried},
             confirmed=confirmed,
-            first=_least(tried, rows, "queries"),
-            spent=tried,
-            nearest={
-                seed: value
-                for seed, value in _least(tried, rows, "l2").items()
-                if math.isfinite(value)
-            },
+            first=first,
+            spent={row["id"]: float(row["queries"]) for row in seeds if row["id"] in tried},
+            nearest={seed: float(nearest[seed]["l2"]) for seed in tried if seed in nearest},
         )
-
-
-def _least(
-    tried: dict[str, float], rows: Sequence[dict[str, Any]], column: str
-) -> dict[str, float]:
-    least = dict.fromkeys(tried, math.inf)
-    for row in rows:
-        least[row["seed"]] = min(least[row["seed"]], float(row[column]))
-    return least
 
 
 OUTCOMES = ("failing", "confirmed")
@@ -100,9 +81,8 @@ Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
 
 def pair(a: Tried, b: Tried) -> dict[str, Any]:
-    """Tests of two runs: on seeds that both attempted where values are paired,
-    on all findings where they are not.
-    """
+    """Tests of two runs: on seeds that both attempted where values are paired, on all findings
+    where they are not."""
     shared = [seed for seed in a.failing if seed in b.failing]
     tests = [
         _outcome(name, a, b, shared)
@@ -112,24 +92,13 @@ def pair(a: Tried, b: Tried) -> dict[str, Any]:
     if shared:
         limit = max(max(a.spent.values()), max(b.spent.values()))
         cost = [[min(sheet.first[seed], limit) for seed in shared] for sheet in (a, b)]
-        tests.append(
-            _numbers(
-                "queries to the first failing input",
-                cost,
-                statistics.wilcoxon,
-                "paired seeds; never failing counts as the largest cost",
-            )
-        )
+        how = "paired seeds; never failing counts as the largest cost"
+        what = "queries to the first failing input"
+        tests.append(_numbers(what, cost, statistics.wilcoxon, how))
     near = [list(sheet.nearest.values()) for sheet in (a, b)]
     if all(near):
-        tests.append(
-            _numbers(
-                "L2 of the nearest finding of a failing seed",
-                near,
-                statistics.mann_whitney,
-                "not paired",
-            )
-        )
+        what = "L2 of the nearest finding of a failing seed"
+        tests.append(_numbers(what, near, statistics.mann_whitney, "not paired"))
     return {
         "first": a.name,
         "second": b.name,
@@ -143,8 +112,7 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
     """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
 
     Searches of two trainings of one recipe differ too: this is no regression without its null
-    (`hardcase.analysis.regression.excess`).
-    """
+    (`hardcase.analysis.regression.excess`)."""
     known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
     if not shared or known[0] == known[1]:
         return None
@@ -191,13 +159,6 @@ def _numbers(
     }
 
 
-def correct(pairs: Sequence[dict[str, Any]]) -> None:
-    """Holm's correction over every test of the page."""
-    tests = [test for pair in pairs for test in pair["tests"]]
-    for test, corrected in zip(tests, statistics.holm([test["p"] for test in tests])):
-        test["p_holm"] = corrected
-
-
 def median(values: Sequence[float]) -> dict[str, Any] | None:
     """The median, with its interval over seeds if there are values enough."""
     if not values:
@@ -205,33 +166,6 @@ def median(values: Sequence[float]) -> dict[str, Any] | None:
     found = median_interval(values)
     ends = {"low": found.low, "high": found.high} if found.known else {}
     return {"median": found.value, **ends, "count": len(values)}
-
-
-POINTS = 200
-"""A curve is kept at no more points than these."""
-
-
-def survival(first: Sequence[float], spent: Sequence[float]) -> list[dict[str, float]]:
-    """The estimate at every query count at which a seed first failed; seeds that never did leave
-    when they were given up.
-
-    `first`: queries at the first failing input of each seed (inf: none); `spent`: all queries of
-    each seed.
-    """
-    ends = sorted((min(when, total), math.isfinite(when)) for when, total in zip(first, spent))
-    alive = 1.0
-    left = len(ends)
-    curve = [{"queries": 0.0, "alive": 1.0}]
-    for at, group in groupby(ends, key=lambda end: end[0]):
-        failed = [hit for _, hit in group]
-        alive *= 1 - sum(failed) / left
-        left -= len(failed)
-        if any(failed) or not left:
-            curve.append({"queries": at, "alive": alive})
-    if len(curve) <= POINTS:
-        return curve
-    every = (len(curve) - 1) / (POINTS - 1)
-    return [curve[round(i * every)] for i in range(POINTS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +176,6 @@ class Comparison:
 
     def report(self, page: str | Path = "compare.html") -> Path:
         """Write the page and, beside it, its JSON twin."""
-
         return write(self.table, Path(page))
 
 
@@ -277,7 +210,9 @@ def compare(*given: Run | str | Path) -> Comparison:
             fix="runs on the same data",
         )
     pairs = [pair(a, b) for a, b in combinations(sheets, 2)]
-    correct(pairs)
+    tests = [test for pair in pairs for test in pair["tests"]]
+    for test, corrected in zip(tests, statistics.holm([test["p"] for test in tests])):
+        test["p_holm"] = corrected
     table = {
         "runs": [_described(sheet) for sheet in sheets],
         "same": same,
@@ -342,25 +277,19 @@ def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
 def _described(sheet: Tried) -> dict[str, Any]:
     record = sheet.run.record
     total = len(sheet.failing)
+    facts = ("method", "model", "data", "seed", "budget", "complete")
+    confirmed = None
+    if sheet.confirmed is not None:
+        confirmed = Rate(sum(sheet.confirmed.values()), total).to_json()
     return {
         "name": sheet.name,
-        **{
-            name: record.get(name)
-            for name in ("method", "model", "data", "seed", "budget", "complete")
-        },
+        **{name: record.get(name) for name in facts},
         "attempted": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
-        "confirmed": (
-            None
-            if sheet.confirmed is None
-            else Rate(sum(sheet.confirmed.values()), total).to_json()
-        ),
+        "confirmed": confirmed,
         "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
         "l2": median(list(sheet.nearest.values())),
-        "survival": survival(
-            [sheet.first[seed] for seed in sheet.first], [sheet.spent[seed] for seed in sheet.first]
-        ),
     }
 
 
@@ -373,25 +302,11 @@ def write(table: Mapping[str, Any], page: Path) -> Path:
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
     told = for_people(plain(table))
-    html = (
-        templates(HERE, filters)
-        .get_template("comparison.html")
-        .render(table=told, style=style, curves=curves(told["runs"]))
-    )
+    html = templates(HERE, filters).get_template("comparison.html").render(table=told, style=style)
     write_atomically(
         page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
     )
     return write_atomically(page, html.encode())
-
-
-def curves(runs: Sequence[Mapping[str, Any]]) -> Markup:
-    """A falling staircase for every run, named at its end."""
-    lines = {
-        run["name"]: [(point["queries"], point["alive"]) for point in run["survival"]]
-        for run in runs
-    }
-    label = "Share of attempted seeds without a failing input over queries, a line for each run"
-    return charts.staircases(lines, x="queries of a seed", label=label)
 
 
 def _middle(side: Mapping[str, Any] | None) -> str:

@@ -32,10 +32,6 @@ from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model, Tap
 
-__all__ = ["coverage", "observe", "reach"]
-
-# Measure an image set with any number of criteria in one pass over it.
-
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
 
@@ -53,10 +49,6 @@ def coverage(
 ) -> list[Record]:
     """What each criterion says about `images`: value, covered of total, convention, profile,
     seconds beside the forward pass.
-
-    `profile` is a saved one, or the training images to make one from. `seeds` are the images that
-    `images` were made from, row by row, for criteria that compare the two. ``batch=0`` chooses the
-    batch by the activations kept.
 
     Args:
         subject: The network under test.
@@ -102,8 +94,7 @@ def observe(
     progress: Progress | None = None,
 ) -> list[float]:
     """Show all images to all criteria in one pass; returns the seconds that each took beside the
-    forward pass.
-    """
+    forward pass."""
     taps = join_taps(m.taps for m in measures)
     batch = batch or batch_for(subject, images, taps)
     device = getattr(subject, "device", torch.device("cpu"))
@@ -176,31 +167,26 @@ def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: floa
     began = time.perf_counter()
     result = measure.result()
     seconds += time.perf_counter() - began
+    used = None
+    if profile is not None and measure.profiled:
+        used = f"{profile.name}, {profile.count} images, data {profile.data}, model {profile.model}"
     record = {
         "criterion": str(spec),
         "value": result.value,
         "covered": result.covered,
         "total": result.total,
+        "convention": measure.convention,
+        "profile": used,
+        "seconds": seconds,
     }
-    used = _profile(profile) if profile is not None and measure.profiled else None
-    record |= {"convention": measure.convention, "profile": used, "seconds": seconds}
     return {**record, "detail": dict(result.detail)} if result.detail else record
-
-
-def _profile(profile: Profile) -> str:
-    return f"{profile.name}, {profile.count} images, data {profile.data}, model {profile.model}"
-
-
-# What a campaign reached inside the network: coverage of its seeds alone, and together with the
-# findings.
 
 
 def reach(
     run: Run, subject: Model, criteria: str | Sequence[str | Spec], *, training: Images
 ) -> Run:
-    """Measure the seeds that were attempted, then the findings beside them;
-    the run keeps both numbers for its report.
-    """
+    """Measure the seeds that were attempted, then the findings beside them; the run keeps both
+    numbers for its report."""
     attempted = pc.indices_nonzero(pc.greater(run.seeds["looked"], 0))
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
@@ -211,33 +197,27 @@ def reach(
     profile = profile_for(subject, training, specs, graph=graph)
     named = zip(specs, names(specs), strict=True)
     measures = [build_criteria(spec, graph, profile, name=name) for spec, name in named]
-    before = _tallies(subject, seeds, measures)
-    after = _tallies(subject, found, measures)
-    parts = zip(specs, measures, before, after, strict=True)
+    before = _results(subject, seeds, measures)
+    after = _results(subject, found, measures)
     rows = [
-        _row(str(spec), measure.convention, first, then) for spec, measure, first, then in parts
+        {
+            "criterion": str(spec),
+            "before": first.value,
+            "after": then.value,
+            "covered_before": first.covered,
+            "covered_after": then.covered,
+            "total": then.total,
+            "convention": measure.convention,
+        }
+        for spec, measure, first, then in zip(specs, measures, before, after, strict=True)
     ]
     with locked(run.folder):
         run.store.write_record({**run.store.record(), "coverage": rows})
     return Run(run.folder)
 
 
-def _tallies(subject: Model, images: Images, measures: Sequence[Measure]) -> list[CoverageResult]:
+def _results(subject: Model, images: Images, measures: Sequence[Measure]) -> list[CoverageResult]:
     """What the criteria say once these images, too, were shown to them."""
     if len(images):
         observe(subject, images, measures)
     return [measure.result() for measure in measures]
-
-
-def _row(
-    criterion: str, convention: dict[str, Any], before: CoverageResult, after: CoverageResult
-) -> dict[str, Any]:
-    return {
-        "criterion": criterion,
-        "before": before.value,
-        "after": after.value,
-        "covered_before": before.covered,
-        "covered_after": after.covered,
-        "total": after.total,
-        "convention": convention,
-    }

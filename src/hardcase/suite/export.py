@@ -16,27 +16,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hardcase.analysis.insight import attempted_labels
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
 from hardcase.environment import VERSION, escape_csv, one_line
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
-from hardcase.runs.tables import FINDINGS, parquet
+from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.statistics import verdict_status
 from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
-_IDENTITY = ("id", "seed", "kind", "predicted", "confidence")
-_FACTS = (*_IDENTITY, "queries", "distance", "l2", "linf", "method")
-__all__ = [
-    "class_folders",
-    "export",
-    "exported",
-    "refuse_occupied",
-    "table_text",
-    "whole_folder",
-]
+_FACTS = (
+    *("id", "seed", "kind", "predicted", "confidence"),
+    *("queries", "distance", "l2", "linf", "method"),
+)
 
 _VERDICTS = ("valid", "label_kept")
 AT_ONCE = 256
@@ -115,16 +110,14 @@ def refuse_occupied(out: Path) -> None:
 
 def exported(run: Run) -> Iterator[bytes]:
     """Every finding's image as a PNG made here: what is exported is an image, whatever bytes were
-    stored.
-    """
+    stored."""
     for rows in chunks(len(run), AT_ONCE):
         yield from encode_all(run.images(range(len(run))[rows]))
 
 
 def class_folders(classes: tuple[str, ...]) -> list[str]:
     """A folder name for each class: its own name where file systems take it and the order is kept,
-    else with its number.
-    """
+    else with its number."""
     tame = [re.sub(r"[^\w .()+-]", "_", name).strip(" .")[:80] for name in classes]
     plain = tame == list(classes) and len({name.casefold() for name in tame}) == len(tame)
     visible = all(tame) and not any(name.startswith("__") for name in tame)
@@ -136,39 +129,41 @@ def class_folders(classes: tuple[str, ...]) -> list[str]:
 
 def _imagefolder(run: Run, out: Path) -> Path:
     """Every class has a folder, also an empty one, so that the numbers of the classes stay what
-    they are.
-    """
+    they are."""
     folders = class_folders(run.classes)
     rows = _rows(run)
-
-    def fill(folder: Path) -> None:
-        for name in folders:
-            make_folder(folder / name)
-        for row, data in zip(rows, exported(run)):
-            row["file_name"] = f"{folders[row['expected']]}/{row['id']}.png"
-            (folder / row["file_name"]).write_bytes(data)
-        text = table_text(rows, run.classes)
-        (folder / "metadata.csv").write_text(text, encoding="utf-8", newline="")
-
-    return whole_folder(out, fill)
+    for row in rows:
+        row["file_name"] = f"{folders[row['expected']]}/{row['id']}.png"
+    files = {"metadata.csv": table_text(rows, run.classes)}
+    return _images_folder(run, out, folders, [row["file_name"] for row in rows], files)
 
 
 def _fiftyone(run: Run, out: Path) -> Path:
     """`labels.json` and the images under `data`; what else is known are attributes of the label."""
     rows = _rows(run)
-    labels = {row["id"]: {"label": run.classes[row["expected"]]} for row in rows}
+    labels = {}
     for row in rows:
         known = {key: row[key] for key in row if key not in ("id", "expected")}
         known["predicted"] = run.classes[row["predicted"]]
         known["predicted_confidence"] = known.pop("confidence")
-        labels[row["id"]]["attributes"] = known
-    told = json.dumps({"classes": list(run.classes), "labels": labels}, indent=1)
+        labels[row["id"]] = {"label": run.classes[row["expected"]], "attributes": known}
+    text = json.dumps({"classes": list(run.classes), "labels": labels}, indent=1)
+    names = [f"data/{row['id']}.png" for row in rows]
+    return _images_folder(run, out, ["data"], names, {"labels.json": text})
+
+
+def _images_folder(
+    run: Run, out: Path, folders: Sequence[str], names: Sequence[str], files: Mapping[str, str]
+) -> Path:
+    """The findings as files of these names, and files of text beside them."""
 
     def fill(folder: Path) -> None:
-        make_folder(folder / "data")
-        for row, data in zip(rows, exported(run)):
-            (folder / "data" / f"{row['id']}.png").write_bytes(data)
-        (folder / "labels.json").write_text(told, encoding="utf-8")
+        for name in folders:
+            make_folder(folder / name)
+        for name, data in zip(names, exported(run)):
+            (folder / name).write_bytes(data)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
 
     return whole_folder(out, fill)
 
@@ -180,19 +175,7 @@ def _file(out: Path, name: str, data: bytes) -> Path:
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], classes: ClassNames) -> str:
-    """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet.
-
-    Args:
-        rows: The findings.
-        classes: Names of the data's classes.
-
-    Example:
-        >>> from hardcase.types import ClassNames
-        >>> row = {"id": "=1+1", "expected": 0, "predicted": 1, "l2": -0.5}
-        >>> print(table_text([row], ClassNames(["cat", "dog"])), end="")
-        label,id,predicted,l2
-        cat,'=1+1,dog,-0.5
-    """
+    """The rows as CSV with class names; no cell can be taken for a formula by a spreadsheet."""
     text = io.StringIO()
     columns = [name for name in rows[0] if name not in ("file_name", "expected")]
     first = ["file_name", "label"] if "file_name" in rows[0] else ["label"]
@@ -217,8 +200,7 @@ _UNDECIDED = {
 
 def _junit(run: Run, out: Path) -> Path:
     """A case per attempted seed: a failure where one is confirmed, skipped where nobody can tell,
-    passed where nothing was found or everything found was refused.
-    """
+    passed where nothing was found or everything found was refused."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
         if row["kind"] == "label":
@@ -227,11 +209,9 @@ def _junit(run: Run, out: Path) -> Path:
                 status = verdict_status(run.verdicts.get(row["id"]))
             found.setdefault(row["seed"], {})[status] = row
     cases = []
-    for seed in run.seeds.to_pylist():
-        if seed["status"] not in ("done", "out of time") or not seed["looked"]:
-            continue  # no candidate was tried
-        by_status = found.get(seed["id"], {})
-        case = JunitCase(run.classes[seed["label"]], seed["id"])
+    for seed, label in attempted_labels(run).items():
+        by_status = found.get(seed, {})
+        case = JunitCase(run.classes[label], seed)
         undecided = [status for status in _UNDECIDED if status in by_status]
         if "confirmed" in by_status:
             message = _in_words(run, by_status["confirmed"])
@@ -250,15 +230,11 @@ def _in_words(run: Run, row: Mapping[str, Any]) -> str:
 
 
 def _hf(run: Run, out: Path) -> Path:
-    columns: dict[str, Any] = {}
-    columns["label"] = run.findings.column("expected").cast(pa.int64())
-    for name in (*_FACTS, *(_VERDICTS if run.verdicts is not None else ())):
-        columns[name] = (
-            pa.array([row[name] for row in _rows(run)])
-            if name in _VERDICTS
-            else run.findings.column(name)
-        )
+    columns: dict[str, Any] = {"label": run.findings.column("expected").cast(pa.int64())}
+    columns |= {name: run.findings.column(name) for name in _FACTS}
     columns["predicted"] = columns["predicted"].cast(pa.int64())
+    if run.verdicts is not None:
+        columns |= {name: pa.array([row[name] for row in _rows(run)]) for name in _VERDICTS}
     facts = pa.table(columns)
     features = {field.name: _value(field.type) for field in facts.schema}
     features = {"image": {"_type": "Image"}, **features}
@@ -279,7 +255,7 @@ def _hf(run: Run, out: Path) -> Path:
     def fill(folder: Path) -> None:
         make_folder(folder / "data")
         with open(folder / "data/test-00000-of-00001.parquet", "wb") as file:
-            file.writelines(parquet(groups()))
+            write_parquet(file, groups())
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     return whole_folder(out, fill)
@@ -309,9 +285,7 @@ def _tame(name: object) -> str:
 
 
 def _labels(classes: ClassNames, values: list[int]) -> dict[str, Any]:
-    """The kind of a column of labels: named ones, further outputs of the network by their
-    number.
-    """
+    """The kind of a column of labels: named ones, further outputs by their number."""
     names = [classes[number] for number in range(max(len(classes), max(values) + 1))]
     if len(set(names)) < len(names) or min(values) < 0:
         return _value(pa.int64())
@@ -335,8 +309,7 @@ def _npz(run: Run, out: Path) -> Path:
 
 def _rows(run: Run) -> list[dict[str, Any]]:
     """What is known of each finding, without its image; with the judge's answers where there is a
-    judge.
-    """
+    judge."""
     rows: list[dict[str, Any]] = run.findings.select(["expected", *_FACTS]).to_pylist()
     if run.verdicts is not None:
         for row in rows:

@@ -4,83 +4,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from unittest import SkipTest
 
 from hardcase import statistics
-from hardcase.analysis.conditions import against, beside_references, needed_to_tell
-from hardcase.analysis.insight import having, tagged_seeds
+from hardcase.analysis.conditions import (
+    against,
+    beside_references,
+    paired_differences,
+    percent,
+    span,
+)
+from hardcase.analysis.insight import attempted_labels, having, tagged_seeds
 from hardcase.cache import write_atomically
-from hardcase.conditions.risk import RiskComparison
-from hardcase.config import limits_in
+from hardcase.conditions.risk import RiskComparison, needed_seeds
+from hardcase.config import LimitsConfig, limits_in
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
 from hardcase.suite.junit import JunitCase, junit
 
-USABLE = 20
-"""Usable seeds below which a rate says too little to pass anything."""
 Outcome = Literal["pass", "fail", "cannot tell"]
-RATES = ("confirmed_rate", "class_rate", "silent_rate", "witnessed_rate", "risk")
-SHARES = ("accuracy", "risk_margin", "least_scale")
+MORE_SEEDS = "more seeds: hardcase run ... --seeds N"
+VERDICTS = "a verdict on the undecided findings: people (hardcase study new RUN) or a better judge"
+CALIBRATE = (
+    "hardcase judge RUN --calibrate FILE.npz, or --max-witnessed-rate in a run with witnesses"
+)
+"""What would decide a check that cannot be told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
-    """What a run may at most show; None: no limit.
+class GateLimits(LimitsConfig):
+    """What a run may at most show, as the section ``[limits]``; None: no limit."""
 
-    Args:
-        confirmed_rate: Attempted seeds with a confirmed failure.
-        class_rate: The same for every class alone.
-        classes: The same for single classes by name; goes before `class_rate`.
-        slices: The same for seeds with certain tags, by their names: ``dark and thin strokes``.
-        silent_rate: The same for confirmed failures made with high confidence.
-        distinct: Distinct groups of confirmed findings.
-        witnessed_rate: Attempted seeds with a failure on which all witnesses keep the label.
-        accuracy: Share of unchanged images that the model gets right, at least.
-        risk: Share of (image, declared condition) pairs that fail.
-        risk_margin: By how much the risk may exceed that of the baseline, or of the reference.
-        least_scale: Scale of the declared conditions below which at most a tenth of images fail.
-        usable: Fewer usable seeds than this never pass.
-        upper: A run passes only if the upper end of the 95 % interval holds too.
-        accepted: Ids of findings, or of seeds, whose failures are known and accepted.
-    """
-
-    confirmed_rate: float | None = None
-    class_rate: float | None = None
-    classes: Mapping[str, float] = field(default_factory=dict)
-    slices: Mapping[str, float] = field(default_factory=dict)
-    silent_rate: float | None = None
-    distinct: int | None = None
-    witnessed_rate: float | None = None
-    accuracy: float | None = None
-    risk: float | None = None
-    risk_margin: float = 0.01
-    least_scale: float | None = None
-    usable: int = USABLE
-    upper: bool = False
     accepted: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        named = {f"--max-{name.replace('_', '-')}": getattr(self, name) for name in RATES}
-        named |= {f"limits.{name}": getattr(self, name) for name in SHARES}
-        named |= {f"limits.classes.{name}": value for name, value in self.classes.items()}
-        named |= {f"limits.slices.{name}": value for name, value in self.slices.items()}
-        for name, value in named.items():
-            if value is not None and not 0 <= value <= 1:
-                raise Problem(f"{name} is {value}; a rate lies between 0 and 1.")
+    """Ids of findings, or of seeds, whose failures are known and accepted."""
 
     @staticmethod
-    def of(values: Mapping[str, Any], **given: Any) -> GateLimits:
-        """Those of the section ``[limits]`` of a file; what is given besides goes before."""
-        section = limits_in(values).model_dump()
-        return GateLimits(
-            **{**section, **{key: one for key, one in given.items() if one is not None}}
-        )
+    def of(
+        values: Mapping[str, Any], *, accepted: frozenset[str] | None = None, **flags: Any
+    ) -> GateLimits:
+        """The section ``[limits]`` of a file's values; flags that are not None override it."""
+        given = {name: value for name, value in flags.items() if value is not None}
+        section = limits_in({"limits": {**values.get("limits", {}), **given}})
+        return GateLimits(**section.model_dump(), accepted=accepted or frozenset())
 
     @property
     def judged(self) -> bool:
@@ -125,16 +95,7 @@ class Check:
 
 
 def gate(run: Run, limits: GateLimits, baseline: Run | None = None) -> list[Check]:
-    """Hold a complete run against `limits`, or, where none is given, against its reference.
-
-    Args:
-        run: A complete run.
-        limits: What it may at most show.
-        baseline: The run of the version before, which then is the reference.
-
-    Raises:
-        Problem: If the run is incomplete, or unjudged where a limit needs a judge.
-    """
+    """Hold a complete run against `limits`, or, where none is given, against its reference."""
     _decidable(run, limits)
     if baseline is None:
         return checks(run, limits)
@@ -155,29 +116,30 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
 
 def _declared(run: Run, limits: GateLimits) -> list[Check]:
     tally = GateTally(run, limits.accepted)
-    steps = run.counts()["funnel"]
-    usable = steps["usable"] or 0
-    found = [_at_least("usable seeds", usable, limits.usable)]
-    bounds = _Bounds(tally, limits.upper)
+    every = set(tally.labels)
+    found = [_usable(run.counts()["funnel"]["usable"] or 0, limits.usable)]
+
+    def confirmed(name: str, certain: set[str], among: set[str], limit: float) -> None:
+        check = _rate(tally, name, certain & among, tally.undecided & among, among, limit, limits)
+        found.append(_judged(tally, check))
+
     if limits.confirmed_rate is not None:
-        found.append(bounds.rate("confirmed", None, limits.confirmed_rate))
-    found += [
-        bounds.rate(f"confirmed, class {run.classes[label]}", label, limit)
-        for label, limit in _class_limits(run, limits).items()
-        if tally.attempted(label)
-    ]
+        confirmed("confirmed", tally.confirmed, every, limits.confirmed_rate)
+    for label, limit in _class_limits(run, limits).items():
+        among = {seed for seed, own in tally.labels.items() if own == label}
+        if among:
+            confirmed(f"confirmed, class {run.classes[label]}", tally.confirmed, among, limit)
     if limits.slices:
         tags, seeds = tagged_seeds(run)
-        found += [
-            bounds.inside(f"confirmed, slice {name}", having(tags, seeds, name), limit)
-            for name, limit in limits.slices.items()
-        ]
+        for name, limit in limits.slices.items():
+            among = having(tags, seeds, name)
+            confirmed(f"confirmed, slice {name}", tally.confirmed, among, limit)
     if limits.silent_rate is not None:
-        found.append(bounds.silent("confirmed and confident", limits.silent_rate))
+        confirmed("confirmed and confident", tally.silent, every, limits.silent_rate)
     if limits.distinct is not None:
-        found.append(bounds.distinct("distinct", limits.distinct))
+        found.append(_judged(tally, _distinct(tally, limits.distinct)))
     if limits.witnessed_rate is not None:
-        found.append(bounds.witnessed("witnessed", limits.witnessed_rate))
+        found.append(_witnessed(tally, limits.witnessed_rate, limits))
     if limits.accuracy is not None:
         found.append(_accuracy(run, limits.accuracy))
     if limits.risk is not None:
@@ -187,15 +149,87 @@ def _declared(run: Run, limits: GateLimits) -> list[Check]:
     return found
 
 
+def _usable(seen: int, least: int) -> Check:
+    text = f"{seen} usable seeds; at least {least} needed"
+    outcome = _between(False, seen >= least)
+    decide = "" if outcome == "pass" else MORE_SEEDS
+    return Check("usable seeds", outcome, text, decide, seen, seen, None, least)
+
+
+def _rate(
+    tally: GateTally,
+    name: str,
+    certain: set[str],
+    undecided: set[str],
+    among: set[str],
+    limit: float,
+    limits: GateLimits,
+) -> Check:
+    """A limit on a share of seeds of which only a lower and an upper bound is known."""
+    least = len(certain)
+    most = len(certain | undecided)
+    of = len(among)
+    low, high = (tally.run.rate(hits, of) or Rate(hits, of) for hits in (least, most))
+    held, rule = high.share or 0.0, "the rate"
+    if limits.upper:
+        held, rule = high.high, "the upper end of the interval"
+    outcome = _between((low.share or 0.0) > limit, held <= limit)
+    decide = "more seeds: the interval is too wide"
+    more = ""
+    if most > least:
+        decide = VERDICTS
+        more = f", {most - least} undecided (with them {100 * (high.share or 0):.1f} %)"
+    if not of:
+        outcome = "cannot tell"
+        decide = "a longer run: no seed was attempted"
+    if outcome != "cannot tell":
+        decide = ""
+    text = (
+        f"{name}: {least} of {of} attempted seeds = {100 * (low.share or 0):.1f} %, "
+        f"95 % interval {low.bounds}{more}; {rule} at most {100 * limit:.1f} %"
+    )
+    return Check(name, outcome, text, decide, least, most, of, limit)
+
+
+def _judged(tally: GateTally, check: Check) -> Check:
+    """A weak or uncalibrated judge may fail a run, but passes none that has failures."""
+    why = weakness_of(tally.run)
+    if not tally.rows or not why or check.outcome == "fail":
+        return check
+    if check.outcome == "pass":
+        text = f"{check.text}; {why}"
+        return replace(check, outcome="cannot tell", text=text, decide=CALIBRATE)
+    return replace(check, decide=f"{check.decide}; {CALIBRATE}")
+
+
+def _distinct(tally: GateTally, limit: int) -> Check:
+    least = tally.groups()
+    undecided = sum(tally.status(row) == "open" for row in tally.rows)
+    most = least + undecided
+    text = (
+        f"{least} distinct groups of confirmed findings, {undecided} findings undecided; "
+        f"at most {limit} allowed"
+    )
+    outcome = _between(least > limit, most <= limit)
+    return Check("distinct", outcome, text, VERDICTS, least, most, None, float(limit))
+
+
+def _witnessed(tally: GateTally, limit: float, limits: GateLimits) -> Check:
+    if tally.witnessed is None:
+        decide = "hardcase run ... --witness default"
+        return Check("witnessed", "cannot tell", "no witness was asked", decide, limit=limit)
+    return _rate(tally, "witnessed", tally.witnessed, set(), set(tally.labels), limit, limits)
+
+
 def _accuracy(run: Run, least: float) -> Check:
     """The accuracy on unchanged images: its interval decides."""
     known = run.record.get("accuracy") or {}
     images = known.get("images") or 0
     seen = Rate(round((known.get("value") or 0) * images), images)
-    found = _between(seen.high < least, seen.low >= least and images > 0)
+    outcome = _between(seen.high < least, seen.low >= least and images > 0)
     text = f"accuracy {seen}; at least {100 * least:.1f} %"
-    decide = _MORE if found == "cannot tell" else ""
-    return Check("accuracy", found, text, decide, limit=least)
+    decide = MORE_SEEDS if outcome == "cannot tell" else ""
+    return Check("accuracy", outcome, text, decide, limit=least)
 
 
 def _risk(run: Run, limit: float) -> Check:
@@ -205,14 +239,12 @@ def _risk(run: Run, limit: float) -> Check:
         decide = "a run with declared conditions: hardcase run ... --conditions NAME"
         return Check("risk", "cannot tell", "the risk was not measured", decide, limit=limit)
     low, high = risk["images_like_these"]
-    found = _between(low > limit, high <= limit)
-    decide = _MORE if found == "cannot tell" else ""
-    text = (
-        f"risk {risk['value']:.1%} (images like these {low:.1%} to {high:.1%}), limit {limit:.1%}"
-    )
+    outcome = _between(low > limit, high <= limit)
+    decide = MORE_SEEDS if outcome == "cannot tell" else ""
+    interval = f"images like these {span((low, high))}"
+    text = f"risk {percent(risk['value'])} ({interval}), limit {percent(limit)}"
     draws = risk["draws"] * risk["seeds"]
-    hits = risk["failing"]
-    return Check("risk", found, text, decide, hits, hits, draws, limit)
+    return Check("risk", outcome, text, decide, risk["failing"], risk["failing"], draws, limit)
 
 
 def _least_scale(run: Run, least: float) -> Check:
@@ -222,26 +254,23 @@ def _least_scale(run: Run, least: float) -> Check:
     search could see, and not at all where gradients are masked.
     """
     seen = run.record.get("least_scale")
-    name = "least scale"
     if not seen:
-        return Check(
-            name,
-            "cannot tell",
-            "the least scale was not measured",
-            "hardcase curve RUN",
-            limit=least,
-        )
+        text = "the least scale was not measured"
+        return Check("least scale", "cannot tell", text, "hardcase curve RUN", limit=least)
     scale = seen["quantiles"].get("0.1")
     broken = scale is not None and scale < least
     comparable = (run.record.get("worst_case") or {}).get("comparable", True)
-    told = f"less than a tenth of {seen['seeds']:,} images fail within the whole box"
+    found = f"less than a tenth of {seen['seeds']:,} images fail within the whole box"
     if scale is not None:
-        told = f"a tenth of {seen['seeds']:,} images fail within {scale:.2f} of the declared ranges"
-    text = f"{told}; at least {least:.2f} wanted"
-    decide = (
-        "" if broken or comparable else "another search: the gradients of this model are masked"
-    )
-    return Check(name, _between(broken, comparable), text, decide, limit=least)
+        found = (
+            f"a tenth of {seen['seeds']:,} images fail within {scale:.2f} of the declared ranges"
+        )
+    outcome = _between(broken, comparable)
+    decide = ""
+    if outcome == "cannot tell":
+        decide = "another search: the gradients of this model are masked"
+    text = f"{found}; at least {least:.2f} wanted"
+    return Check("least scale", outcome, text, decide, limit=least)
 
 
 def _compare_reference(run: Run, margin: float) -> Check:
@@ -255,17 +284,11 @@ def _compare_reference(run: Run, margin: float) -> Check:
 
 
 def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
-    """The risk beside that of the version before, seed by seed, under the same conditions.
-
-    Args:
-        run: The run of the new version.
-        baseline: The run of the version before.
-        margin: By how much the new version may be worse.
-    """
+    """The risk beside that of the version before, seed by seed, under the same conditions."""
     seen = against(run, baseline, margin=margin)
     needed = None
     if seen.verdict == "cannot tell" and seen.seeds > 1 and margin:
-        needed = needed_to_tell(run, baseline, margin)
+        needed = needed_seeds(paired_differences(run, baseline), margin)
     return _compared("the baseline", seen, needed)
 
 
@@ -278,9 +301,8 @@ def _compared(name: str, seen: RiskComparison, needed: int | None) -> Check:
     )
     decide = ""
     if seen.verdict == "cannot tell":
-        decide = "more seeds: --seeds N"
-        if needed is not None and needed > seen.seeds:
-            decide = f"more seeds: --seeds {needed:,}".replace(",", "")
+        count = str(needed) if needed is not None and needed > seen.seeds else "N"
+        decide = f"more seeds: --seeds {count}"
     return Check(f"risk against {name}", seen.verdict, text, decide, limit=seen.margin)
 
 
@@ -291,15 +313,11 @@ def outcome(found: Sequence[Check]) -> Outcome:
     return next((one for one in decisive if one in outcomes), "pass")
 
 
-def passed(found: Sequence[Check]) -> bool:
-    return outcome(found) == "pass"
-
-
 def assert_confirmed_rate(
     run: Run | str | Path,
     limit: float,
     *,
-    usable: int = USABLE,
+    usable: int = 20,
     upper: bool = False,
     strict: bool = False,
 ) -> None:
@@ -316,7 +334,8 @@ def assert_confirmed_rate(
         strict: Fail instead of skipping where it cannot be told.
     """
     stored = run if isinstance(run, Run) else Run(run)
-    found = gate(stored, GateLimits(confirmed_rate=limit, usable=usable, upper=upper))
+    limits = GateLimits.of({}, confirmed_rate=limit, usable=usable, upper=upper)
+    found = gate(stored, limits)
     wrong = [check.text for check in found if check.outcome == "fail"]
     open_ = [f"{check.text} ({check.decide})" for check in found if check.outcome == "cannot tell"]
     assert not wrong, "; ".join(wrong)
@@ -347,12 +366,7 @@ def weakness_of(run: Run) -> str:
 
 
 class GateTally:
-    """The seeds of a run by what is known of their failures, without accepted ones.
-
-    Args:
-        run: A stored run.
-        accepted: Ids of findings or seeds that do not count.
-    """
+    """The seeds of a run by what is known of their failures, without accepted ones."""
 
     def __init__(self, run: Run, accepted: Collection[str] = ()) -> None:
         wanted = ["id", "seed", "kind", "expected", "witnessed"]
@@ -364,21 +378,27 @@ class GateTally:
         self.verdicts: Mapping[str, Mapping[str, Any]] = run.verdicts or {}
         self.unused = sorted({*accepted} - gone - {row["seed"] for row in self.accepted})
 
+    def status(self, row: Mapping[str, Any]) -> Literal["confirmed", "refused", "open"]:
+        return statistics.verdict_status(self.verdicts.get(row["id"]))
+
+    @cached_property
+    def _confirmed(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if self.status(row) == "confirmed"]
+
     @cached_property
     def confirmed(self) -> set[str]:
         """Seeds with a confirmed finding."""
-        return {row["seed"] for row in self.rows if self._said(row) == "confirmed"}
+        return {row["seed"] for row in self._confirmed}
 
     @cached_property
     def undecided(self) -> set[str]:
         """Seeds that may or may not have one: nothing is confirmed, and not everything refused."""
-        return {row["seed"] for row in self.rows if self._said(row) == "open"} - self.confirmed
+        return {row["seed"] for row in self.rows if self.status(row) == "open"} - self.confirmed
 
     @cached_property
     def silent(self) -> set[str]:
         """Seeds with a confirmed finding on which the subject was sure."""
-        rows = [row for row in self.rows if self._said(row) == "confirmed"]
-        return {row["seed"] for row in rows if self.verdicts[row["id"]].get("silent")}
+        return {row["seed"] for row in self._confirmed if self.verdicts[row["id"]].get("silent")}
 
     @cached_property
     def witnessed(self) -> set[str] | None:
@@ -390,133 +410,17 @@ class GateTally:
     @cached_property
     def labels(self) -> dict[str, int]:
         """The class of every attempted seed."""
-        rows = self.run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
-        tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
-        return {row["id"]: row["label"] for row in tried}
-
-    def attempted(self, label: int | None = None) -> int:
-        """Attempted seeds, of one class or of all."""
-        return self.within(set(self.labels), label)
-
-    def within(self, seeds: set[str], label: int | None) -> int:
-        """How many of these are attempted seeds of the class."""
-        return sum(1 for seed in seeds if label is None or self.labels.get(seed) == label)
+        return attempted_labels(self.run)
 
     def groups(self) -> int:
         """Distinct groups of confirmed findings."""
-        rows = [row for row in self.rows if self._said(row) == "confirmed"]
-        return len({self.verdicts[row["id"]].get("group") for row in rows} - {None})
-
-    def open_findings(self) -> int:
-        return sum(self._said(row) == "open" for row in self.rows)
-
-    def _said(self, row: Mapping[str, Any]) -> Literal["confirmed", "refused", "open"]:
-        return statistics.verdict_status(self.verdicts.get(row["id"]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """Limits on counts of which only a lower and an upper bound is known."""
-
-    tally: GateTally
-    upper: bool
-
-    def rate(self, name: str, label: int | None, limit: float) -> Check:
-        tally = self.tally
-        least = tally.within(tally.confirmed, label)
-        undecided = tally.within(tally.undecided, label)
-        return self._judged(self._rate(name, least, undecided, tally.attempted(label), limit))
-
-    def inside(self, name: str, seeds: set[str], limit: float) -> Check:
-        """Of these attempted seeds alone."""
-        least = len(self.tally.confirmed & seeds)
-        undecided = len(self.tally.undecided & seeds)
-        return self._judged(self._rate(name, least, undecided, len(seeds), limit))
-
-    def silent(self, name: str, limit: float) -> Check:
-        tally = self.tally
-        return self._judged(
-            self._rate(name, len(tally.silent), len(tally.undecided), tally.attempted(), limit)
-        )
-
-    def witnessed(self, name: str, limit: float) -> Check:
-        seeds = self.tally.witnessed
-        if seeds is None:
-            wanted = "hardcase run ... --witness default"
-            return Check(name, "cannot tell", "no witness was asked", wanted, limit=limit)
-        return self._rate(name, len(seeds), 0, self.tally.attempted(), limit)
-
-    def distinct(self, name: str, limit: int) -> Check:
-        least = self.tally.groups()
-        most = least + self.tally.open_findings()
-        text = (
-            f"{least} distinct groups of confirmed findings, {most - least} findings undecided; "
-            f"at most {limit} allowed"
-        )
-        said = _between(least > limit, most <= limit)
-        return self._judged(
-            Check(name, said, text, _OPEN, least=least, most=most, limit=float(limit))
-        )
-
-    def _rate(self, name: str, least: int, undecided: int, of: int, limit: float) -> Check:
-        most = least + undecided
-        low, high = (self.tally.run.rate(hits, of) or Rate(hits, of) for hits in (least, most))
-        held, rule = high.share or 0.0, "the rate"
-        if self.upper:
-            held, rule = high.high, "the upper end of the interval"
-        said = _between((low.share or 0.0) > limit, held <= limit)
-        more = ""
-        if undecided:
-            more = f", {undecided} undecided (with them {100 * (high.share or 0):.1f} %)"
-        text = (
-            f"{name}: {least} of {of} attempted seeds = {100 * (low.share or 0):.1f} %, "
-            f"95 % interval {low.bounds}{more}; {rule} at most {100 * limit:.1f} %"
-        )
-        decide = "more seeds: the interval is too wide"
-        if undecided:
-            decide = _OPEN
-        if not of:
-            said = "cannot tell"
-            decide = "a longer run: no seed was attempted"
-        if said != "cannot tell":
-            decide = ""
-        return Check(name, said, text, decide, least, most, of, limit)
-
-    def _judged(self, check: Check) -> Check:
-        """A weak or uncalibrated judge may fail a run, but passes none that has failures."""
-        if not self.tally.rows or check.outcome == "fail":
-            return check
-        why = weakness_of(self.tally.run)
-        if not why:
-            return check
-        if check.outcome == "pass":
-            text = f"{check.text}; {why}"
-            return replace(check, outcome="cannot tell", text=text, decide=_CALIBRATE)
-        return replace(check, decide=f"{check.decide}; {_CALIBRATE}")
-
-
-_OPEN = "a verdict on the undecided findings: people (hardcase study new RUN) or a better judge"
-_CALIBRATE = (
-    "hardcase judge RUN --calibrate FILE.npz, or --max-witnessed-rate in a run with witnesses"
-)
-
-
-_MORE = "more seeds: hardcase run ... --seeds N"
+        return len({self.verdicts[row["id"]].get("group") for row in self._confirmed} - {None})
 
 
 def _between(broken: bool, holds: bool) -> Outcome:
     if broken:
         return "fail"
-    if holds:
-        return "pass"
-    return "cannot tell"
-
-
-def _at_least(name: str, seen: int, least: int) -> Check:
-    text = f"{seen} {name}; at least {least} needed"
-    if seen >= least:
-        return Check(name, "pass", text, "", seen, seen, None, least)
-    return Check(name, "cannot tell", text, "more seeds: --seeds N", seen, seen, None, least)
+    return "pass" if holds else "cannot tell"
 
 
 def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:

@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 
 from hardcase.environment import one_line
 
-__all__ = ["JunitCase", "junit"]
-
 
 class JunitCase(NamedTuple):
     """One test case: the group and the name it is shown under, how it ended, and what is said."""

@@ -26,22 +26,13 @@ from hardcase.types import Answer, Images, Model, Offer, Tap
 if TYPE_CHECKING:  # for those who check MAITE's entry points statically
     from maite.protocols import DatasetMetadata, DatumMetadata, ModelMetadata
 
-__all__ = [
-    *("FromMaite", "MaiteBoxes", "MaiteDataset", "MaiteDetectionDataset", "MaiteDetectionModel"),
-    *("MaiteModel", "images_from_maite"),
-]
 
 WEAKEST = 0.05
 """Probability from which on a box is told: metrics of detectors want weak ones too."""
 
 
 class MaiteModel:
-    """A subject as `maite.protocols.image_classification.Model`.
-
-    Args:
-        subject: Any model of ours.
-        classes: Names of its outputs.
-    """
+    """A subject as `maite.protocols.image_classification.Model`."""
 
     def __init__(self, subject: Model, classes: Sequence[str] = ()) -> None:
         self.subject = subject
@@ -57,11 +48,7 @@ class MaiteModel:
 
 class MaiteDataset:
     """An image set as `maite.protocols.image_classification.Dataset`: images in [0, 1], one-hot
-    targets.
-
-    Args:
-        images: Any image set of ours.
-    """
+    targets."""
 
     def __init__(self, images: Images) -> None:
         self.images = images
@@ -78,13 +65,7 @@ class MaiteDataset:
 
 
 class MaiteBoxes(NamedTuple):
-    """Objects in an image, as `maite.protocols.object_detection.ObjectDetectionTarget`.
-
-    Args:
-        boxes: XYXY in pixels, one row each.
-        labels: The class of each.
-        scores: Its probability; 1 where it is known.
-    """
+    """Objects in an image, as `maite.protocols.object_detection.ObjectDetectionTarget`."""
 
     boxes: np.ndarray
     labels: np.ndarray
@@ -92,12 +73,7 @@ class MaiteBoxes(NamedTuple):
 
 
 class MaiteDetectionModel:
-    """A detector as `maite.protocols.object_detection.Model`: one box for each object.
-
-    Args:
-        subject: A detector that answers claims, such as
-            `hardcase.claims.load.claim_model(net, "boxes", classes)`.
-    """
+    """A detector as `maite.protocols.object_detection.Model`: one box for each object."""
 
     def __init__(self, subject: ClaimModel) -> None:
         if subject.task != "boxes":
@@ -123,11 +99,7 @@ class MaiteDetectionModel:
 
 
 class MaiteDetectionDataset:
-    """Images with boxes as `maite.protocols.object_detection.Dataset`.
-
-    Args:
-        annotated: As `hardcase.claims.annotations.load_annotations` returns them.
-    """
+    """Images with boxes as `maite.protocols.object_detection.Dataset`."""
 
     def __init__(self, annotated: AnnotatedImages) -> None:
         self.annotated = annotated
@@ -194,11 +166,7 @@ class FromMaite:
 
 
 def images_from_maite(dataset: Any) -> Images:
-    """A MAITE data set as an image set: images in [0, 1], or 8-bit, all of one size.
-
-    Args:
-        dataset: An implementation of `maite.protocols.image_classification.Dataset`.
-    """
+    """A MAITE data set as an image set: images in [0, 1], or 8-bit, all of one size."""
     rows = [dataset[index] for index in range(len(dataset))]
     pixels = [torch.as_tensor(np.asarray(image)) for image, _, _ in rows]
     if len({tuple(one.shape) for one in pixels}) != 1:

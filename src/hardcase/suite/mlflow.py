@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run
     from hardcase.types import Images
 
-__all__ = ["HardcaseEvaluator", "run_metrics"]
 
 PLACE = "hardcase"
 """Where the artefacts of an MLflow run are."""
@@ -93,11 +92,7 @@ class HardcaseEvaluator(ModelEvaluator):  # type: ignore[misc]
 
 
 def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
-    """The figures of a run as single numbers: those that decide, then the funnel.
-
-    Args:
-        run: A stored run.
-    """
+    """The figures of a run as single numbers: those that decide, then the funnel."""
     record = run.record
     known = record.get("accuracy") or {}
     if known.get("value") is not None:

@@ -17,20 +17,11 @@ from hardcase.errors import FAILED, Problem
 from hardcase.runs.files import read_json, storable
 from hardcase.suite.card import PICTURE, CardContent, escaped
 
-__all__ = ["latest_record", "read_record", "write_record"]
-
 SIGNATURE = "sha256"
 FIGURES = ("accuracy", "risk", "risk_excess", "worst_case", "least_scale")
 SINGLE = (
-    "value",
-    "images_like_these",
-    "these_images",
-    "clean_error",
-    "images",
-    "seeds",
-    "draws",
-    "quantiles",
-    "bound",
+    *("value", "images_like_these", "these_images", "clean_error", "images"),
+    *("seeds", "draws", "quantiles", "bound"),
 )
 """What a record keeps of a figure."""
 COMPARED = ("model", "data", "conditions", "figures", "outcome", "tool")
@@ -41,16 +32,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
     """Write ``VERSION.json`` and ``VERSION.md`` about a model into a folder of records.
 
     The record holds the hash of the newest record of that folder, so that none can be changed or
-    left out unnoticed.
-
-    Args:
-        content: What is told.
-        folder: Where the records of this model are.
-        version: Of the model; by default the hash of its weights.
-
-    Raises:
-        Problem: If that version has a record, or the newest record is not as it was written.
-    """
+    left out unnoticed."""
     record = content.run.record
     hashes = record.get("hashes") or {}
     name = version or content.weights
@@ -101,14 +83,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return a record whose signature is that of its content.
-
-    Args:
-        path: A file that `write_record` has written.
-
-    Raises:
-        Problem: If it is none, or is not as it was written.
-    """
+    """Return a record whose signature is that of its content."""
     try:
         said = read_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -122,14 +97,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def latest_record(folder: Path) -> dict[str, Any] | None:
-    """Return the newest record of a folder after checking the chain of all; None without any.
-
-    Args:
-        folder: Where the records of a model are.
-
-    Raises:
-        Problem: If one of them is not as it was written, or one is missing.
-    """
+    """Return the newest record of a folder after checking the chain of all; None without any."""
     found = sorted(map(read_record, folder.glob("*.json")), key=lambda one: int(one["number"]))
     for number, (one, before) in enumerate(zip(found, [None, *found]), start=1):
         expected = before and {"version": before["version"], SIGNATURE: before[SIGNATURE]}

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardcase.analysis.insight import attempted_labels
 from hardcase.analysis.regression import Excess, excess
 from hardcase.config import Config, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
+from hardcase.plan import plan_of
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.runs.start import resume, start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
-
-__all__ = ["against_nulls", "nearest", "record", "stored"]
 
 NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
 """The nulls, and what they are called."""
@@ -61,40 +61,19 @@ def against_nulls(
         changed = config.model_copy(update={"model": model, "baseline": was})
         nulls[NULLS[name]] = nearest(_null(changed, done.folder, name))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
-    keep_beside(done.store, REGRESSION, record(found, again))
+    keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": again})
     return found
 
 
 def nearest(run: Run) -> dict[str, float]:
     """For each attempted seed the severity of the nearest input that the search found, in the
-    distance of its space; with witnesses, of one that they all keep.
-    """
-    rows = run.seeds.select(["id", "status", "looked"]).to_pylist()
-    tried = [r["id"] for r in rows if r["status"] in ("done", "out of time") and r["looked"]]
-    findings = run.findings.select(["seed", "kind", "witnessed", "distance"]).to_pylist()
+    distance of its space; with witnesses, of one that they all keep."""
     asked = bool(run.record.get("witnesses"))
-    near = dict.fromkeys(tried, math.inf)
-    for row in findings:
-        if row["kind"] == "label" and (row["witnessed"] or not asked):
-            near[row["seed"]] = min(near.get(row["seed"], math.inf), row["distance"])
-    return {seed: near[seed] for seed in tried}
-
-
-def record(found: Excess, retrained: str | None) -> dict[str, Any]:
-    """The comparison as plain values."""
-    return {
-        "found": found.found,
-        "nulls": dict(found.nulls),
-        "limits": list(found.limits),
-        "retraining": retrained,
-        "excess": found.value.value,
-        "low": found.value.low,
-        "high": found.value.high,
-        "p": found.p,
-        "seeds": found.seeds,
-        "shown": found.shown,
-        "sentence": str(found),
-    }
+    near = dict.fromkeys(attempted_labels(run), math.inf)
+    for row in run.findings.select(["seed", "kind", "witnessed", "distance"]).to_pylist():
+        if row["seed"] in near and row["kind"] == "label" and (row["witnessed"] or not asked):
+            near[row["seed"]] = min(near[row["seed"]], row["distance"])
+    return near
 
 
 def _another_training(was: str) -> str | None:
@@ -109,7 +88,7 @@ def _another_training(was: str) -> str | None:
 
 def _null(config: Config, beside: Path, name: str) -> Run:
     folder = beside.with_name(f"{beside.name}-{name}")
-    plan = Context(config).plan
+    plan = plan_of(Context(config))
     if (folder / "run.json").is_file():
         return resume(plan, folder)
     return start(plan, folder)
@@ -118,16 +97,11 @@ def _null(config: Config, beside: Path, name: str) -> Run:
 def stored(run: Run) -> Mapping[str, Any] | None:
     """What a run folder keeps of the comparison; None if nothing, or nothing that can be read."""
     said = read_beside(run.store, REGRESSION)
+    if said is None:
+        return None
     try:
-        return (
-            None
-            if said is None
-            else {
-                **{name: float(said[name]) for name in ("found", "excess", "low", "high")},
-                "seeds": int(said["seeds"]),
-                "shown": bool(said["shown"]),
-                "sentence": str(said["sentence"]),
-            }
-        )
+        numbers = {name: float(said[name]) for name in ("found", "excess", "low", "high")}
+        counts = {"seeds": int(said["seeds"]), "shown": bool(said["shown"])}
+        return {**numbers, **counts, "sentence": str(said["sentence"])}
     except (ArithmeticError, ValueError, KeyError, TypeError):
         return None

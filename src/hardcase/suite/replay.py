@@ -22,18 +22,15 @@ from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.runs.claims import finding_claims, seed_claims
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate, confirmed_by
+from hardcase.statistics import confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
-
-__all__ = ["Stored", "replay", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Axis `t`: stored findings, `n`: seeds. `before` and `after` say where each model version
-    misclassifies.
-    """
+    misclassifies."""
 
     model: str
     tests: pa.Table
@@ -50,38 +47,33 @@ class Replay:
         findings together.
 
         Stored findings all failed the old version, so they can only get better: the seeds show what
-        got worse.
-        """
+        got worse."""
         names = self.tests["seed"].to_pylist()
         found = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
+        kept = ("fixed", "still_failing")
+        confirmed = None
+        if self.confirmed is not None:
+            after = self.after[self.confirmed]
+            judged = changed(torch.ones_like(after), after).record()
+            confirmed = {"tests": len(after), **{name: judged[name] for name in kept}}
         better, _, neither = found.groups
+        told = seeds.record()
         return {
             "model": self.model,
             "tests": len(self.after),
-            "fixed": found.record()["fixed"],
-            "still_failing": found.record()["still_failing"],
+            **{name: found.record()[name] for name in kept},
             "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
-            "confirmed": None if self.confirmed is None else self._of_confirmed(self.confirmed),
+            "confirmed": confirmed,
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
                 "right_now": int((~self.seeds_after).sum()),
-                "newly_failing": seeds.record()["newly_failing"],
-                "newly_right": seeds.record()["fixed"],
-                "mcnemar_p": seeds.p,
-                "groups": seeds.record()["groups"],
-                "groups_p": seeds.p_groups,
+                "newly_right": told["fixed"],
+                **{name: told[name] for name in ("newly_failing", "mcnemar_p")},
+                **{name: told[name] for name in ("groups", "groups_p")},
             },
             "mcnemar_p": statistics.mcnemar(seeds.newly, seeds.fixed + found.fixed).p,
-        }
-
-    def _of_confirmed(self, rows: Bool[Tensor, " t"]) -> dict[str, Any]:
-        total = int(rows.sum())
-        return {
-            "tests": total,
-            "fixed": Rate(int((rows & ~self.after).sum()), total).to_json(),
-            "still_failing": Rate(int((rows & self.after).sum()), total).to_json(),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -114,17 +106,21 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
     rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
-    kept = rows.to_pylist()
     tests = run.findings.take(rows)
     if not len(tests):
         raise Problem(
             f"{run.folder} holds no failing findings to replay.", fix="a run that found some"
         )
     expected = _column(tests, "expected")
+    kept = rows.to_pylist()
     own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
     found = finding_claims(run)
     claims = found and found.take(torch.tensor(kept))
     predicted, after = _asked(model, own, expected, len(run.classes), claims)
+    confirmed = None
+    if run.verdicts is not None:
+        said = [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()]
+        confirmed = torch.tensor(said, dtype=torch.bool)
     seeds = run.seeds
     label = _column(seeds, "label")
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
@@ -137,7 +133,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         after,
         _column(seeds, "predicted") != label,
         seeds_after,
-        _confirmed(run, tests),
+        confirmed,
         [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
     )
 
@@ -150,8 +146,7 @@ def _asked(
     claims: Claims | None,
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, " m"]]:
     """What the model answers, and where it leaves the label by at least the margin that counts as
-    failing.
-    """
+    failing."""
     parts = list[Tensor]()
     done = 0
     with torch.inference_mode():
@@ -165,14 +160,6 @@ def _asked(
         raise Problem(f"{model.name} has {logits.shape[1]} outputs; the run has {classes} classes.")
     said = stored_label(logits.argmax(1), logits.shape[1], claims)
     return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
-
-
-def _confirmed(run: Run, tests: pa.Table) -> Bool[Tensor, " t"] | None:
-    if run.verdicts is None:
-        return None
-    return torch.tensor(
-        [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()], dtype=torch.bool
-    )
 
 
 def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
@@ -201,9 +188,8 @@ class Stored:
 
 
 def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
-    """The findings on which the model left the seed's label; with `confirmed`,
-    only those the judge confirmed.
-    """
+    """The findings on which the model left the seed's label; with `confirmed`, only those the judge
+    confirmed."""
     said = run.verdicts
     if confirmed and said is None:
         raise Problem(

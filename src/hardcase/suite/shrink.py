@@ -26,8 +26,6 @@ from hardcase.statistics import count
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
 from hardcase.types import Findings, Images, Model, Seeds, Space
 
-__all__ = ["shrink"]
-
 STEPS = 12
 """Halvings of each way back: the last step is below a four-thousandth of it."""
 
@@ -148,8 +146,7 @@ def _bisect(
     way: Way, x: Tensor, rows: Int[Tensor, " r"], ask: Ask, steps: int
 ) -> tuple[Tensor, Float[Tensor, " r"], int]:
     """`x` with `rows` replaced by the failing image nearest to the start of their ways that halving
-    finds, and at which share of its way each lies.
-    """
+    finds, and at which share of its way each lies."""
     best = x[rows].clone()
 
     def fails(share: Float[Tensor, " r"]) -> Bool[Tensor, " r"]:
@@ -166,14 +163,14 @@ def _origin(
     tests: FailingFindings, space: Space, seeds: Images | None, device: torch.device
 ) -> Seeds:
     """Where the search of every finding began."""
+    names = tests.table["seed"].to_pylist()
     x = from_bytes(tests.seed_x.to(device))
     y = tests.expected.to(device)
-    keys = keys_of(tests.table["seed"].to_pylist()).to(device)
-    z, context = space.encode(x, y, Rng(0, "space", keys))
+    z, context = space.encode(x, y, Rng(0, "space", keys_of(names).to(device)))
     known: dict[str, Tensor] = {}
     if seeds is not None and seeds.context:
-        rows = {name: i for i, name in enumerate(seeds.id)}
-        own = torch.tensor([rows[name] for name in tests.table["seed"].to_pylist()])
+        rows = {name: row for row, name in enumerate(seeds.id)}
+        own = torch.tensor([rows[name] for name in names])
         known = {name: value[own].to(device) for name, value in seeds.context.items()}
     return Seeds(z, x, y, tests.place.to(device), {**known, **context})
 
@@ -189,8 +186,7 @@ def _in_space(
     batch: int,
 ) -> tuple[Tensor, Tensor | None, int]:
     """Back along the straight line between the codes, for findings whose code still gives their
-    image; and the codes, where all do and the space has words for them.
-    """
+    image; and the codes, where all do and the space has words for them."""
     codes = tests.table["code"].to_pylist()
     coded = rows[torch.tensor([bool(codes[i]) for i in rows.tolist()], dtype=torch.bool)]
     if not len(coded):
@@ -228,8 +224,7 @@ def _take_away(
     space: Appearance, way: Way, end: Float[Tensor, "t d"], own: Int[Tensor, " r"], ask: Ask
 ) -> int:
     """Groups of coordinates without which a finding still fails, set to 0 in `end`; returns the
-    queries it took.
-    """
+    queries it took."""
     place = own.to(end.device)
     order = space.severity(end[place]).argsort(1)  # r g, the mildest first
     whole = torch.ones(len(own))
@@ -250,9 +245,13 @@ def _tests(run: Run) -> FailingFindings:
             f"{run.folder} holds no failing findings to shrink.", fix="a run that found some"
         )
     place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
-    expected = torch.from_numpy(table["expected"].to_numpy().copy()).long()
     x = run.images(kept.to_pylist())
+    expected = _column(table, "expected").long()
     return FailingFindings(table, x, run.seed_images(place), expected, torch.tensor(place))
+
+
+def _column(table: pa.Table, name: str) -> Tensor:
+    return torch.from_numpy(table[name].to_numpy().copy())
 
 
 def _stored(
@@ -266,40 +265,50 @@ def _stored(
     spent: int,
     failing: int,
 ) -> Run:
-    """The moved findings as a run of its own: the same seeds, a part of its own,
-    nothing judged yet.
-    """
+    """The moved findings as a run of its own: the same seeds, one part, nothing judged yet."""
     _, predicted, confidence = ask(x, torch.arange(len(x)))
-    ids = tests.table["seed"].to_pylist()
-    before = tests.table["l2"].to_numpy()
-    method = f"{run.record['method']}+shrink"
-    table = findings_table(
-        _findings(tests, x, code, predicted, confidence),
-        tests.seed_x,
-        ids,
-        method=method,
-        oracle="label",
+    image = to_bytes(x)
+    change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
+    whole = torch.zeros(len(x), dtype=torch.int64)
+    nothing = torch.zeros(len(x), 0)
+    findings = Findings(
+        seed=tests.place,
+        x=image,
+        kind=whole,
+        expected=tests.expected,
+        predicted=predicted,
+        peer_predicted=nothing.long(),
+        confidence=confidence,
+        score=_column(tests.table, "score"),
+        distance=change.square().sum(1).sqrt(),
+        queries=_column(tests.table, "queries"),
+        code=nothing if code is None else code,
+        witnessed=whole.bool(),
+        witness_margin=whole.float(),
     )
-    after = table["l2"].to_numpy()
-    counts = count(run.seeds.to_pylist(), table.select(["id", "seed", "kind"]).to_pylist(), None)
-    facts = {
-        "from": str(run.folder),
-        "tests": len(x),
-        "failing": failing,
-        "queries": spent + len(x),
-        "l2_before": float(torch.tensor(before).median()),
-        "l2_after": float(torch.tensor(after).median()),
-        "needed": None if code is None else _needed(run, code),
-    }
+    ids = tests.table["seed"].to_pylist()
+    method = f"{run.record['method']}+shrink"
+    table = findings_table(findings, tests.seed_x, ids, method=method, oracle="label")
+    needed = None
+    if code is not None:  # how many findings still need each kind of change
+        space = Appearance.from_record(run.record["space"])
+        left = (space.severity(code) > 0).sum(0).tolist()
+        needed = {group.name: count for group, count in zip(space.groups, left, strict=True)}
     record: Mapping[str, Any] = {
         **run.record,
-        **counts,
+        **count(run.seeds.to_pylist(), table.select(["id", "seed", "kind"]).to_pylist(), None),
+        **dict.fromkeys(("judge", "witnesses", "verdicts")),
         "method": method,
-        "judge": None,
-        "witnesses": None,
-        "verdicts": None,
         "shards": 1,
-        "shrink": facts,
+        "shrink": {
+            "from": str(run.folder),
+            "tests": len(x),
+            "failing": failing,
+            "queries": spent + len(x),
+            "l2_before": float(_column(tests.table, "l2").median()),
+            "l2_after": float(_column(table, "l2").median()),
+            "needed": needed,
+        },
     }
     then = Identity.from_json(run.record.get("identity"))
     if then is not None:
@@ -309,36 +318,3 @@ def _stored(
     spent_on = run.seeds.select([*SPENT])
     store.put(0, Packed(to_parquet(table), to_parquet(spent_on), pack_deltas({})))
     return Run(out)
-
-
-def _needed(run: Run, code: Float[Tensor, "t d"]) -> dict[str, int]:
-    """How many findings still need each kind of change."""
-    space = Appearance.from_record(run.record["space"])
-    left = (space.severity(code) > 0).sum(0).tolist()
-    return {group.name: count for group, count in zip(space.groups, left, strict=True)}
-
-
-def _findings(
-    tests: FailingFindings, x: Tensor, code: Tensor | None, predicted: Tensor, confidence: Tensor
-) -> Findings:
-    total = len(x)
-    image = to_bytes(x)
-    change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
-    column = {
-        name: torch.from_numpy(tests.table[name].to_numpy().copy()) for name in ("score", "queries")
-    }
-    return Findings(
-        seed=tests.place,
-        x=image,
-        kind=torch.zeros(total, dtype=torch.int64),
-        expected=tests.expected,
-        predicted=predicted,
-        peer_predicted=torch.zeros(total, 0, dtype=torch.int64),
-        confidence=confidence,
-        score=column["score"],
-        distance=change.square().sum(1).sqrt(),
-        queries=column["queries"],
-        code=torch.zeros(total, 0) if code is None else code,
-        witnessed=torch.zeros(total, dtype=torch.bool),
-        witness_margin=torch.zeros(total),
-    )

@@ -10,16 +10,13 @@ from pathlib import Path
 
 from hardcase.cache import make_folder, write_atomically
 
-__all__ = ["Cell", "Outcome", "Table", "page", "said"]
-
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Numbers with a caption; `notes` say what was substituted and why a number differs from the
-    paper's.
-    """
+    paper's."""
 
     title: str
     columns: Sequence[str]
@@ -48,8 +45,7 @@ class Outcome:
 
     def write(self, folder: Path, command: str = "") -> Path:
         """``results.md`` and ``report.html`` (tables and figures) and ``results.json`` (every
-        number) in `folder`.
-        """
+        number) in `folder`."""
         make_folder(folder)
         pictures = [f"![{name}]({name})\n" for name in self.figures]
         text = "\n".join(

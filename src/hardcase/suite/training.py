@@ -17,8 +17,6 @@ from hardcase.models.subject import in_evaluation_mode
 from hardcase.tensors import to_bytes
 from hardcase.types import Answer, Images, Offer, Tap
 
-__all__ = ["TrainingRisk"]
-
 NAMES = (("pixel_values", "image", "images", "x"), ("labels", "label", "y"))
 """What a batch that is a mapping may call its images and its labels."""
 

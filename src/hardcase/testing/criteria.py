@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hardcase.guides.units import take
 from hardcase.randomness import Rng
 from hardcase.types import Criterion, Objective, Probe, State
 
@@ -121,19 +122,6 @@ def value_of(make: Make, probes: Sequence[Probe]) -> float:
     return criterion.value()
 
 
-def rows_of(probe: Probe, rows: Tensor) -> Probe:
-    """Some rows of a probe."""
-    return Probe(
-        probe.z[rows],
-        probe.x[rows],
-        probe.logits[rows],
-        probe.origin.take(rows),
-        tuple(peer[rows] for peer in probe.peers),
-        {name: value[rows] for name, value in probe.activations.items()},
-        {name: value[rows] for name, value in probe.targets.items()},
-    )
-
-
 def _probes_untouched(make: Make, probes: Sequence[Probe]) -> None:
     criterion = make()
     probe = probes[0]
@@ -160,7 +148,7 @@ def _gain_pure(make: Make, probes: Sequence[Probe]) -> None:
     assert criterion.value() == value, "asking for the gain changed the value"
     assert _equal(state, criterion.delta(), 0), "asking for the gain changed the delta"
     for row in range(len(gain)):
-        alone = criterion.gain(rows_of(last, torch.tensor([row])))
+        alone = criterion.gain(take(last, torch.tensor([row])))
         assert torch.allclose(alone, gain[row : row + 1], atol=1e-6), (
             f"row {row} gains differently beside others"
         )
@@ -220,7 +208,7 @@ def _chooses(make: Make, probe: Probe) -> None:
 
 def _one_by_one(probes: Sequence[Probe]) -> Iterable[Probe]:
     return (
-        rows_of(probe, torch.tensor([row])) for probe in probes for row in range(len(probe.logits))
+        take(probe, torch.tensor([row])) for probe in probes for row in range(len(probe.logits))
     )
 
 

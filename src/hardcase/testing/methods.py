@@ -355,17 +355,7 @@ def toy_method(part: Part) -> Method:
 
 
 def method_facts(part: Part) -> dict[str, Any]:
-    """What a method's row says beside its decorator, read from the method itself.
-
-    Needs and budget are those of the method with its own options, for images of 28x28 pixels in ten
-    classes.
-
-    Example:
-        >>> from hardcase.registry import resolve
-        >>> from hardcase.testing.methods import method_facts
-        >>> method_facts(resolve("method", "pgd"))["budget"]
-        '40 gradients per seed'
-    """
+    """What a method's row says beside its decorator, read from the method itself."""
     made = digit_world().build(part)
     return {"needs": made.needs, "budget": _spent(made.budget), "laws": _laws()}
 

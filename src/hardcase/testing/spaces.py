@@ -17,6 +17,9 @@ __all__ = ["check_space", "space_facts"]
 LAWS = ("decodes what it encodes", "projects once", "rows independent", "edits nothing in place")
 """What `check_space` holds a space to."""
 
+PARTS = ("name", "keeps_code", "encode", "decode", "project", "distance")
+"""What every space has."""
+
 
 def space_facts(part: Part) -> dict[str, Any]:
     """The laws of a space."""
@@ -35,11 +38,16 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
         >>> import hardcase as hc
         >>> hc.testing.check_space(hc.spaces.Pixels())
     """
+    missing = [name for name in PARTS if not hasattr(space, name)]
+    assert not missing, f"a space has {', '.join(PARTS)}; this one lacks {', '.join(missing)}"
     images = toy_images() if images is None else images
     x = from_bytes(images.x)
     y = images.y
     given = x.clone()
     z, context = space.encode(x, y, Rng.numbered(0, "check", len(x)))
+    assert space.keeps_code or z.shape == x.shape, (
+        "keeps_code is False, so that the image is the code; these codes are no images"
+    )
     seeds = Seeds(z, x, y, torch.arange(len(y)), context)
     back = space.decode(space.project(z, seeds), seeds)
     assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"

@@ -16,15 +16,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from hardcase.generators.gan import Gan, small as small_gan
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import Rng, stream
 from hardcase.registry import Part
-from hardcase.spaces.activations import Activations, early_places
+from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Grid, Latent, Library, collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes, to_bytes
+from hardcase.training.loop import own_randomness
 from hardcase.types import Answer, Images, Method, Model, Offer, Space, Tap
 
 __all__ = [
@@ -259,7 +261,7 @@ def toy_world() -> World:
             "pixels": Pixels(),
             "vae": Latent(ToyAutoencoder()),
             "vqvae": Grid(ToyQuantiser()),
-            "gan": _generator_space(),
+            "gan": _generator_space(ToyGenerator(), 4),
         },
     )
 
@@ -283,7 +285,7 @@ def digit_world() -> World:
             "pixels": Pixels(),
             "vae": Latent(ToyAutoencoder()),
             "vqvae": Grid(_Folded()),
-            "gan": _generator_space(),
+            "gan": _generator_space(_digit_generator(), 10),
         },
     )
 
@@ -298,9 +300,18 @@ class _Folded(nn.Module):
         return nn.functional.pixel_shuffle(z, 4)
 
 
-def _generator_space() -> Activations:
-    generator = ToyGenerator()
-    return Activations(generator, early_places(generator, classes=4), classes=4)
+def _generator_space(generator: Staged, classes: int) -> Activations:
+    return Activations(generator, early_places(generator, classes=classes), classes=classes)
+
+
+def _digit_generator() -> Gan:
+    """An untrained GAN whose stages nevertheless depend on the class."""
+    with own_randomness(0, "digit generator"):
+        net = small_gan(1, 28, 10, latent=32).eval().requires_grad_(False)
+        for name, weight in net.named_parameters():
+            if "shift" in name:
+                weight.normal_()
+    return net
 
 
 def _often_answered(net: Subject, images: Images) -> Images:

@@ -26,10 +26,7 @@ __all__ = ["Player", "duel"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
-    """One side: the networks it may change, and its loss on a batch (images, labels, noise).
-
-    It moves on every batch, or on every second, third, ... one.
-    """
+    """The networks that one side may change, its loss on a batch, and how often it moves."""
 
     nets: Sequence[nn.Module]
     loss: Callable[[Tensor, Tensor, torch.Generator], Tensor]
@@ -48,14 +45,9 @@ def duel(
     half: bool = False,
     **how: Any,
 ) -> History:
-    """On every batch each player takes one step, in order.
+    """On every batch each player takes one step, in order; `how` goes to `steps_of`.
 
-    Args:
-        players: The sides; the first one's loss is the one reported.
-        name: What is trained, in reports.
-        half: Compute losses in bfloat16 on a GPU; on a CPU it changes nothing.
-        **how: `seed`, `progress`, `kept`, `on_checkpoint`, `also`, `on_step` and `limit` of
-            `hardcase.training.loop.steps_of`.
+    The first player's loss is reported. With `half`, losses are computed in bfloat16 on a GPU.
     """
     place = torch.device(device)
     half = half and place.type == "cuda"

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,17 @@ from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
+from hardcase.training.loop import (
+    Goal,
+    TrainingProgress,
+    TrainingRecipe,
+    fit,
+    remove_unfinished,
+    unfinished_folder,
+)
+from hardcase.types import Images
 
-__all__ = ["Card", "cached", "folder_of", "load_card", "read_card"]
+__all__ = ["Card", "cached", "fitted_network", "folder_of", "load_card", "read_card"]
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"
@@ -75,6 +85,67 @@ def cached(
         with suppress(Problem):
             write_atomically(folder / CARD, _text(card))
     return net, card
+
+
+def fitted_network(
+    kind: str,
+    config: Config,
+    images: Images,
+    goal: Callable[[], Goal],
+    recipe: TrainingRecipe,
+    *,
+    data: str,
+    build: Callable[[Config], nn.Module],
+    measure: Callable[[nn.Module], Config],
+    measured_on: str,
+    device: torch.device | str = "cpu",
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> tuple[nn.Module, Card]:
+    """The network of this configuration, trained by `fit` unless the cache has it, on `device` in
+    eval mode, and its card. A training that was stopped goes on.
+
+    Args:
+        kind: Kind of network, the first word of its folder's name.
+        config: Its ``name`` and ``seed``, and all else that tells it from other networks.
+        goal: Makes what it learns, if it is trained.
+        data: Hash of what it learns from.
+        build: Makes the untrained network of a configuration.
+        measure: Entries of the card, from the network on `device`.
+        measured_on: Hash of what it is measured on.
+    """
+    name, seed = config["name"], config["seed"]
+    unfinished = unfinished_folder(folder_of(kind, name, config, data))
+
+    def train(net: nn.Module) -> Config:
+        history = fit(
+            net,
+            images,
+            goal(),
+            recipe,
+            seed=seed,
+            name=name,
+            device=device,
+            progress=progress,
+            kept=unfinished,
+        )
+        return {"seed": seed, **asdict(history)}
+
+    try:
+        net, card = cached(
+            kind,
+            name,
+            config,
+            data=data,
+            build=build,
+            train=train,
+            measure=lambda net: measure(net.to(device)),
+            measured_on=measured_on,
+        )
+    except Problem:  # nothing worth going on from
+        remove_unfinished(unfinished)
+        raise
+    remove_unfinished(unfinished)
+    return net.to(device), card
 
 
 def folder_of(kind: str, name: str, config: Config, data: str) -> Path:

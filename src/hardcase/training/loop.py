@@ -30,7 +30,6 @@ from hardcase.errors import Problem, choice
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.replay import ReplayedStep
 from hardcase.types import Images
 
 __all__ = [
@@ -207,16 +206,9 @@ def patient_for(seconds: float) -> Iterator[None]:
 
 
 def minutes(seconds: float) -> str:
-    """So many seconds in words, as whole minutes.
-
-    Example:
-        >>> minutes(64), minutes(200)
-        ('a minute', '3 minutes')
-    """
+    """So many seconds in words, as whole minutes."""
     count = round(seconds / 60)
-    if count == 1:
-        return "a minute"
-    return f"{count} minutes"
+    return "a minute" if count == 1 else f"{count} minutes"
 
 
 INSTEAD = (
@@ -343,11 +335,7 @@ def remove_unfinished(folder: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoints:
-    """Checkpoints of everything that changes during a training.
-
-    Called after every step, it writes them to `folder` now and then, or `now`; `on_checkpoint` is
-    called after each, for images. Without a folder nothing is kept.
-    """
+    """Checkpoints of everything that changes during a training, every now and then."""
 
     folder: Path | None
     nets: Sequence[nn.Module]
@@ -420,7 +408,6 @@ class Checkpoints:
         for net, weights in zip(self.nets, state["nets"]):
             net.load_state_dict(weights)
         for optimiser, moments in zip(self.optimisers, state["optimisers"]):
-            # groups stay: a replayed step reads its rate from a tensor on the device
             optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
         self.noise.set_state(state["random"]["noise"])
         torch.set_rng_state(state["random"]["layers"])
@@ -445,15 +432,13 @@ class Goal:
     `loss` is the mean over a batch (network, images, labels, noise). `answer` is what the network
     then says of images; it must differ between images. `chance` is the loss of a network that
     ignores its input. `prepare` makes of images and labels what `loss` is given, without the
-    network: on a GPU for several steps at once. `plain`: every `loss` of one shape runs the same
-    kernels and waits for nothing, so that it can be replayed.
+    network: on a GPU for several steps at once.
     """
 
     loss: Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
     answer: Callable[[nn.Module, Tensor, Tensor], Tensor]
     chance: float
     prepare: Prepare | None = None
-    plain: bool = False
 
 
 AHEAD = 16
@@ -466,10 +451,7 @@ NUMBERS = 2**26
 def own_randomness(
     seed: int, *names: str | int, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
-    """Let layers that draw from torch's global generator draw from a named stream in here.
-
-    The global state is the same afterwards, also after an exception.
-    """
+    """Let layers that draw from torch's global generator draw from a named stream in here."""
     place = torch.device(device)
     generators = [torch.default_generator]
     devices = []
@@ -522,23 +504,10 @@ def fit(
     device: torch.device | str = "cpu",
     **how: Any,
 ) -> History:
-    """Train `net` in place and leave it on `device`, in eval mode.
+    """Train `net` in place and leave it on `device`, in eval mode; `how` goes to `steps_of`.
 
     On a CPU the same seed gives the same bytes (with the same number of threads: sums are taken in
-    another order with another one).
-
-    Args:
-        net: The network.
-        images: What it learns from.
-        goal: What it learns.
-        recipe: How.
-        name: What it is called in reports.
-        device: Where it is trained.
-        **how: `seed`, `progress`, `kept`, `on_checkpoint`, `also`, `on_step` and `limit` of
-            `steps_of`.
-
-    Raises:
-        Problem: If nothing was learned.
+    another order with another one). A network that has learned nothing is a `Problem`.
     """
     place = torch.device(device)
     _refuse_too_large(net, name, place)
@@ -598,7 +567,6 @@ def steps_of(
         learners: The networks that are trained; they end in eval mode.
         label: Of the streams of random numbers.
         ahead: Steps whose images are made at once; 0: as many as pay on a GPU.
-        on_checkpoint: Called after every checkpoint.
         on_step: Called with the number of every step taken; it may change the networks `also`.
     """
     epochs, inside = recipe.rounds(len(images))
@@ -643,11 +611,7 @@ def _batches(
     done: int,
     ahead: int,
 ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-    """Every step after the first `done` ones: its number, and what is learned from in it.
-
-    On a GPU the images of several steps are made at once and mixed, so that every step has its
-    share of each kind of prepared images.
-    """
+    """The number of every step after the first `done`, and what is learned from in it."""
     x, y = data
     epochs, inside = recipe.rounds(len(x))
     augment = pick("augmentation", recipe.augment, AUGMENTS)
@@ -682,7 +646,9 @@ def _stepper(
     """A step of the optimiser on a batch; the loss that it returns stays on the device."""
     schedule = pick("schedule", recipe.schedule, SCHEDULES)
 
-    def once(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+    def step(number: int, share: float, x: Tensor, y: Tensor) -> Tensor:
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * schedule(min(share, 1.0))
         with halved(x.device, wanted=recipe.half):
             loss = goal.loss(net, x, y, noise)
         optimiser.zero_grad(set_to_none=True)
@@ -692,27 +658,6 @@ def _stepper(
             nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
         optimiser.step()
         return loss.detach()
-
-    replayed = None
-    plain = goal.plain and not recipe.half and recipe.optimiser in ("adam", "sgd")
-    if plain and noise.device.type == "cuda":
-        replayed = ReplayedStep(once, noise)
-        # the steps before the capture need no warning
-        setattr(optimiser, "_warned_capturable_if_run_uncaptured", True)  # noqa: B010
-        for group in optimiser.param_groups:  # a graph reads the rate of each step from the device
-            group["capturable"] = True
-            group["lr"] = torch.tensor(recipe.lr, device=noise.device)
-
-    def step(number: int, share: float, x: Tensor, y: Tensor) -> Tensor:
-        rate = recipe.lr * schedule(min(share, 1.0))
-        for group in optimiser.param_groups:
-            if replayed is None:
-                group["lr"] = rate
-            else:
-                group["lr"].fill_(rate)
-        if replayed is None:
-            return once(x, y, noise)
-        return replayed(x, y)
 
     return step
 
@@ -782,7 +727,7 @@ def classify(classes: int, *, perturb: Perturb | None = None, smoothing: float =
         logits: Tensor = net(x)
         return logits
 
-    return Goal(loss, answer, math.log(classes), plain=perturb is None)
+    return Goal(loss, answer, math.log(classes))
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ _ROWS: tuple[PaperStudy, ...] = (
     ),
     PaperStudy(
         name="argus-table1",
-        summary="likeness, diversity and error rate of interpolated images at every share, adaptive, and of rivals",
+        summary="likeness, diversity, error and success rate of interpolated images at every share, adaptive, and of rivals (Table 3 too)",
         paper=_ARGUS,
     ),
     PaperStudy(
@@ -65,18 +65,8 @@ _ROWS: tuple[PaperStudy, ...] = (
         paper=_ARGUS,
     ),
     PaperStudy(
-        name="argus-table3",
-        summary="error and success rates; the same images as argus-table1, printed with it",
-        paper=_ARGUS,
-    ),
-    PaperStudy(
         name="argus-table4",
         summary="the ablation: without the quantiser, without the discriminators",
-        paper=_ARGUS,
-    ),
-    PaperStudy(
-        name="argus-sweep",
-        summary="joint training at every weight of the two adversarial losses, which the paper leaves unsaid, against its numbers",
         paper=_ARGUS,
     ),
     PaperStudy(
@@ -108,23 +98,6 @@ _ROWS: tuple[PaperStudy, ...] = (
         name="features-rq3",
         summary="how far tests lie from seeds in pixels, and how often robust networks keep the label of them",
         paper=_DUNN,
-    ),
-    PaperStudy(
-        name="features-labels",
-        summary="how often independent networks keep the seed's label of failing tests, by step, bound and way back",
-        paper=_DUNN,
-    ),
-    PaperStudy(
-        name="cifar10-judge",
-        summary="a ResNet-18 and the judge of the data: real test images read rightly, and the seconds they took",
-        paper="ours",
-        needs="cifar10 and a GPU",
-    ),
-    PaperStudy(
-        name="cifar10-reconstruction",
-        summary="the share of reconstructions whose label a classifier still sees, by kind of generator",
-        paper="ours",
-        needs="cifar10 and a GPU",
     ),
     PaperStudy(
         name="diffusion-cifar10",
@@ -164,7 +137,7 @@ _ROWS: tuple[PaperStudy, ...] = (
     ),
     PaperStudy(
         name="witness-controls",
-        summary="searches with witnesses and the controls a hostile reader asks for: filter, wrong label, neighbourhood, A/A, rivals, a blind sheet",
+        summary="searches with witnesses and the controls a hostile reader asks for: filter, wrong label, neighbourhood, A/A, rivals, a blind study",
         paper="ours",
     ),
     PaperStudy(
@@ -189,7 +162,7 @@ _ROWS: tuple[PaperStudy, ...] = (
     ),
     PaperStudy(
         name="repair",
-        summary="trained on with the worst of four draws, beside random draws at equal steps and seconds, findings and AugMix",
+        summary="trained on with gradient steps or the worst of four draws, beside random draws at equal steps and seconds, findings, AugMix",
         paper="ours",
     ),
     PaperStudy(
@@ -219,12 +192,6 @@ _ROWS: tuple[PaperStudy, ...] = (
         name="yardstick",
         summary="every method at equal network passes on the same seeds, judged by one judge, beside random conditions",
         paper="ours",
-    ),
-    PaperStudy(
-        name="crossings",
-        summary="every space with every search and every objective, on toys: it works, or why it cannot",
-        paper="ours",
-        needs="nothing",
     ),
 )
 

@@ -30,7 +30,6 @@ from hardcase.spaces.latent import Grid, Library
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.training.loop import TrainingRecipe, fit, own_randomness
-from hardcase_studies import figures
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import decode_mixture, mse, ssim
 from hardcase_studies.argus_paper import PAPER, published_name
@@ -100,7 +99,7 @@ def run(bench: Bench) -> Outcome:
     if bench.options.get("fill"):
         return Outcome("argus-curve", [])
     tables = [_measured(curves, [*dict.fromkeys(notes), *_notes(bench)]), _beside(curves)]
-    return Outcome("argus-curve", tables, [_drawn(bench, curves)])
+    return Outcome("argus-curve", tables)
 
 
 class AllPartners(LatentModel):
@@ -331,27 +330,10 @@ def _beside(curves: Mapping[tuple[str, str], Curve]) -> Table:
     ]  # fmt: skip
     notes = [
         f"met: LD within {NEAR['LD']} labels, SR within {NEAR['SR']:g} points, MSE within {100 * NEAR['MSE']:.0f} %, SSIM within "
-        f"{NEAR['SSIM']}, between the two measured mixes that enclose the published error rate",
+        f"{NEAR['SSIM']}, between the two measured mixes that enclose the published error rate"
     ]
     return Table("Published rows beside the mix that has their error rate", columns, rows, notes)
 
 
 def _range(values: Sequence[float], digits: int) -> str:
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-
-
-def _drawn(bench: Bench, curves: Mapping[tuple[str, str], Curve]) -> str:
-    """Error rate against the mix and against SSIM to the original, a line for each generator; crosses are published."""
-    panels: dict[str, dict[str, figures.Series]] = {}
-    for (generator, network), curve in curves.items():
-        panel = panels.setdefault(network, {})
-        panel[generator] = ([p.ssim[0] for p in curve.values()], [p.er for p in curve.values()])
-    for network, panel in panels.items():
-        paper = [
-            row
-            for (name, method), row in PAPER.items()
-            if name == published_name(network) and method.startswith("ARGUS")
-        ]
-        if paper:
-            panel["published"] = ([row.ssim for row in paper], [row.er for row in paper])
-    return figures.curves(bench.out / "error-against-ssim.png", panels, x="SSIM", y="ER, %")

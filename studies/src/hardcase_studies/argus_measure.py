@@ -46,7 +46,7 @@ from hardcase.types import (
     Space,
 )
 from hardcase_studies.bench import Bench
-from hardcase_studies.lab import Lab, LatentModel
+from hardcase_studies.lab import Lab, LatentModel, Uncoded
 
 # The measures of ARGUS for a set of generated images: MSE, SSIM, LD, ER, SR. Axes: `n` seeds,
 # `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
@@ -439,7 +439,7 @@ def interpolated(
     """ARGUS's Algorithm 1 with `count` partners of each original, of which none is set aside."""
     queries = (count or most(here.bench)) - 1  # the method adds one, for the original itself
     # a space that stores codes has every original tried first, and those that are lost set aside
-    space: Space = replace(cast(Any, own.space), keeps_code=False)
+    space = cast(Space, Uncoded(own.space))
     method = argus(space=space, partners=own.codes, mix=mix, queries=queries)
     return measured(here.subject, method, groups, bar=bar)
 

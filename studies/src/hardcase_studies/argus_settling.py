@@ -27,7 +27,6 @@ from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.types import Images
-from hardcase_studies import figures
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import decode_mixture, mse, ssim
 from hardcase_studies.argus_paper import PAPER, published_name
@@ -80,7 +79,7 @@ def run(bench: Bench) -> Outcome:
         _paper(spots, bench),
     ]
     tables[0] = replace(tables[0], notes=[*notes, *NOTES])
-    return Outcome("argus-settling", tables, [_drawn(spots, bench)])
+    return Outcome("argus-settling", tables)
 
 
 NOTES = (
@@ -270,18 +269,3 @@ def _published(bench: Bench) -> dict[str, Any]:
         for (name, label), row in PAPER.items()
         if name == model and label.startswith("ARGUS")
     }
-
-
-def _drawn(spots: Sequence[Spot], bench: Bench) -> str:
-    """Error rate against MSE, a line for each generator, a panel for each network; crosses of the paper in each."""
-    paper = [(row.mse, row.er) for row in _published(bench).values()]
-    panels: dict[str, dict[str, figures.Series]] = {}
-    for network in spots[0].wrong:
-        panels[network] = {}
-        for generator in dict.fromkeys(spot.generator for spot in spots):
-            of = sorted((s for s in spots if s.generator == generator), key=lambda s: s.mse)
-            rates = [100 * float(s.wrong[network].double().mean()) for s in of]
-            panels[network][generator] = ([s.mse for s in of], rates)
-        if paper:
-            panels[network]["published"] = ([x for x, _ in paper], [y for _, y in paper])
-    return figures.curves(bench.out / "error-against-mse.png", panels, x="MSE", y="ER, %")

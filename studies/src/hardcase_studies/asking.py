@@ -16,8 +16,13 @@ import numpy as np
 import torch
 
 from hardcase.judges import panel
-from hardcase.judges.asking import PRECISE, Asking, FindingPopulation, most_in_doubt
-from hardcase.judges.betting import BettingSequence
+from hardcase.judges.asking import (
+    PRECISE,
+    Asking,
+    BettingSequence,
+    FindingPopulation,
+    most_in_doubt,
+)
 from hardcase.judges.calibration import People, read_people
 from hardcase.judges.own_run import OwnRule, own_rule
 from hardcase.judges.rules import DecisionRule, Signals, fit_to_people, rules_from_card

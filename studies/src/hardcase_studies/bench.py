@@ -90,12 +90,7 @@ class Bench:
 
 
 def mean(values: Tensor, *, scale: float = 1.0) -> str:
-    """The mean of `values` times `scale` with its interval; ``0 in all 6`` where none differs.
-
-    Args:
-        values: One number for each seed or run.
-        scale: 100 for percent.
-    """
+    """The mean of `values` times `scale` with its interval; ``0 in all 6`` where none differs."""
     if not len(values):
         return "none"
     return mean_interval(values).scaled(scale).text(".3g")

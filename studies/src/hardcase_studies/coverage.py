@@ -32,7 +32,6 @@ from hardcase.objectives import Balanced, Sum
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import KINDS, Budget, Images, Method
-from hardcase_studies import figures
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.inference import family_intervals
 from hardcase_studies.lab import PHOTOGRAPH, Lab
@@ -147,7 +146,6 @@ def run(bench: Bench) -> Outcome:
     world = _world(bench)
     sizes = world.sizes
     tables: list[Table] = []
-    pictures: list[str] = []
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         fill = bool(bench.options.get("fill"))
         guides = sizes.guides if fill else (*sizes.guides, *world.controls)
@@ -170,8 +168,7 @@ def run(bench: Bench) -> Outcome:
             found_table(generator, trials, sizes, world.about),
             *gained_tables(generator, trials, sizes),
         ]
-        pictures += pictures_of(bench, generator, trials, sizes)
-    return Outcome("coverage-matrix", tables, pictures)
+    return Outcome("coverage-matrix", tables)
 
 
 def _world(bench: Bench) -> World:
@@ -455,28 +452,6 @@ def _gain(done: Sequence[Trial], control: Sequence[Trial], name: str, scale: flo
 def _delta(values: Sequence[float], control: Sequence[float]) -> str:
     size = statistics.cliffs_delta(values, control)
     return f"{size:+.2f} {statistics.magnitude(size)}"
-
-
-def pictures_of(
-    bench: Bench, generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes
-) -> list[str]:
-    counts = {named(guide): _made(done) for guide, done in trials.items()}
-    gained = [
-        [sum(t.gained[name] for t in done) / len(done) for name in sizes.all_measured]
-        for done in trials.values()
-    ]
-    scale = torch.tensor([100.0] * len(sizes.measured) + [1.0] * len(sizes.counted))
-    spent = {
-        named(guide): [1000 * value for value in _each(done)] for guide, done in trials.items()
-    }
-    return [
-        figures.boxes(bench.out / f"{generator}-adversarial.png", {generator: counts}, y="adversarial inputs a run"),
-        figures.boxes(bench.out / f"{generator}-time.png", {generator: spent}, y="processor ms an adversarial input", log=True),
-        figures.heat(
-            bench.out / f"{generator}-coverage.png", scale * torch.tensor(gained), rows=[*map(named, trials)], columns=[*map(named, sizes.all_measured)],
-            title=f"{generator}: coverage improvement (shares in percentage points)",
-        ),
-    ]  # fmt: skip
 
 
 def _interval(values: Sequence[float], scale: float) -> str:

@@ -383,12 +383,7 @@ def _halved(conditions: Conditions) -> Conditions:
 
 
 def left_out_error(y: NDArray[np.float64], x: NDArray[np.float64]) -> float:
-    """Return the root mean square error of least squares on every row, fitted without that row.
-
-    Args:
-        y: What is predicted, per recipe.
-        x: Predictors in columns; a constant is added.
-    """
+    """Return the root mean square error of least squares on every row, fitted without that row."""
     design = np.column_stack([np.ones(len(y)), x])
     hat = design @ np.linalg.pinv(design)
     residual = (y - hat @ y) / (1 - np.diag(hat))
@@ -404,12 +399,6 @@ def permutation_p(
     """Return Freedman and Lane's p of a predictor beside others, two-sided.
 
     Residuals of the model without it are permuted and fitted again; the statistic is the partial correlation.
-
-    Args:
-        y: What is predicted, per recipe.
-        x: The other predictors in columns; a constant is added.
-        figure: The predictor.
-        count: Permutations.
     """
     design = np.column_stack([np.ones(len(y)), x])
     residuals = np.eye(len(y)) - design @ np.linalg.pinv(design)
@@ -465,10 +454,7 @@ def _marks(bench: Bench, exam: Exam, train: Images, recipe: Recipe, number: int)
 
 
 def _judged(
-    exam: Exam,
-    chosen: Sequence[Recipe],
-    trainings: int,
-    shares: Mapping[str, Float[Tensor, " r"]],
+    exam: Exam, chosen: Sequence[Recipe], trainings: int, shares: Mapping[str, Float[Tensor, " r"]]
 ) -> Outcome:
     logs = {name: shares[name].log().numpy() for name in ("loss", LEAST) if name in shares}
     logits = {

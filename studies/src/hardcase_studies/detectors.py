@@ -212,12 +212,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class LostClaims:
-    """What a search did to claims.
-
-    Args:
-        lost: Whether the subject lost the claim in any of the queries.
-        kept: Of each seed with one, the finding on which the witness keeps the claim.
-    """
+    """What a search did to claims."""
 
     lost: Bool[Tensor, " n"]
     kept: Lost

@@ -29,24 +29,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import (
-    Family,
-    Settings,
-    draw_samples,
-    measure,
-    measure_samples,
-)
+from hardcase.generators.quality import Family, Settings, draw_samples, measure, measure_samples
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes, per_row
-from hardcase.training.loop import (
-    Goal,
-    History,
-    TrainingRecipe,
-    average,
-    fit,
-    halved,
-    placed,
-)
+from hardcase.training.loop import Goal, History, TrainingRecipe, average, fit, halved, placed
 from hardcase.types import Images
 
 LEAST = 0.002

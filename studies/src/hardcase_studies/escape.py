@@ -16,7 +16,8 @@ from hardcase.campaign.in_memory import search, walk
 from hardcase.models.health import probabilities, usable
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.boundary import Codes, Exits, lengths
+from hardcase.searches.boundary import Exits, lengths
+from hardcase.searches.interpolation import Partners
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, to_bytes
@@ -65,7 +66,7 @@ class Walks:
     code: Float[Tensor, "w *code"]
 
 
-def ways_out(space: Space, codes: Codes | None, *, walks: int = 10, halvings: int = 6) -> Method:
+def ways_out(space: Space, codes: Partners | None, *, walks: int = 10, halvings: int = 6) -> Method:
     """Random walks out of a seed's class; see `Exits`."""
     return Method(
         name="exits",
@@ -283,10 +284,6 @@ def unusual(
 
     A pair's excess is its rate minus the mean of the clean ones; a clean retraining is compared
     with the other clean ones. Taking each one's largest excess corrects for the number of pairs.
-
-    Args:
-        rate: Ways out of the network under test.
-        null: The same of networks retrained on clean labels, from the same images.
     """
     width = rate.shape[1]
     clean = torch.stack([_widened(one, width, 0.0)[:, :width] for one in null]).nan_to_num(0.0)

@@ -228,15 +228,7 @@ def student(here: Lab, fault: str | None, number: int = 0) -> Student:
 
     def teach(net: nn.Module) -> Mapping[str, Any]:
         return asdict(
-            fit(
-                net,
-                train,
-                classify(2),
-                TEACHING,
-                seed=seed,
-                name=train.name,
-                device=here.device,
-            )
+            fit(net, train, classify(2), TEACHING, seed=seed, name=train.name, device=here.device)
         )
 
     net, _ = cards.cached(
@@ -588,17 +580,10 @@ def _detected(
 
 
 def _shares(
-    faults: Sequence[str],
-    names: Sequence[str],
-    cells: Mapping[tuple[str, str], paired.Pairs],
+    faults: Sequence[str], names: Sequence[str], cells: Mapping[tuple[str, str], paired.Pairs]
 ) -> Table:
     rows: list[list[Cell]] = [
-        [
-            fault,
-            name,
-            share(cells[fault, name].faulty[0]),
-            share(cells[fault, name].clean[0]),
-        ]
+        [fault, name, share(cells[fault, name].faulty[0]), share(cells[fault, name].clean[0])]
         for fault in faults
         for name in names
     ]
@@ -609,10 +594,7 @@ def _shares(
 
 
 def _pictures(
-    bench: Bench,
-    faults: Sequence[str],
-    seeds: Mapping[str, Images],
-    shown: Mapping[str, Tensor],
+    bench: Bench, faults: Sequence[str], seeds: Mapping[str, Images], shown: Mapping[str, Tensor]
 ) -> list[str]:
     """A line of seeds and a line of findings of the first method for every fault."""
     lines: dict[str, Any] = {}

@@ -26,14 +26,14 @@ from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
 from hardcase.oracles import Confident
 from hardcase.randomness import Rng, stream
-from hardcase.registry import resolve
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Seeds
-from hardcase_studies import faults, figures
+from hardcase_studies import figures
 from hardcase_studies.bench import Bench, mean, share
 from hardcase_studies.lab import Lab
+from hardcase_studies.witness_world import accuracy
 
 CONFIDENCE = 3.0
 EPSILON = 0.3
@@ -42,11 +42,6 @@ LONGEST = 1000.0
 """The longest change of activations that is tried; no image changes more beyond it."""
 HALVINGS = 30
 PAIRS = ((4, 9), (9, 4), (3, 8), (8, 3))
-
-
-def rq1(bench: Bench) -> Outcome:
-    """Planted faults: which methods detect which; the same as ``hardcase faults``."""
-    return faults.run(bench)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +195,7 @@ def _random_alike(here: Studio, seeds: Images, done: Searched, name: str, seed: 
 def as_far_in_the_image(
     decode: Callable[[Tensor], Tensor], direction: Tensor, before: Tensor, asked: Tensor
 ) -> Tensor:
-    """Images along `direction` whose L2 distance from `before` is `asked`, by bisection; the farthest where none is so far.
-
-    Args:
-        decode: Images of codes.
-        direction: One for each image, of length 1.
-        before: The images from which distances are measured.
-        asked: The distance of each.
-    """
+    """Images along `direction` whose L2 distance from `before` is `asked`, by bisection; the farthest where none is so far."""
     wide = [-1, *[1] * (direction.dim() - 1)]
     low, high = torch.zeros_like(asked), torch.full_like(asked, LONGEST)
     for _ in range(HALVINGS):
@@ -257,7 +245,6 @@ def rq3(bench: Bench) -> Outcome:
     ]
     far: list[list[Cell]] = []
     kept: list[list[Cell]] = []
-    lengths: dict[str, dict[str, Tensor]] = {"L2": {}, "L∞": {}}
     told = list[str]()
     for name in ("lenet5", "sinvad-cnn"):
         bench.say(f"tests for {name}")
@@ -278,8 +265,6 @@ def rq3(bench: Bench) -> Outcome:
                     share(within),
                 ]
             )
-            lengths["L2"][f"{name}, {way}"] = l2
-            lengths["L∞"][f"{name}, {way}"] = linf
             agreed = torch.stack([_kept(net, done) for net in referees]).sum(0) >= 2
             said = [_kept(net, done) for net in robust.values()]
             kept.append(
@@ -290,7 +275,7 @@ def rq3(bench: Bench) -> Outcome:
         f"target {target}, margin {CONFIDENCE} in logits for both; {here.lab.train.name}",
         *told,
     ]
-    clean = ", ".join(f"{norm} {_accuracy(net, here.lab.test):.1%}" for norm, net in robust.items())
+    clean = ", ".join(f"{norm} {accuracy(net, here.lab.test):.1%}" for norm, net in robust.items())
     return Outcome(
         "features-rq3",
         [
@@ -299,53 +284,7 @@ def rq3(bench: Bench) -> Outcome:
                 [f"accuracy of the robust networks on test images: {clean}", "paper, L2 and L∞: pixel tests 56 and 53 %, GAN tests 27 and 24 %; 36, 32 and 25, 22 for the robust networks' own architecture",
                  "of these: only tests whose label two of three networks keep that no search asked (sinvad-cnn and lenet5 from other weights, lenet1); the paper counts all"]),
         ],
-        [figures.histograms(bench.out / "distances.png", lengths, y="tests")],
     )  # fmt: skip
-
-
-def labels(bench: Bench) -> Outcome:
-    """``--set seeds=… generator=…``: whether independent networks keep the seed's label, by step, bound and way back."""
-    here = studio(bench)
-    one = here.subject("lenet5")
-    panel = [here.subject("sinvad-cnn"), here.subject("lenet1"), here.subject("lenet5", seed=1)]
-    seeds, checked = here.fresh_seeds(one, bench.size("seeds", 60, 300))
-    rows: list[list[Cell]] = []
-    for name, method in _trials(here).items():
-        bench.say(name)
-        done = search(one, method, seeds, seed=bench.seed)
-        votes = torch.stack([_kept(net, done) for net in panel])
-        l2, _ = _distances(seeds, done)
-        rows.append(
-            [
-                name,
-                f"{done.succeeded} of {len(seeds)}",
-                share(votes.sum(0) >= 2),
-                share(votes.all(0)),
-                mean(l2),
-            ]
-        )
-    columns = ["setting", "seeds that fail", "label kept by two of three", "by all three", "L2"]
-    notes = [
-        f"lenet5 on {here.lab.train.name}; judges: sinvad-cnn, lenet1 and lenet5 from other weights",
-        here.note,
-        checked,
-    ]
-    return Outcome("features-labels", [Table("Label keeping", columns, rows, notes)])
-
-
-def _trials(here: Studio) -> dict[str, Method]:
-    space = here.space()
-    return {
-        "as maintained": feature_perturbation(space=space),
-        "without the way back": feature_perturbation(space=space, bisections=0),
-        "step 0.001": feature_perturbation(space=space, step_size=0.001, gradients=600),
-        "step 0.02, no bound, no way back": feature_perturbation(
-            space=space, step_size=0.02, radius=1e9, bisections=0
-        ),
-        "as published (step 0.01)": resolve("method", "feature-perturbation@paper")(space=space),
-        "latent code only": feature_perturbation(space=space, places=(0,)),
-        "bound 3": feature_perturbation(space=space, radius=3.0),
-    }
 
 
 def _distances(seeds: Images, done: Searched) -> tuple[Tensor, Tensor]:
@@ -360,7 +299,3 @@ def _kept(net: Subject, done: Searched) -> Bool[Tensor, " t"]:
         if len(found)
         else found.expected == -1
     )
-
-
-def _accuracy(net: Subject, images: Images) -> float:
-    return float((probabilities(net, images.x).argmax(1) == images.y).double().mean())

@@ -1,6 +1,4 @@
-"""Figures that experiments write: grids of images, matrices,
-curves and clouds of points. matplotlib is imported when used.
-"""
+"""Figures of what tables cannot hold: grids of images and matrices. matplotlib is imported when used."""
 
 from __future__ import annotations
 
@@ -13,8 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.cache import make_folder
-
-Series = tuple[Sequence[float], Sequence[float]]
 
 
 def images(path: Path, rows: Mapping[str, Tensor], *, titles: Sequence[Sequence[str]] = ()) -> str:
@@ -74,104 +70,6 @@ def matrices(
                 fontsize=6,
                 color="w" if value < limit else "k",
             )
-    return _saved(figure, path)
-
-
-def heat(
-    path: Path,
-    values: Float[Tensor, "r c"],
-    *,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str,
-) -> str:
-    """A table as colours with its numbers; each column has a scale of its own."""
-    figure = _figure(0.7 * len(columns) + 2.5, 0.35 * len(rows) + 1.5)
-    axis = figure.subplots()
-    low = values.amin(0)
-    high = values.amax(0)
-    shade = (values - low) / (high - low).clamp_min(1e-12)
-    axis.imshow(shade.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    axis.set(title=title, xticks=range(len(columns)), yticks=range(len(rows)))
-    axis.set_xticklabels(columns, rotation=30, ha="right", fontsize=8)
-    axis.set_yticklabels(rows, fontsize=8)
-    for (i, j), value in _cells(values):
-        axis.text(
-            j,
-            i,
-            f"{value:.2g}",
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="w" if shade[i, j] < 0.6 else "k",
-        )
-    return _saved(figure, path)
-
-
-def curves(
-    path: Path, panels: Mapping[str, Mapping[str, Series]], *, x: str, y: str, log: bool = False
-) -> str:
-    """One panel beside the other, each with named lines."""
-    figure = _figure(4.2 * len(panels), 3.4)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, lines) in zip(axes, panels.items()):
-        for name, (across, up) in lines.items():
-            axis.plot(across, up, marker="o", markersize=3, label=name)
-        axis.set(title=title, xlabel=x, ylabel=y, xscale="log" if log else "linear")
-        axis.legend(fontsize=7)
-        axis.grid(alpha=0.3)
-    return _saved(figure, path)
-
-
-def clouds(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]]) -> str:
-    """Points in the plane, one panel beside the other."""
-    figure = _figure(4.0 * len(panels), 3.8)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, groups) in zip(axes, panels.items()):
-        for name, points in groups.items():
-            axis.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=8, alpha=0.6, label=name)
-        axis.set(title=title)
-        axis.legend(fontsize=7)
-    return _saved(figure, path)
-
-
-def histograms(
-    path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, " n"]]], *, y: str
-) -> str:
-    """Histograms on common bins, one panel beside the other; what is empty is left out.
-
-    Args:
-        path: The figure.
-        panels: For each panel named samples.
-        y: What is counted.
-    """
-    figure = _figure(4.6 * len(panels), 3.6)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, groups) in zip(axes, panels.items()):
-        some = {name: values.cpu() for name, values in groups.items() if len(values)}
-        if some:
-            every = torch.cat(list(some.values()))
-            ends = (float(every.min()), float(every.max()) + 1e-6)
-            for name, values in some.items():
-                axis.hist(values.numpy(), bins=30, range=ends, alpha=0.5, label=name)
-            axis.legend(fontsize=7)
-        axis.set(title=title, xlabel=title, ylabel=y)
-    return _saved(figure, path)
-
-
-def boxes(
-    path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], *, y: str, log: bool = False
-) -> str:
-    """Boxplots, one panel beside the other."""
-    widest = max((len(groups) for groups in panels.values()), default=1)
-    figure = _figure(max(4.2, 0.4 * widest) * len(panels), 3.4)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, groups) in zip(axes, panels.items()):
-        axis.boxplot(list(groups.values()), tick_labels=list(groups))
-        if len(groups) > 5:
-            axis.set_xticks(axis.get_xticks(), list(groups), rotation=45, ha="right", fontsize=8)
-        axis.set(title=title, ylabel=y, yscale="log" if log else "linear")
-        axis.grid(alpha=0.3, axis="y")
     return _saved(figure, path)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import hardcase as hc
 from hardcase.analysis.conditions import against, paired_differences
-from hardcase.conditions.intervals import mean_interval
+from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.conditions.risk import POWER, needed_seeds
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
@@ -116,7 +116,7 @@ def seen_share(
     """
     sign = 1.0 if differences.mean() > 0 else -1.0
     drawn = rng.choice(sign * differences, (resamples, count))
-    return float(np.mean([mean_interval(row, -1.0, 1.0).low > 0 for row in drawn]))
+    return float(np.mean([bounded_mean_interval(row, -1.0, 1.0).low > 0 for row in drawn]))
 
 
 def _power(bench: Bench, first: Run, second: Run, name: str) -> Table:

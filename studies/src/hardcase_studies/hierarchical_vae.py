@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, drawing, measure
+from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import Goal, History, TrainingRecipe, fit
@@ -193,7 +193,7 @@ def _train(
     net: nn.Module, images: Images, recipe: TrainingRecipe, options: Settings, how: Settings
 ) -> History:
     goal = reconstruct(images, beta=options["beta"])
-    return fit(net, images, goal, recipe, on_checkpoint=drawing(net, images, how["kept"]), **how)
+    return fit(net, images, goal, recipe, **how)
 
 
 @generator(

@@ -35,12 +35,6 @@ def family_intervals(
     sign flips of whole rows of residuals, so that columns may depend on each other (P. Westfall and
     S. Young, 1993). With three to five rows Student's t with Šidák's correction.
 
-    Args:
-        differences: One row for each independent repetition, one column for each treatment, less
-            the control in the same repetition.
-        unit: What the rows are, in plural.
-        rng: Draws the flips where there are more than 4096; a fixed stream if None.
-
     Example:
         >>> table = torch.tensor([[11.0, 1], [16, -1], [8, 2], [9, -2], [7, 1], [11, 0]])
         >>> for found in family_intervals(table):
@@ -72,12 +66,7 @@ def family_intervals(
 
 
 def cluster_means(values: Float[Tensor, " n"], cluster: Int[Tensor, " n"]) -> Float[Tensor, " c"]:
-    """The mean of each cluster: what is exchangeable where rows of one training are not.
-
-    Args:
-        values: A number of each row.
-        cluster: The cluster (a training, a seed) of each row; any whole numbers.
-    """
+    """The mean of each cluster: what is exchangeable where rows of one training are not."""
     place = torch.unique(cluster, return_inverse=True)[1]
     count: Tensor = place.bincount()
     total: Tensor = torch.zeros(len(count), dtype=values.dtype).index_add_(0, place, values)
@@ -95,22 +84,13 @@ class SignFlip:
 
 
 def sign_flip(
-    differences: Float[Tensor, " n"],
-    *,
-    rng: torch.Generator,
-    permutations: int = PERMUTATIONS,
+    differences: Float[Tensor, " n"], *, rng: torch.Generator, permutations: int = PERMUTATIONS
 ) -> SignFlip:
     """Test whether paired differences have mean 0, given that each is as likely to be negative.
 
     Every pattern of signs is tried where there are no more than `permutations`; else so many are
     drawn, and the observed one counts among them, so that p is never 0 (B. Phipson and G. Smyth,
     2010).
-
-    Args:
-        differences: One number for each independent pair; average rows that belong together first
-            (`cluster_means`).
-        rng: Draws the signs.
-        permutations: The most patterns.
 
     Example:
         >>> sign_flip(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), rng=stream(0)).p

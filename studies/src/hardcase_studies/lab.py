@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -33,17 +33,24 @@ LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is called unfit."""
 
 
+@dataclass(frozen=True)
+class Uncoded:
+    """A space whose codes are not stored: then no seed is set aside for what its own code shows."""
+
+    space: Space
+    keeps_code: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.space.name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "space"), name)
+
+
 @dataclass(frozen=True, eq=False)
 class LatentModel:
-    """A trained generator as a space, with the codes of training images.
-
-    Args:
-        net: The network.
-        space: Its codes.
-        card: How it was made and how good it is.
-        train: The images it learned from.
-        limit: How many of them have their code collected.
-    """
+    """A trained generator as a space, with the codes of training images."""
 
     net: nn.Module
     space: Space
@@ -99,7 +106,10 @@ class Lab:
 
     @cached_property
     def train(self) -> Images:
-        return load(self.bench.data, split="train")
+        """The training images, or as many of them as ``--set train_images=N`` says."""
+        images = load(self.bench.data, split="train")
+        count = self.bench.options.get("train_images")
+        return images if count is None else images.sample(count=int(count), seed=0)
 
     @cached_property
     def test(self) -> Images:
@@ -284,11 +294,6 @@ def labs(bench: Bench, names: Sequence[str] = (), *, most: int | None = None) ->
 
     ``--set model_epochs=N augment=none`` trains networks for so long and on images as they are: ARGUS's own are weaker than ours
     (LeNet-5 at 98.1 %, ResNet18 at 85 %). ``model_seed=N`` starts them from other weights.
-
-    Args:
-        bench: What the study is given.
-        names: Zoo networks, or models as ``--model`` takes them; without any, those of the ARGUS paper for such images.
-        most: How many of the paper's.
     """
     first = Lab(bench)
     splits = (first.train, first.test)

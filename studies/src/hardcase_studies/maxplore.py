@@ -8,7 +8,7 @@ its filters; intervals resample seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -224,19 +224,10 @@ def _pictures(
     few: Images,
     many: Images,
 ) -> list[str]:
-    def panel(made: Made, seeds: Images) -> dict[str, Sequence[float]]:
-        shares = bounds.shares(bounds.raised(made, seeds))
-        return {name: (100 * value).tolist() for name, value in list(shares.items())[1:]}
-
     def shown(made: Made, seeds: Images) -> dict[str, Tensor]:
         rows = torch.linspace(0, max(len(made.x) - 1, 0), min(8, len(made.x))).long()
         return {"seed": seeds.x[made.seed[rows]], "made": made.x[rows]}
 
-    first = {
-        "One": panel(one, few),
-        **{f"Topk, per {per}": panel(made, few) for per, made in top.items()},
-    }
-    third = {name: panel(made, many) for name, made in multi.items() if len(made.x)}
     walks = {f"One: {key}": value for key, value in shown(one, few).items()}
     walks |= {f"Topk: {key}": value for key, value in shown(top["filter"], few).items()}
     walks |= {
@@ -245,11 +236,7 @@ def _pictures(
         if len(made.x)
         for key, v in shown(made, many).items()
     }
-    return [
-        figures.boxes(bench.out / "layers-one-topk.png", first, y="Layer-SNAC of an image, %"),
-        figures.boxes(bench.out / "layers-multi.png", third, y="Layer-SNAC of an image, %"),
-        figures.images(bench.out / "pictures.png", walks),
-    ]
+    return [figures.images(bench.out / "pictures.png", walks)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.training import cards
-from hardcase.training.loop import (
-    TrainingRecipe,
-    classify,
-    fit,
-    own_randomness,
-    predict,
-    stated,
-)
+from hardcase.training.loop import TrainingRecipe, classify, fit, own_randomness, predict, stated
 from hardcase.types import Images
 
 __all__ = ["Mixer", "trained_mixer"]
@@ -30,16 +23,7 @@ RECIPE = TrainingRecipe(epochs=60, batch=128, lr=1e-3, smoothing=0.1)
 
 
 class Mixer(nn.Module):
-    """An MLP-Mixer for small square images.
-
-    Args:
-        channels: Colour channels.
-        size: Side of the images in pixels; a multiple of `patch`.
-        classes: Number of outputs.
-        patch: Side of the squares that the image is cut into.
-        width: Numbers per square.
-        depth: How many pairs of mixing layers.
-    """
+    """An MLP-Mixer for small square images."""
 
     def __init__(
         self,
@@ -81,15 +65,7 @@ def trained_mixer(
     recipe: TrainingRecipe = RECIPE,
     device: torch.device | str = "cpu",
 ) -> tuple[nn.Module, Mapping[str, Any]]:
-    """Return a mixer trained on these images and its card, from the cache if it is there.
-
-    Args:
-        train: What it learns from.
-        test: What its accuracy is measured on.
-        seed: Everything random follows from it.
-        recipe: How it is trained.
-        device: Where it lives.
-    """
+    """Return a mixer trained on these images and its card, from the cache if it is there."""
     shape = {"channels": train.x.shape[1], "size": train.x.shape[2], "classes": len(train.classes)}
     config = {**shape, "seed": seed, "recipe": stated(recipe)}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, time
 
 import torch
@@ -22,7 +21,7 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.models.health import answers
-from hardcase.models.pretrained.synsets import COUNT, imagenet as imagenet_classes
+from hardcase.models.pretrained.synsets import COUNT
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import augmentation_for, even_half
 from hardcase.models.zoo import trained_classifier
@@ -39,6 +38,7 @@ from hardcase_studies.witness_world import (
     APART,
     SeedOutcomes,
     WitnessWorld,
+    accuracy,
     gain,
     half,
     median,
@@ -46,6 +46,7 @@ from hardcase_studies.witness_world import (
     points,
     rate,
     rows_at_once,
+    shape_of,
     together,
 )
 
@@ -73,7 +74,7 @@ def cifar10(bench: Bench) -> Outcome:
         if found and time() >= parts.until:
             break
         here = _small_world(bench, lab, number)
-        row = _photographed(bench, parts, here, seeds, natural(_shape(seeds)))
+        row = _photographed(bench, parts, here, seeds, natural(shape_of(seeds)))
         if row is None:
             break
         worlds.append(here)
@@ -138,7 +139,7 @@ def _small_world(bench: Bench, lab: Lab, number: int) -> WitnessWorld:
 
 
 def imagenet(bench: Bench) -> Outcome:
-    """``--data 'folder:PHOTOS?labels=prefix&split=all'``, ``--set seeds=N blackbox=N parents=FILE``: fetched networks, nothing is trained."""
+    """``--data 'folder:PHOTOS?labels=prefix&split=all'``, ``--set seeds=N blackbox=N``: fetched networks, nothing is trained."""
     context = Context(
         parse(
             {
@@ -149,7 +150,6 @@ def imagenet(bench: Bench) -> Outcome:
             }
         )
     )
-    parents = _parents(bench)
     subject, witness, scorer, sibling = (
         context.model(f"zoo:{name}", label_only=False) for name in IMAGENET
     )
@@ -159,9 +159,9 @@ def imagenet(bench: Bench) -> Outcome:
     bench = limited(bench)
     parts = Parts.of(bench, "natural-imagenet", seeds)
     few = seeds.take(torch.arange(min(bench.size("blackbox", 0, 100), len(seeds))))
-    trials = [(natural(_shape(seeds)), seeds)]
+    trials = [(natural(shape_of(seeds)), seeds)]
     if len(few):
-        trials.append((natural_blackbox(_shape(seeds), queries=2000), few))
+        trials.append((natural_blackbox(shape_of(seeds), queries=2000), few))
     found = {
         _name(method): _photographed(bench, parts, world, some, method) for method, some in trials
     }
@@ -176,7 +176,7 @@ def imagenet(bench: Bench) -> Outcome:
     )
     return Outcome(
         "natural-imagenet",
-        [table, _levels(parents, subject, measured)],
+        [table, _levels(subject, measured)],
         _pictures(bench, next(iter(measured.values())).found) if measured else [],
     )
 
@@ -258,31 +258,22 @@ def _all_right(world: WitnessWorld, seeds: Images) -> Bool[Tensor, " n"]:
     return torch.stack(said).all(0)
 
 
-def _levels(parents: Tensor | None, subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
-    """How wrong the subject is: another first answer, outside the first five, another parent in WordNet."""
+def _levels(subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
+    """How wrong the subject is: another first answer, or outside the first five; synonyms are no failures."""
     table: list[list[Cell]] = []
     for search, row in rows.items():
         found = row.found.found
-        logits = _logits(subject, found.x)
-        outside = ~(logits.topk(TOP, 1).indices == found.expected[:, None]).any(1)
+        outside = ~(_logits(subject, found.x).topk(TOP, 1).indices == found.expected[:, None]).any(
+            1
+        )
         kept = row.found.columns["scorer 1"][found.seed] > 0
-        levels: dict[str, Bool[Tensor, " t"] | None] = {
-            "top-1": torch.ones(len(found), dtype=torch.bool),
-            f"outside top-{TOP}": outside,
-            "other WordNet parent": None,
-        }
-        if parents is not None:
-            levels["other WordNet parent"] = parents[found.expected] != parents[logits.argmax(1)]
+        levels = {"top-1": torch.ones_like(outside), f"outside top-{TOP}": outside}
         for name, level in levels.items():
-            if level is None:
-                table.append([search, name, None, None])
-                continue
             table.append([search, name, *_shares(row.found, [level, level & kept])])
     return Table(
-        "Failing at three levels, of photographs that the subject classifies correctly",
+        "Failing at two levels, of photographs that the subject classifies correctly",
         ["search", "level", "found", "and ResNet-50 keeps the label"],
         table,
-        ["the parent needs --set parents=FILE, the file data.noun of WordNet 3.0"],
     )
 
 
@@ -293,38 +284,6 @@ def _shares(found: SeedOutcomes, levels: Sequence[Bool[Tensor, " t"]]) -> list[s
         column[found.found.seed] = level.double().to(column.dtype)
         shares.append(percent(rate(column[:, None])))
     return shares
-
-
-def _parents(bench: Bench) -> Tensor | None:
-    """The number of each class's parent, read from WordNet's own file of nouns."""
-    file = bench.options.get("parents")
-    if file is None:
-        return None
-    lines = Path(str(file)).read_text(encoding="utf-8").splitlines()
-    known = dict(_hypernym(line) for line in lines if line[:1].isdigit())
-    synsets = [one.synset for one in imagenet_classes(offline=True)]
-    lacking = [synset for synset in synsets if synset not in known]
-    if lacking:
-        raise Problem(
-            f"{file} lacks {len(lacking)} of ImageNet's classes, {lacking[0]} among them.",
-            "ImageNet's synsets are those of WordNet 3.0; other versions number them otherwise.",
-            fix="data.noun of WordNet 3.0 (Debian: apt-get install wordnet-base)",
-        )
-    order = {name: i for i, name in enumerate(sorted(set(known.values())))}
-    return torch.tensor([order[known[synset]] for synset in synsets])
-
-
-def _hypernym(line: str) -> tuple[str, str]:
-    """A synset and its first parent, from a line of ``data.noun`` (format: wndb(5WN) of WordNet).
-
-    Example:
-        >>> _hypernym("01440764 05 n 01 tench 0 001 @ 01439121 n 0000 | a fish")
-        ('n01440764', 'n01439121')
-    """
-    words = line.partition("|")[0].split()
-    pointers = words[4 + 2 * int(words[3], 16) + 1 :]
-    above = [pointers[at + 1] for at in range(0, len(pointers), 4) if pointers[at] in ("@", "@i")]
-    return f"n{words[0]}", f"n{(above or words)[0]}"
 
 
 @torch.no_grad()
@@ -339,10 +298,7 @@ def _notes(
     networks: Mapping[str, Model] = {
         one.name: one for one in (world.subject, *world.witnesses, *world.scorers)
     }
-    right = {
-        name: float((answers(one, test).argmax(1).cpu() == test.y).double().mean())
-        for name, one in networks.items()
-    }
+    right = {name: accuracy(one, test) for name, one in networks.items()}
     return [
         f"data {bench.data}, {len(seeds)} photographs, device {bench.device}, {trainings} training(s)",
         "rates are of photographs that the subject classifies correctly; a scorer that is wrong on the photograph itself counts as not keeping it",
@@ -363,8 +319,3 @@ def _pictures(bench: Bench, part: SeedOutcomes) -> list[str]:
             bench.out / "pairs.png", {"photograph": part.seeds.x[some], "finding": found.x[:10]}
         )
     ]
-
-
-def _shape(images: Images) -> tuple[int, int, int]:
-    channels, height, width = images.x.shape[1:]
-    return int(channels), int(height), int(width)

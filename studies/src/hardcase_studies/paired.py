@@ -71,10 +71,6 @@ def verdicts(cells: Sequence[Pairs], *, seed: int = 0) -> list[Verdict]:
 
     The one primary test, fixed beforehand: a sign-flip permutation of per-seed differences, each
     averaged over the trainings, both directions pooled; exact up to 14 seeds, else 20,000 draws.
-
-    Args:
-        cells: All that are told together: faults times methods.
-        seed: Draws signs and intervals.
     """
     tests = [sign_flip(cell.difference.mean(0), rng=stream(seed, "sign flips")) for cell in cells]
     corrected = holm([test.p for test in tests])
@@ -103,11 +99,6 @@ def placebo(outcomes: Bool[Tensor, "d s"], *, seed: int = 0) -> Rate:
     """How often a method that asks no network "detects" a fault: it must not be above 5 %.
 
     Two replacements of the same seeds stand in for the faulty and for the clean network's tests.
-
-    Args:
-        outcomes: Whether each seed's trait moved when seeds were replaced by other samples of their
-            class, once a row; the rows are compared two by two.
-        seed: Draws the signs.
     """
     rng = stream(seed, "placebo")
     changes = outcomes[::2].double() - outcomes[1::2].double()

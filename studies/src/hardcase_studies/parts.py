@@ -33,13 +33,7 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of one study on one sample of seeds.
-
-    Args:
-        folder: Where they are kept.
-        until: The moment from which on nothing new is begun, in seconds of the clock.
-        say: Told what each part took.
-    """
+    """The parts of one study on one sample of seeds."""
 
     folder: Path
     until: float

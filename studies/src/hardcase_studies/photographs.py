@@ -1,4 +1,4 @@
-"""Photographs of 32 pixels: classifier, judge, reconstructions and samples, each measured by a network that took no part.
+"""Samples of a diffusion model of small photographs, measured by a network that took no part.
 
 Ours. Everything is trained when it is first asked for and found again afterwards, so that a study that was stopped goes on.
 """
@@ -21,12 +21,10 @@ from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import TrainingProgress
-from hardcase.types import Images
 from hardcase_studies.bench import Bench, share
 from hardcase_studies.diffusion import Diffusion
 from hardcase_studies.lab import Lab
 
-KINDS = ("vqvae:hierarchical",)
 GUIDANCE = (0.0, 1.0, 2.0, 3.0, 4.0)
 SECONDS = 20.0
 """Between two words on a training."""
@@ -35,10 +33,6 @@ SECONDS = 20.0
 def _classifier(lab: Lab) -> tuple[Subject, Mapping[str, Any]]:
     """The network that recognises; ``--set model=… epochs=…`` choose another one or a shorter training."""
     return lab.network(str(lab.bench.options.get("model", "resnet18")), seed=lab.bench.seed)
-
-
-def _measured(name: str, card: Mapping[str, Any]) -> list[Cell]:
-    return [name, _rate(card["accuracy"], card["measured_images"]), round(card["seconds"], 1)]
 
 
 def _rate(part: float, count: int) -> str:
@@ -59,71 +53,6 @@ def _telling(bench: Bench) -> Callable[[TrainingProgress], None]:
     return tell
 
 
-def _judge(lab: Lab) -> PanelJudge:
-    bench = lab.bench
-    bench.say("judge")
-    return panel.trained(
-        lab.train, lab.test, seed=bench.seed, device=bench.device, progress=_telling(bench)
-    )
-
-
-def judge(bench: Bench) -> Outcome:
-    """A classifier and the judge of the data: how many real test images each reads rightly, and what that took."""
-    lab = Lab(bench)
-    bench.say("classifier")
-    subject, card = _classifier(lab)
-    rows = [_measured(subject.name, card)]
-    made = _judge(lab)
-    rows.append(_measured("judge", made.card))
-    for number, right in enumerate(_members(made.panel, lab.test, bench.device), 1):
-        rows.append([f"its member {number} alone", _rate(right, len(lab.test)), None])
-    columns = ("network", "right", "seconds")
-    notes = (f"{len(lab.train)} training images of {lab.train.name}, device {bench.device}",)
-    title = "Real test images read rightly"
-    return Outcome("cifar10-judge", [Table(title, columns, rows, notes)])
-
-
-@torch.no_grad()
-def _members(panel: Any, test: Images, device: str) -> list[float]:
-    """The share of images that each member of a panel takes for what they are."""
-    right = torch.zeros(len(panel.networks), dtype=torch.int64)
-    for rows in chunks(len(test), 256):
-        x = from_bytes(test.x[rows].to(device))
-        answers = torch.stack([member(x).argmax(1).cpu() for member in panel.networks])
-        right += (answers == test.y[rows]).sum(1)
-    return [int(count) / len(test) for count in right]
-
-
-def reconstruction(bench: Bench) -> Outcome:
-    """``--set kinds=… generator_epochs=…``: the share of reconstructions whose label a classifier still sees."""
-    lab = Lab(bench)
-    subject, _ = _classifier(lab)
-    rows: list[list[Cell]] = []
-    for spec in bench.names("kinds", KINDS):
-        bench.say(f"generator {spec}")
-        family, _, kind = spec.partition(":")
-        _, card = trained_generator(
-            family,
-            lab.train,
-            lab.test,
-            kind=kind or None,
-            epochs=bench.options.get("generator_epochs"),
-            judge=lambda x: subject(x).logits,
-            device=bench.device,
-            progress=_telling(bench),
-        )
-        count = card["measured_images"]
-        kept = _rate(card["reconstruction_agreement"], count)
-        right = _rate(card["reconstruction_accuracy"], count)
-        rows.append([spec, kept, right, card["ssim"], round(card["seconds"], 1)])
-    columns = ("generator", "label kept", "right", "SSIM", "seconds")
-    notes = (
-        *lab.notes[:1],
-        f"label kept: {subject.name} says of the reconstruction what it says of the image; right: the true class",
-    )
-    return Outcome("cifar10-reconstruction", [Table("Reconstructions", columns, rows, notes)])
-
-
 def diffusion(bench: Bench) -> Outcome:
     """``--set minutes=… samples=… guidance=…``: the share of a diffusion model's samples that a classifier recognises.
 
@@ -131,7 +60,10 @@ def diffusion(bench: Bench) -> Outcome:
     """
     lab = Lab(bench)
     subject, known = _classifier(lab)
-    made = _judge(lab)
+    bench.say("judge")
+    made = panel.trained(
+        lab.train, lab.test, seed=bench.seed, device=bench.device, progress=_telling(bench)
+    )
     options = bench.options
     bench.say("diffusion model")
     net, card = trained_generator(

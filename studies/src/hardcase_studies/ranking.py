@@ -66,11 +66,6 @@ def surprise(
     """Surprise adequacy as a score: a fitted `Distance` (DSA), `Likelihood` (LSA) or `Mahalanobis`
     (MDSA) of the criteria.
 
-    Args:
-        model: Fitted to training traces.
-        traces: Activations of the images.
-        predicted: What the subject answers.
-
     Returns:
         What is infinitely surprising stays so; what has no surprise (not a number) comes first, as
         nothing is known of it.
@@ -81,13 +76,7 @@ def surprise(
 def near_failures(
     features: Float[Tensor, "n d"], failures: Float[Tensor, "f d"], *, batch: int = 1024
 ) -> Float[Tensor, " n"]:
-    """Minus the distance to the nearest found failure.
-
-    Args:
-        features: Of the images to be ordered: activations, or pixels.
-        failures: Of found failing tests (or of the seeds they came from), by the same network.
-        batch: Images compared at once.
-    """
+    """Minus the distance to the nearest found failure."""
     if not len(failures):
         raise Problem("there is no found failure to be near to.", fix="a run that found some")
     parts = [torch.cdist(features[part], failures).amin(1) for part in chunks(len(features), batch)]
@@ -122,10 +111,6 @@ def apfd(wrong: Bool[Tensor, " n"], ranked: Int[Tensor, " n"]) -> float:
     testing", 2001; each wrongly classified image is one fault. Without any error it is not defined
     (not a number).
 
-    Args:
-        wrong: Whether each image is misclassified.
-        ranked: All rows, the first to be labelled first.
-
     Example:
         >>> apfd(torch.tensor([False, True, False, False]), torch.tensor([1, 0, 2, 3]))
         0.875
@@ -140,14 +125,7 @@ def apfd(wrong: Bool[Tensor, " n"], ranked: Int[Tensor, " n"]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Images in the order in which to label them, by one score.
-
-    Args:
-        score: Its name.
-        order: Rows of the image set, the first to be labelled first.
-        values: The score of each image.
-        predicted: What the subject answers for each image.
-    """
+    """Images in the order in which to label them, by one score."""
 
     score: str
     order: Int[Tensor, " n"]
@@ -176,17 +154,7 @@ def rank_images(
     failures: UInt8[Tensor, "f c h w"] | None = None,
     batch: int = 256,
 ) -> Ranked:
-    """Put images into the order in which to label them.
-
-    Args:
-        subject: The model.
-        images: The images; their labels are not looked at.
-        score: One of `SCORES`, ``dsa``, ``lsa``, ``mdsa`` or ``near-failures``.
-        train: Training images, for surprise.
-        failures: Findings, for ``near-failures``: nearness is measured between the
-            logits of the subject.
-        batch: Rows in one question.
-    """
+    """Put images into the order in which to label them."""
     known = (*SCORES, *SURPRISE, NEAR)
     if score not in known:
         raise choice("score", score, known)

@@ -168,12 +168,7 @@ def _on_the_boundary(here: Lab, name: str, x: Tensor, made: Quadruples) -> list[
     said = probabilities(here.subject, x)
     own = said.gather(1, made.seeds.y[:, None]).squeeze(1)
     goal = said.gather(1, made.target[:, None]).squeeze(1)
-    return [
-        name,
-        len(x),
-        float((own - goal).abs().mean()),
-        float((goal > own).float().mean()),
-    ]
+    return [name, len(x), float((own - goal).abs().mean()), float((goal > own).float().mean())]
 
 
 def generated(subject: Model, name: str, seeds: Images, done: Measured) -> Source:

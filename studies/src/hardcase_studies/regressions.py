@@ -157,10 +157,6 @@ def against_clean(near: Tensor, null: Sequence[Tensor]) -> AgainstClean:
 
     The limit of severity is a quantile of all of them together, so that no network has a part in it
     that another has not: only then is the rank test exact.
-
-    Args:
-        near: The severity of each seed's nearest finding on the new version; infinity without one.
-        null: The same on each clean retraining.
     """
     every = torch.stack([near, *null]).double()
     limit = float(every.flatten().quantile(WITHIN, interpolation="lower"))

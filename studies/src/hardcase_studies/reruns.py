@@ -102,12 +102,6 @@ def keep(outcome: Outcome, bench: Bench, name: str, place: Path) -> Path:
     """Write an outcome as a stored result: ``FOLDER/NAME.json``, or the file that is named.
 
     A study of a file of one's own (``file.py:function``) is kept by its outcome's name.
-
-    Args:
-        outcome: What a study found.
-        bench: What it was given.
-        name: What ``hardcase reproduce`` calls it.
-        place: A folder, or ``FILE.json`` where one study is kept several times.
     """
     study = outcome.name if ".py:" in name else name
     path = place if place.suffix == ".json" else place / f"{study}.json"
@@ -162,12 +156,7 @@ def kept(name: str, folder: Path) -> Mapping[str, Any]:
 
 
 def check(record: Mapping[str, Any], outcome: Outcome) -> Rerun:
-    """Compare a re-run with what was kept, cell by cell.
-
-    Args:
-        record: What `kept` read.
-        outcome: What the re-run found.
-    """
+    """Compare a re-run with what was kept, cell by cell."""
     then = {(row["table"], row["row"], row["column"]): row["value"] for row in record["rows"]}
     now = {(table, row, column): value for table, row, column, value in _cells(outcome)}
     both = [place for place in then if place in now]

@@ -92,13 +92,7 @@ Arm = Callable[[int], Images]
 
 
 def against_controls(train: Images, found: Images, most: int = 1000) -> dict[str, Arm]:
-    """The arm with up to `most` findings, and the two controls of the same size.
-
-    Args:
-        train: What the network learned from.
-        found: Findings under their seeds' labels.
-        most: How many of them are added.
-    """
+    """The arm with up to `most` findings, and the two controls of the same size."""
     count = min(most, len(found))
 
     def again(seed: int) -> Images:
@@ -118,15 +112,7 @@ def compare(
     held_out: Mapping[str, Images],
     how: Retraining,
 ) -> dict[str, dict[str, Bool[Tensor, "r n"]]]:
-    """Which images of every held-out set each arm gets right, a row for each repeat.
-
-    Args:
-        subject: The network that all arms start from.
-        train: What every arm trains on.
-        arms: What each adds.
-        held_out: Images that nobody trained on.
-        how: How an arm is trained, and how often.
-    """
+    """Which images of every held-out set each arm gets right, a row for each repeat."""
     before = _Tunable(subject)
     results = {
         BEFORE: {
@@ -173,12 +159,7 @@ def accuracy(right: Bool[Tensor, "r n"]) -> Interval:
 
 
 def gain(one: Bool[Tensor, "r n"], other: Bool[Tensor, "r n"]) -> Interval:
-    """Points of accuracy by which one arm is above another, image by image and repeat by repeat.
-
-    Args:
-        one: Which images the first gets right.
-        other: The same of the second.
-    """
+    """Points of accuracy by which one arm is above another, image by image and repeat by repeat."""
     difference = one.double() - other.double()
     if bool((one == one[0]).all() and (other == other[0]).all()):
         return newcombe_paired(one[0], other[0]).scaled(100)

@@ -5,8 +5,7 @@ S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
@@ -14,14 +13,13 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
 from hardcase.inference import median_interval
+from hardcase.judges.verdicts import LPIPS
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
-from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.oracles import Surprising
 from hardcase.randomness import Rng
@@ -30,11 +28,12 @@ from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
 from hardcase.statistics import interval
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tensors import chunks, flat, from_bytes, to_bytes
+from hardcase.tensors import flat, from_bytes, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds, Space
 from hardcase_studies import figures, hierarchical_vae
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
+from hardcase_studies.witness_world import ENLARGED, looks_apart
 from hardcase_study.agreement import welch_p
 
 
@@ -61,7 +60,7 @@ BUDGETS = {
 
 
 def boundary(bench: Bench) -> Outcome:
-    """RQ2: how close to the decision boundary found images lie (Table 3, Figure 13), and what that costs."""
+    """RQ2: how close to the decision boundary found images lie (Table 3), and what that costs."""
     here = Lab(bench)
     drawn = here.test.sample(count=bench.size("seeds", 200, 1000), seed=bench.seed)
     seeds = usable(here.subject, drawn)
@@ -79,19 +78,9 @@ def boundary(bench: Bench) -> Outcome:
         ends[name] = final_gaps(here, _published(here, name), done[name], bench.seed)
     bench.say("the same with less to spend")
     few = seeds.first(bench.size("curve_seeds", 24, 200))
-    costs = {name: _curve(here, name, few, bench) for name in BUDGETS}
-    shown = [
-        *(_spread(here, some, bench, name) for name, some in done.items()),
-        figures.curves(
-            bench.out / "cost.png",
-            {"top-two gap": {n: (c.queries, c.gap) for n, c in costs.items()},
-             "latent L1": {n: (c.queries, c.distance) for n, c in costs.items()},
-             "success": {n: (c.queries, c.success) for n, c in costs.items()}},
-            x="queries per seed", y="mean over seeds", log=True,
-        ),
-    ]  # fmt: skip
-    tables = [_gaps(here, done, ends), _costs(here, done), _distances(here, done), _budgets(costs)]
-    return Outcome("sinvad-rq2", tables, shown)
+    budgets = _budgets(here, few, bench)
+    tables = [_gaps(here, done, ends), _costs(here, done), _distances(here, done), budgets]
+    return Outcome("sinvad-rq2", tables)
 
 
 def _ours(here: Lab) -> Method:
@@ -196,8 +185,9 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
         seeds = some.seeds.x[some.findings.seed[kept]]
         change = from_bytes(found) - from_bytes(seeds)
         coded = flat(_encoded(here, found) - _encoded(here, seeds)).abs().sum(1)
-        lengths = (some.findings.distance[kept], coded, flat(change).norm(dim=1))
-        rows.append([name, *(_median(length) for length in lengths), _looks(found, seeds)])
+        looks = looks_apart(found, seeds, here.subject.device)
+        lengths = (some.findings.distance[kept], coded, flat(change).norm(dim=1), looks)
+        rows.append([name, *(_median(length) for length in lengths)])
     columns = [
         "method",
         "L1 of the code searched",
@@ -214,25 +204,6 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
     return Table("Distance from the seed", columns, rows, notes)
 
 
-LPIPS = "lpips-alexnet"
-ENLARGED = 64
-"""Pixels of a side that AlexNet has enough of."""
-
-
-@torch.no_grad()
-def _looks(found: Tensor, seeds: Tensor) -> str | None:
-    """The median LPIPS of findings to their seeds, where its network was fetched."""
-    if not is_fetched(LPIPS):
-        return None
-    net, _ = load_fetched(LPIPS)
-    sides = []
-    for x in (found, seeds):
-        large = interpolate(from_bytes(x), size=(ENLARGED, ENLARGED), mode="bilinear")
-        sides.append(large.expand(-1, 3, -1, -1))
-    parts = [net(sides[0][rows], sides[1][rows]) for rows in chunks(len(found), 64)]
-    return _median(torch.cat(parts).flatten())
-
-
 @torch.no_grad()
 def _encoded(here: Lab, x: Tensor) -> Tensor:
     """Codes of stored images; a VAE's mean code needs neither label nor randomness."""
@@ -243,86 +214,31 @@ def _encoded(here: Lab, x: Tensor) -> Tensor:
 
 
 def _median(values: Tensor) -> str:
-    """The median with its interval over seeds."""
-    if len(values) < 2:
+    """The median of what was measured with its interval over seeds."""
+    known = values[values.isfinite()]
+    if len(known) < 2:
         return "none"
-    return median_interval(values.detach()).text(".3g")
+    return median_interval(known.detach()).text(".3g")
 
 
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    queries: list[float]
-    success: list[float]
-    gap: list[float]
-    distance: list[float]
-
-
-def _curve(here: Lab, name: str, seeds: Images, bench: Bench) -> _Curve:
+def _budgets(here: Lab, seeds: Images, bench: Bench) -> Table:
     """Success, gap and distance of the nearest finding under growing budgets, over the seeds that succeed."""
-    method = _ours(here) if name == "sinvad" else _published(here, name)
-    points = []
-    for budget in BUDGETS[name]:
-        done = search(here.subject, method, seeds, budget=Budget(queries=budget), seed=bench.seed)
-        spent = float(done.queries[done.attempted].float().mean())
-        points.append(
-            (spent, done.success, _mean(gaps(here.subject, done)), _mean(done.findings.distance))
-        )
-    queries, success, gap, distance = (list(column) for column in zip(*points))
-    return _Curve(queries, success, gap, distance)
-
-
-def _budgets(costs: dict[str, _Curve]) -> Table:
-    rows: list[Sequence[Cell]] = [
-        [name, queries, success, gap, distance]
-        for name, curve in costs.items()
-        for queries, success, gap, distance in zip(
-            curve.queries, curve.success, curve.gap, curve.distance
-        )
-    ]
+    methods = {"sinvad": _ours(here), "sinvad@code": _published(here, "sinvad@code")}
+    rows: list[list[Cell]] = []
+    for name, method in methods.items():
+        for queries in BUDGETS[name]:
+            budget = Budget(queries=queries)
+            done = search(here.subject, method, seeds, budget=budget, seed=bench.seed)
+            spent = float(done.queries[done.attempted].float().mean())
+            gap, far = _mean(gaps(here.subject, done)), _mean(done.findings.distance)
+            rows.append([name, spent, done.success, gap, far])
+    columns = ["method", "queries per seed", "success", "mean gap", "latent L1"]
     notes = ["same seeds for both methods; gap and L1 are means over the seeds that succeed"]
-    return Table(
-        "Queries against gap and distance",
-        ["method", "queries per seed", "success", "mean gap", "latent L1"],
-        rows,
-        notes,
-    )
+    return Table("Queries against gap and distance", columns, rows, notes)
 
 
 def _mean(values: Tensor) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _spread(here: Lab, done: Searched, bench: Bench, method: str) -> str:
-    """Figure 13, of one method: test images of a class pair and found images between them, in the plane of the pair's greatest variance."""
-    found = done.findings
-    sides = [tuple(sorted(pair)) for pair in zip(found.expected.tolist(), found.predicted.tolist())]
-    panels = {}
-    for one, two in [pair for pair, _ in Counter(sides).most_common(3)]:
-        of = {
-            here.test.classes[c]: activations(here.subject, here.test.x[here.test.y == c])
-            for c in (one, two)
-        }
-        both = torch.cat(list(of.values()))
-        plane = torch.linalg.svd(both - both.mean(0), full_matrices=False).Vh[:2].T
-        between = torch.tensor([side == (one, two) for side in sides])
-        of["found"] = activations(here.subject, found.x[between])
-        panels[f"{here.test.classes[one]} and {here.test.classes[two]}"] = {
-            name: (some - both.mean(0)) @ plane for name, some in of.items()
-        }
-    path = bench.out / f"boundary-{method.replace('@', '-')}.png"
-    return figures.clouds(path, panels or {"nothing found": {}})
-
-
-@torch.no_grad()
-def activations(subject: Subject, x: Tensor) -> Float[Tensor, "n u"]:
-    """What enters the last layer."""
-    names = list(subject.layers())
-    tap = {names[-2]: lambda value: value.flatten(1).clone()}
-    parts = [
-        subject(from_bytes(x[rows].to(subject.device)), tap).activations[names[-2]]
-        for rows in chunks(len(x), 256)
-    ]
-    return torch.cat(parts).cpu()
 
 
 QUICK_SIZES = (2, 10, 50, 400)
@@ -358,21 +274,7 @@ def latent_sizes(bench: Bench) -> Outcome:
         for latent in bench.options.get("latents", FULL_SIZES if bench.full else QUICK_SIZES):
             bench.say(f"{kind} VAE, latent {latent}")
             tried.append(_tried(here, kind, int(latent), seen))
-    lines = {
-        kind: [one for one in tried if one.kind == kind]
-        for kind in dict.fromkeys(one.kind for one in tried)
-    }
-    curve = {
-        kind: ([o.latent for o in some], [o.accuracy for o in some]) for kind, some in lines.items()
-    }
-    curve["originals"] = (
-        [min(o.latent for o in tried), max(o.latent for o in tried)],
-        [right] * 2,
-    )
     shown = [
-        figures.curves(
-            bench.out / "accuracy.png", {test.name: curve}, x="latent size", y="accuracy", log=True
-        ),
         figures.images(
             bench.out / "typical.png", _pictures(typical, tried, slice(0, len(typical)))
         ),

@@ -83,16 +83,8 @@ def run(bench: Bench) -> Outcome:
     if bench.options.get("fill"):
         return Outcome("sinvad-rq3", [])
     rates = _mean(rounds)
-    shown = [
-        figures.curves(
-            bench.out / "detection.png",
-            _panels(rates),
-            x="share of mixed labels",
-            y="detection rate",
-        )
-    ]
     clean, _ = _network(here, here.train, bench.seed)
-    shown.append(_matrices(bench, here, clean))
+    shown = [_matrices(bench, here, clean)]
     return Outcome("sinvad-rq3", [_correlations(here, rounds), _detection(rates)], shown)
 
 
@@ -116,11 +108,7 @@ def pollute(images: Images, pair: tuple[int, int], share: float, *, seed: int = 
 
 
 def _rates(
-    bench: Bench,
-    here: Lab,
-    pairs: Sequence[tuple[int, int]],
-    shares: Sequence[float],
-    number: int,
+    bench: Bench, here: Lab, pairs: Sequence[tuple[int, int]], shares: Sequence[float], number: int
 ) -> Rates:
     seed = bench.seed + number
     found = {name: torch.zeros(len(pairs), len(shares)) for name in MEASURES}
@@ -280,15 +268,6 @@ def _detection(rates: Rates) -> Table:
     return Table(
         "Detection rates", ["pair", "measure", *(f"{share:g}" for share in rates.shares)], rows
     )
-
-
-def _panels(rates: Rates) -> dict[str, dict[str, figures.Series]]:
-    return {
-        f"{a} and {b}": {
-            name: (rates.shares, found[p].tolist()) for name, found in rates.of.items()
-        }
-        for p, (a, b) in enumerate(rates.pairs)
-    }
 
 
 def _matrices(bench: Bench, here: Lab, subject: Subject) -> str:

@@ -26,12 +26,7 @@ JOINED = Path(__file__).parents[3] / "results" / "joined-commits.toml"
 
 
 def write(path: Path, record: Mapping[str, Any]) -> Path:
-    """Write a result with the commit of this code and its checksum.
-
-    Args:
-        path: ``FOLDER/NAME.json``.
-        record: What is stored; its commit is this code's, whatever it says.
-    """
+    """Write a result with the commit of this code and its checksum."""
     whole = {**record, "commit": commit()}
     whole["checksum"] = checksum(whole)
     make_folder(path.parent)

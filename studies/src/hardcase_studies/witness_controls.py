@@ -3,7 +3,7 @@
 Each search is printed with (a) the same search without witnesses whose candidates are offered to them afterwards, at the
 same budget and with restarts, (b) the same search told a wrong label: in a space of appearance, which cannot draw another
 class, what is confirmed then is confirmed falsely; a generating space can draw it, so there (b) asks what the image shows, (c) random codes and the neighbourhood of findings;
-then (d) every scorer as the subject and the subject retrained, (e) rivals, (f) what witnesses hide, (g) a blind sheet.
+then (d) every scorer as the subject and the subject retrained, (e) rivals, (f) what witnesses hide, (g) a blind study.
 A row whose controls were not run is not printed.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -52,13 +52,14 @@ from hardcase.types import (
 )
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench
-from hardcase_studies.blind_sheet import blind_sheet
-from hardcase_studies.lab import Lab
+from hardcase_studies.blind_study import blind_study
+from hardcase_studies.lab import Lab, Uncoded
 from hardcase_studies.parts import OutOfTimeError, Parts, limited
 from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
     WitnessWorld,
+    accuracy,
     confirmed,
     errs,
     gain,
@@ -70,6 +71,7 @@ from hardcase_studies.witness_world import (
     rows_at_once,
     scored,
     searched,
+    shape_of,
     together,
     world,
     worlds,
@@ -105,10 +107,7 @@ SEARCHES = {
     for one in (
         StudiedSearch("natural", lambda here, shape: natural(shape), 0.3),
         StudiedSearch(
-            "sinvad-gradient",
-            lambda here, shape: sinvad_gradient(here.latent),
-            0.5,
-            generates=True,
+            "sinvad-gradient", lambda here, shape: sinvad_gradient(here.latent), 0.5, generates=True
         ),
         StudiedSearch(
             "natural-blackbox",
@@ -128,13 +127,10 @@ SEARCHES = {
 def run(bench: Bench) -> Outcome:
     """``--set half=development|test|all seeds=N trainings=T searches=… minutes=M``; ``--full`` is five trainings and all seeds.
 
-    ``--set prepare=true`` only trains what is missing and says how good it is. With ``minutes`` nothing new is begun after
-    that time, and tables hold what was measured; the same command goes on from there.
+    With ``minutes`` nothing new is begun after that time, and tables hold what was measured; the same command goes on from there.
     """
     bench = limited(bench)
     lab = Lab(bench)
-    if bench.options.get("prepare"):
-        return Outcome("witness-controls", [_prepared(worlds(bench), lab.test)])
     here = worlds(bench, "hardcase_studies.witness_controls:measure_world")
     seeds = _sample(bench, lab.test)
     parts = Parts.of(bench, "witness-controls", seeds)
@@ -158,7 +154,7 @@ def run(bench: Bench) -> Outcome:
         ),
         *_ceilings(here, seeds),
         *(
-            f"{one.name}: {_accuracy(one, lab.test):.1%} of test images right"
+            f"{one.name}: {accuracy(one, lab.test):.1%} of test images right"
             for one in _networks(here[0])
         ),
     )
@@ -172,7 +168,7 @@ def run(bench: Bench) -> Outcome:
         _hidden(here, rows),
     ]
     sure = {"pgd 8/255": rivals["pgd 8/255"][0]} if "pgd 8/255" in rivals else {}
-    blind_sheet(bench.out, {**shown, **sure}, seed=bench.seed)
+    blind_study(bench.out / "blind", {**shown, **sure}, seed=bench.seed)
     pictures = {name: part.found.x[:12] for name, part in shown.items() if len(part.found)}
     drawn = [figures.images(bench.out / "findings.png", pictures)] if pictures else []
     return Outcome("witness-controls", tables, drawn)
@@ -226,19 +222,7 @@ def controlled(
     subject: Model | None = None,
     jitter: float = 0.3,
 ) -> ControlledSearch | None:
-    """Search and controls in one world; None if there was no time for all of it.
-
-    Args:
-        bench: What the study is given.
-        parts: Where what was measured is kept.
-        here: The networks.
-        method: What is searched with.
-        seeds: Where the search starts.
-        name: Of the search.
-        draws: Random codes a seed and a size.
-        subject: What the search is told of the subject, if that is less than all.
-        jitter: How far from the seed restarts begin.
-    """
+    """Search and controls in one world; None if there was no time for all of it."""
 
     def search() -> SeedOutcomes:
         begun = perf_counter()
@@ -282,29 +266,13 @@ class SearchRow:
     def found(self) -> list[SeedOutcomes]:
         return [each.found for each in self.worlds]
 
-    @property
-    def alone(self) -> list[SeedOutcomes]:
-        return [each.alone for each in self.worlds]
-
-    @property
-    def filtered(self) -> list[SeedOutcomes]:
-        return [each.filtered for each in self.worlds]
-
-    @property
-    def wrong(self) -> list[SeedOutcomes]:
-        return [each.wrong for each in self.worlds]
-
-    @property
-    def around(self) -> list[Mapping[str, Float[Tensor, " n"]]]:
-        return [each.around for each in self.worlds]
+    def control(self, name: str) -> list[SeedOutcomes]:
+        """One of the controls ``alone``, ``filtered`` and ``wrong`` in every training."""
+        return [getattr(each, name) for each in self.worlds]
 
 
 def _measured(
-    bench: Bench,
-    parts: Parts,
-    here: Sequence[WitnessWorld],
-    one: StudiedSearch,
-    seeds: Images,
+    bench: Bench, parts: Parts, here: Sequence[WitnessWorld], one: StudiedSearch, seeds: Images
 ) -> SearchRow | None:
     """Search and controls in every world for which there is time; None if there is for none."""
     found = [
@@ -312,7 +280,7 @@ def _measured(
             bench,
             parts,
             each,
-            one.make(each, _shape(seeds)),
+            one.make(each, shape_of(seeds)),
             seeds,
             name=one.name,
             draws=bench.size("draws", 10, 100),
@@ -440,8 +408,7 @@ def _uncoded(space: Space) -> Space:
     """The space without the check that a seed's own code keeps its (here wrong) label."""
     if isinstance(space, WithResidual):
         return replace(space, space=_uncoded(space.space))
-    changed: Space = replace(space, keeps_code=False)  # type: ignore[type-var]  # all of ours are dataclasses
-    return changed
+    return cast(Space, Uncoded(space))
 
 
 # c. Random codes of the same size, and the neighbourhood of findings.
@@ -520,7 +487,7 @@ def _as_subjects(
     parts: Parts, each: WitnessWorld, search: StudiedSearch, seeds: Images
 ) -> list[SeedOutcomes]:
     """Every scorer of a world as the subject of a search, as far as there is time."""
-    method = search.make(each, _shape(seeds))
+    method = search.make(each, shape_of(seeds))
     found = list[SeedOutcomes]()
     for one in each.scorers:
         name = f"{search.name}, {method.search}, aim {method.target_margin:g}, {one.name} as the subject"
@@ -580,7 +547,7 @@ def _rivals(
 def _rivals_in(
     bench: Bench, parts: Parts, here: WitnessWorld, seeds: Images
 ) -> Iterator[tuple[str, SeedOutcomes]]:
-    shape = _shape(seeds)
+    shape = shape_of(seeds)
     steps = natural(shape).budget.gradients or 100
     profile = Profiles(from_bytes(seeds.x[:1]), lambda: Lab(bench).train)
     trials: dict[str, tuple[Method, dict[str, Any]]] = {
@@ -606,10 +573,6 @@ def _rivals_in(
             yield name, parts.outcomes(here, f"{name}, {steps} steps", seeds, make)
         except OutOfTimeError:
             return
-
-
-def _shape(seeds: Images) -> tuple[int, int, int]:
-    return int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3])
 
 
 def _random_camera(shape: tuple[int, int, int], queries: int) -> Method:
@@ -654,7 +617,7 @@ def _hidden(here: Sequence[WitnessWorld], rows: Sequence[SearchRow]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
         some = everyone = total = 0
-        for each, part in zip(here, row.alone):
+        for each, part in zip(here, row.control("alone")):
             found = part.found
             sure = confirmed(each.judges["confirmed"](found))
             wrong = torch.stack([errs(one, found.x, found.expected) for one in each.witnesses])
@@ -685,19 +648,24 @@ def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
         own = together(row.found, "confirmed")
-        credited = gain(own, together(row.filtered, "confirmed"))
-        false = max(rate(together(row.wrong, judge)).value for judge in JUDGES)
+        credited = gain(own, together(row.control("filtered"), "confirmed"))
+        false = max(rate(together(row.control("wrong"), judge)).value for judge in JUDGES)
         weak = "weak" if false > WEAK and not row.search.generates else ""
         table.append(
             [
                 row.search.name,
                 *_rates(row.found),
-                percent(rate(together(row.alone, "confirmed"))),
-                percent(rate(together(row.filtered, "confirmed"))),
-                float(together(row.filtered, "passes").nanmean()),
+                percent(rate(together(row.control("alone"), "confirmed"))),
+                percent(rate(together(row.control("filtered"), "confirmed"))),
+                float(together(row.control("filtered"), "passes").nanmean()),
                 points(credited),
-                points(gain(together(row.found, "untaught"), together(row.filtered, "untaught"))),
-                *_wrong_label_cells(row.search, row.wrong),
+                points(
+                    gain(
+                        together(row.found, "untaught"),
+                        together(row.control("filtered"), "untaught"),
+                    )
+                ),
+                *_wrong_label_cells(row.search, row.control("wrong")),
                 weak,
             ]
         )
@@ -728,7 +696,7 @@ def _matched(rows: Sequence[SearchRow], rivals: Mapping[str, Sequence[SeedOutcom
     parts: dict[str, Sequence[SeedOutcomes]] = {}
     for row in rows:
         parts[row.search.name] = row.found
-        parts[f"{row.search.name}, filter"] = row.filtered
+        parts[f"{row.search.name}, filter"] = row.control("filtered")
     table: list[list[Cell]] = []
     for name, found in {**parts, **rivals}.items():
         own = together(found, "confirmed")
@@ -742,7 +710,10 @@ def _matched(rows: Sequence[SearchRow], rivals: Mapping[str, Sequence[SeedOutcom
 def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
     table: list[list[Cell]] = []
     for row in rows:
-        shares = {name: torch.cat([part[name] for part in row.around]) for name in row.around[0]}
+        shares = {
+            name: torch.cat([each.around[name] for each in row.worlds])
+            for name in row.worlds[0].around
+        }
         region = (shares["at 10 %"] >= REGION).double()
         if not len(region):
             table.append([row.search.name, *["none found"] * (len(shares) + 2)])
@@ -757,7 +728,7 @@ def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
         )
     return Table(
         "c. Random codes of equal size, and the neighbourhood of findings: share that fails",
-        ["search", *rows[0].around[0], "findings in a region", "called"],
+        ["search", *rows[0].worlds[0].around, "findings in a region", "called"],
         table,
         [
             f"in a region: at least {REGION:.0%} of the codes at a tenth of the finding's size around it fail too; "
@@ -799,21 +770,5 @@ def _as_findings(seeds: Images) -> Findings:
     )
 
 
-def _prepared(here: Sequence[WitnessWorld], test: Images) -> Table:
-    rows: list[list[Cell]] = []
-    for number, each in enumerate(here, 1):
-        judged = [f"{judge.card['accuracy']:.1%}" for judge in each.judges.values()]
-        shares = [f"{_accuracy(one, test):.1%}" for one in _networks(each)]
-        rows.append([number, *shares, *judged])
-    names = [one.name for one in _networks(here[0])]
-    return Table(
-        "Test images right", ["training", *names, *(f"judge, {name}" for name in JUDGES)], rows
-    )
-
-
 def _networks(here: WitnessWorld) -> tuple[Model, ...]:
     return (here.subject, *here.witnesses, *here.scorers)
-
-
-def _accuracy(model: Model, images: Images) -> float:
-    return float((answers(model, images).argmax(1).cpu() == images.y).double().mean())

@@ -18,13 +18,14 @@ from multiprocessing import get_context
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
 from hardcase.generators.build import trained_generator
 from hardcase.inference import Interval, newcombe_paired
-from hardcase.judges import panel, training
+from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.verdicts import LPIPS, SMALLEST
 from hardcase.models.health import answers
@@ -49,6 +50,8 @@ from hardcase_study.agreement import crossed_interval
 
 JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
 """What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""
+ENLARGED = 64
+"""Pixels of a side that the network of LPIPS has enough of."""
 AT_ONCE = 2**24
 """Numbers in one batch of images."""
 APART = 100
@@ -118,7 +121,7 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     )
     seeds = tuple(APART * number + seed for seed in SEEDS)
     blind = any("blackbox" in name for name in bench.names("searches", ["natural-blackbox"]))
-    config = bench.options.get("judge_training", training.USUAL)
+    config = bench.options.get("judge_training", panel.USUAL)
     return WitnessWorld(
         subject,
         default_witnesses(train, test, seeds=seeds, epochs=epochs, device=bench.device),
@@ -167,13 +170,7 @@ def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space
 
 
 def worlds(bench: Bench, each: str = "") -> list[WitnessWorld]:
-    """``--set trainings=N`` worlds; on a GPU they are made at the same time, each in a process of its own.
-
-    Args:
-        bench: What the study is given.
-        each: What else such a process does with its bench and its number, as ``module:function``; it must keep what it
-            measures (`Parts`).
-    """
+    """``--set trainings=N`` worlds; on a GPU they are made at the same time, each in a process of its own."""
     count = bench.size("trainings", 1, 5)
     if bench.device != "cpu" and count > 1:
         bench.say(f"{count} worlds at the same time")
@@ -210,6 +207,17 @@ def half(images: Images, which: str) -> Images:
         return images
     rest = {"development": 0, "test": 1}[which]
     return images.take((fingerprints(images.x) % 2 == rest).nonzero().squeeze(1))
+
+
+def shape_of(images: Images) -> tuple[int, int, int]:
+    """Channels, height and width."""
+    channels, height, width = images.x.shape[1:]
+    return int(channels), int(height), int(width)
+
+
+def accuracy(model: Model, images: Images) -> float:
+    """The share of images that a network reads rightly."""
+    return float((answers(model, images).argmax(1).cpu() == images.y).double().mean())
 
 
 def rows_at_once(images: Images, model: Model) -> int:
@@ -296,7 +304,7 @@ def scored(
         columns[name][found.seed] = value.double()
     sizes = {
         "l2": change.flatten(1).norm(dim=1),
-        "lpips": _lpips(found.x, seeds.x[found.seed], here.subject.device),
+        "lpips": looks_apart(found.x, seeds.x[found.seed], here.subject.device),
         "size": found.distance,
     }
     for name, value in sizes.items():
@@ -306,19 +314,25 @@ def scored(
 
 
 @torch.no_grad()
-def _lpips(
+def looks_apart(
     x: UInt8[Tensor, "t c h w"], seeds: UInt8[Tensor, "t c h w"], device: torch.device
 ) -> Float[Tensor, " t"]:
-    """How far images look from their seeds; NaN for grey ones, and where the network of LPIPS was not fetched."""
-    if x.shape[1] != 3 or min(x.shape[2:]) < SMALLEST or not len(x) or not is_fetched(LPIPS):
+    """LPIPS of images to their seeds, small ones enlarged; NaN where its network was not fetched."""
+    if not len(x) or not is_fetched(LPIPS):
         return torch.full((len(x),), torch.nan)
     net = load_fetched(LPIPS)[0].to(device)
 
-    def apart(rows: slice) -> Tensor:
-        both = (from_bytes(images[rows].to(device)) for images in (x, seeds))
-        return torch.as_tensor(net(*both)).cpu()
+    def shown(images: Tensor) -> Tensor:
+        large = from_bytes(images.to(device))
+        if min(large.shape[2:]) < SMALLEST:
+            large = interpolate(large, size=(ENLARGED, ENLARGED), mode="bilinear")
+        return large.expand(-1, 3, -1, -1)
 
-    return torch.cat([apart(rows) for rows in chunks(len(x), 64)])
+    parts = [
+        torch.as_tensor(net(shown(x[rows]), shown(seeds[rows]))).flatten().cpu()
+        for rows in chunks(len(x), 64)
+    ]
+    return torch.cat(parts)
 
 
 def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:

@@ -26,22 +26,26 @@ from hardcase.analysis.maps import cells_of, grid_of
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.context import Context
+from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
+from hardcase.judges.verdicts import SMALLEST
 from hardcase.models.health import answers
 from hardcase.randomness import Rng, keys_of, stream
-from hardcase.statistics import holm
+from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import KINDS, Budget, Images, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
+from hardcase_studies.blind_study import blind_study
 from hardcase_studies.lab import Lab
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.stored import commit
 from hardcase_studies.witness_world import (
     SeedOutcomes,
     WitnessWorld,
+    accuracy,
     gain,
     median,
     percent,
@@ -61,10 +65,12 @@ BACKWARD = 2
 """Forward passes that a backward pass counts as."""
 CLIMBED = 0.9
 """Share of a budget that goes into gradients; the rest is for the way back toward the seed."""
+READ = 40
+"""Images of each method that people are asked to name."""
 EXAMPLE = 16
 """Rows on which operations are counted."""
-MAP = "stroke,slant"
-"""Features whose cells are counted, for figures on plain ground."""
+MAPS = {1: "stroke,slant", 3: "brightness,contrast"}
+"""Features whose cells are counted, by the number of channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +141,41 @@ ROWS: tuple[Entry, ...] = (
         name="natural-blackbox", method="natural-blackbox", option="spread", trials=(0.4, 0.2, 0.8),
         steps="queries", fixed={"search": "evolution"},
     ),
+    Entry(name="latte", method="latte", option="step_sizes", trials=((0.2, 0.4, 0.6), (0.4,), (0.6,)), steps="anchors"),
+    Entry(
+        name="style-mixing", method="style-mixing", option="steps", trials=(4, 2, 8), values={"generator": "gan"},
+        fresh=True,
+    ),
 )  # fmt: skip
-"""The null and twenty forms of seventeen methods."""
+"""The null and twenty-two forms of nineteen methods."""
 
 
 def run(bench: Bench) -> Outcome:
-    """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``."""
+    """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
+
+    ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
+    """
     bench = limited(bench)
     entries = chosen(bench)
     grid = [int(one) for one in bench.options.get("passes", [100, 1000] if bench.full else [100])]
-    found = measure(bench, entries, grid)
+    settings = settings_of(bench)
+    found = measure(bench, settings, entries, grid)
     write(bench.out / "yardstick.json", YardstickTable(schema=1, rows=tuple(rows_of(bench, found))))
-    return Outcome("yardstick", tables(found, grid, entries))
+    first = {name: one.outcomes[0] for (name, passes), one in found.items() if passes == min(grid)}
+    blind_study(bench.out / "blind", first, seed=bench.seed, each=READ)
+    return Outcome("yardstick", tables(found, grid, entries, accuracies(settings)))
+
+
+def accuracies(settings: Sequence[Setting]) -> list[str]:
+    """What subjects and judge read rightly of the test images."""
+    first = settings[0]
+    test = first.lab.test
+    right = [accuracy(one.world.subject, test) for one in settings]
+    judge = first.world.judges["confirmed"].card["accuracy"]
+    return [
+        f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
+        f"rightly, the judge {judge:.1%}"
+    ]
 
 
 def chosen(bench: Bench) -> list[Entry]:
@@ -163,14 +192,7 @@ def entry_of(spec: str) -> Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One training: networks, seeds and what everybody is judged by.
-
-    Args:
-        world: Subject; its retraining as the scorer; the judge.
-        seeds: Test images that the subject reads rightly.
-        other: Further ones, on which settings are chosen.
-        lab: What trains and loads.
-    """
+    """One training: networks, seeds and what everybody is judged by."""
 
     world: WitnessWorld
     seeds: Images
@@ -184,11 +206,12 @@ class Measured:
 
     Args:
         entry: The method.
-        setting: The options that tuning chose, of the first training.
+        setting: The options that tuning chose on the first training.
         outcomes: One per training.
         weight: Forward passes of the subject that one candidate costs.
         seconds: Of the search, per seed.
         drawn: Hash of the seeds of all trainings.
+        subject: Name of the network under test.
     """
 
     entry: Entry
@@ -197,49 +220,53 @@ class Measured:
     weight: float
     seconds: float
     drawn: str
+    subject: str
 
 
 def measure(
-    bench: Bench, entries: Sequence[Entry], grid: Sequence[int]
+    bench: Bench, settings: Sequence[Setting], entries: Sequence[Entry], grid: Sequence[int]
 ) -> dict[tuple[str, int], Measured]:
-    """Tune every method at the smallest budget and search at each; what is stored is not searched again."""
-    settings = [_setting(bench, number) for number in range(bench.size("trainings", 1, 8))]
+    """Tune every method on the first training at the smallest budget and search at each; what is stored is not searched again."""
     found: dict[tuple[str, int], Measured] = {}
     for entry in entries:
-        best = [_tuned(bench, one, entry, min(grid)) for one in settings]
+        options = _tuned(bench, settings[0], entry, min(grid))
         for passes in grid:
-            cells = [
-                _cell(bench, one, one.seeds, entry, options, passes)
-                for one, options in zip(settings, best, strict=True)
-            ]
+            cells = [_cell(bench, one, one.seeds, entry, options, passes) for one in settings]
             found[entry.name, passes] = Measured(
                 entry=entry,
-                setting=best[0],
+                setting=options,
                 outcomes=cells,
                 weight=float(cells[0].columns["weight"][0]),
                 seconds=float(torch.stack([one.columns["seconds"][0] for one in cells]).mean()),
                 drawn=digest([one.seeds.hash for one in settings]),
+                subject=settings[0].world.subject.name,
             )
     return found
 
 
-def _setting(bench: Bench, number: int) -> Setting:
+def settings_of(bench: Bench) -> list[Setting]:
+    """Every training with the same seeds, which all subjects read rightly; generators, witnesses and judge are shared."""
     lab = Lab(bench)
-    subject, _ = lab.network(seed=bench.seed + number)
-    retrained, _ = lab.network(seed=bench.seed + number + RETRAINED)
     judge = panel.trained(
         lab.train, lab.test, config=bench.options.get("judge_training"), device=bench.device
     )
+    trainings = range(bench.seed, bench.seed + bench.size("trainings", 1, 8))
+    subjects = [lab.network(seed=number)[0] for number in trainings]
+    retrained = [lab.network(seed=number + RETRAINED)[0] for number in trainings]
+    read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
+    right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
     count = bench.size("seeds", 60, 200)
-    tuned_on = bench.size("tuned_on", 20, 40)
-    right = (answers(subject, lab.test).argmax(1).cpu() == lab.test.y).nonzero().squeeze(1)
-    drawn = lab.test.take(right).sample(count=count + tuned_on, seed=bench.seed)
+    drawn = right.sample(count=count + bench.size("tuned_on", 20, 40), seed=bench.seed)
     rows = torch.arange(len(drawn))
-    world = WitnessWorld(subject, (), (retrained,), {"confirmed": judge})
-    ready = Lab(bench, splits=(lab.train, lab.test), subject=subject)
-    return Setting(
-        world=world, seeds=drawn.take(rows[:count]), other=drawn.take(rows[count:]), lab=ready
-    )
+    return [
+        Setting(
+            world=WitnessWorld(subject, (), (again,), {"confirmed": judge}),
+            seeds=drawn.take(rows[:count]),
+            other=drawn.take(rows[count:]),
+            lab=Lab(bench, splits=(lab.train, lab.test), subject=subject),
+        )
+        for subject, again in zip(subjects, retrained, strict=True)
+    ]
 
 
 def _tuned(bench: Bench, one: Setting, entry: Entry, passes: int) -> dict[str, Any]:
@@ -356,18 +383,18 @@ def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> Yardst
     parts = one.outcomes
     failing, confirmed = together(parts, "failing"), together(parts, "confirmed")
     again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
-    apart = median(together(parts, "l2"))
     return YardstickRow(
         method=one.entry.name,
         data=bench.data,
-        subject=str(bench.options.get("model", "lenet5")),
+        subject=one.subject.removeprefix("zoo:"),
         passes=passes,
         trainings=len(parts),
         attempted=int(failing.isfinite().sum()),
         failing=_share(failing),
         confirmed=_share(confirmed),
-        again=_share(again) if bool(again.isfinite().any()) else None,
-        l2=None if isnan(apart) else apart,
+        again=_share(again),
+        l2=_known(median(together(parts, "l2"))),
+        lpips=_known(median(together(parts, "lpips"))),
         groups=sum(_groups(part) for part in parts),
         cells=_cells(parts),
         spent=float(together(parts, "passes").nanmean()),
@@ -378,10 +405,28 @@ def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> Yardst
     )
 
 
-def _share(table: Tensor) -> Share:
+def seed_rate(table: Float[Tensor, "n t"]) -> Interval:
+    """A share of seeds: crossed over seeds and trainings; where all cells are equal Wilson's for as many seeds as there are."""
+    known = table[table.isfinite()]
+    if len(known) and known.min() == known.max():
+        seeds = int(table.isfinite().any(1).sum())
+        return Interval(float(known[0]), *wilson(seeds * int(known[0]), seeds))
     found = rate(table)
-    low, high = (min(max(value, 0.0), 1.0) for value in (found.low, found.high))
-    return Share(value=found.value, low=min(low, found.value), high=max(high, found.value))
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def _share(table: Tensor) -> Share | None:
+    """None where nothing was attempted, or too little for an interval."""
+    if not bool(table.isfinite().any()):
+        return None
+    found = seed_rate(table)
+    if isnan(found.low):
+        return Share(value=found.value, low=0.0, high=1.0)
+    return Share(value=found.value, low=found.low, high=found.high)
+
+
+def _known(value: float) -> float | None:
+    return None if isnan(value) else value
 
 
 def _adjusted(found: Mapping[tuple[str, int], Measured], passes: int) -> dict[str, float]:
@@ -398,31 +443,40 @@ def _adjusted(found: Mapping[tuple[str, int], Measured], passes: int) -> dict[st
 
 
 def tables(
-    found: Mapping[tuple[str, int], Measured], grid: Sequence[int], entries: Sequence[Entry]
+    found: Mapping[tuple[str, int], Measured],
+    grid: Sequence[int],
+    entries: Sequence[Entry],
+    notes: Sequence[str] = (),
 ) -> list[Table]:
     """A table per budget: what each method reaches, and what it adds to random conditions."""
-    return [_table(found, passes, entries) for passes in grid]
+    return [_table(found, passes, entries, notes) for passes in grid]
 
 
 def _table(
-    found: Mapping[tuple[str, int], Measured], passes: int, entries: Sequence[Entry]
+    found: Mapping[tuple[str, int], Measured],
+    passes: int,
+    entries: Sequence[Entry],
+    more: Sequence[str],
 ) -> Table:
     null = found[NULL, passes]
     adjusted = _adjusted(found, passes)
     rows = [_row(found[entry.name, passes], null, adjusted.get(entry.name)) for entry in entries]
     columns = [
-        "method", "attempted", "failing", "confirmed", "confirmed of failing", "points above random conditions",
-        "p, Holm", "median L2", "groups", "cells", "a retraining fails too", "passes per seed",
+        "method", "attempted", "failing", "confirmed", "confirmed, by training", "confirmed of failing", "points above random conditions",
+        "p, Holm", "median L2", "median LPIPS", "groups", "cells", "a retraining fails too", "passes per seed",
         "ms per seed", "passes per candidate", "setting",
     ]  # fmt: skip
     trainings = len(null.outcomes)
     notes = [
-        f"{passes} passes per seed at most; {trainings} training{'s' if trainings > 1 else ''} of the subject; intervals over seeds"
-        + (" and trainings" if trainings > 1 else " of one training"),
+        *more,
+        f"{passes} passes per seed at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
+        "settings were chosen on other seeds of the first training; all trainings have the same seeds, generators, witnesses and judge",
         "confirmed: valid and label kept by one judge, fixed before and asked by no search; of attempted seeds",
-        f"groups: of confirmed findings; cells: of a 10 x 10 map of {MAP} with a confirmed finding, over all trainings",
-        "training of generators, witnesses and the judge is not counted; people have not been asked",
-        "feature-perturbation paints its own seeds and is compared with nobody",
+        "groups: of confirmed findings; cells: of a 10 x 10 map with a confirmed finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
+        f"LPIPS on AlexNet, of images enlarged where they are smaller than {SMALLEST} pixels",
+        f"training of generators, witnesses and the judge is not counted; up to {READ} images per method stand ready for "
+        "`hardcase study serve OUT/blind`, which nobody has answered",
+        "feature-perturbation and style-mixing paint their own seeds and are compared with nobody",
     ]
     return Table(f"{passes} passes per seed", columns, rows, notes)
 
@@ -439,20 +493,36 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
     return [
         one.entry.name,
         int(failing.isfinite().sum()),
-        percent(rate(failing)),
-        percent(rate(confirmed)),
-        percent(rate(of_failing)),
+        _percent(failing),
+        _percent(confirmed),
+        _by_training(confirmed),
+        _percent(of_failing),
         compared,
         "" if adjusted is None else f"{adjusted:.3g}",
-        f"{median(together(parts, 'l2')):.2f}",
+        _number(median(together(parts, "l2")), ".2f"),
+        _number(median(together(parts, "lpips")), ".3f"),
         sum(_groups(part) for part in parts),
         _cells(parts),
-        percent(rate(again)),
+        _percent(again),
         f"{float(together(parts, 'passes').nanmean()):.0f}",
         f"{1000 * one.seconds:.1f}",
         f"{one.weight:.2f}",
         json.dumps(dict(one.setting)) if one.setting else "",
     ]
+
+
+def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
+    """The least and the greatest share of a training."""
+    each = confirmed.nanmean(0)
+    return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
+
+
+def _number(value: float, form: str) -> str | None:
+    return None if isnan(value) else format(value, form)
+
+
+def _percent(table: Tensor) -> str | None:
+    return percent(seed_rate(table)) if bool(table.isfinite().any()) else None
 
 
 def _confirmed(part: SeedOutcomes) -> Tensor:
@@ -472,7 +542,8 @@ def _groups(part: SeedOutcomes) -> int:
 
 
 def _cells(parts: Sequence[SeedOutcomes]) -> int:
-    grid = grid_of(MAP, parts[0].seeds)
+    seeds = parts[0].seeds
+    grid = grid_of(MAPS[seeds.x.shape[1]], seeds)
     shown = [part.found.x[_confirmed(part)] for part in parts]
     return len(set(cells_of(grid, torch.cat(shown))) - {-1}) if any(map(len, shown)) else 0
 

@@ -56,6 +56,7 @@ class YardstickRow(_Strict):
         confirmed: Seeds whose nearest failing image is valid and keeps its label, of attempted.
         again: Confirmed images that a retraining of the subject misreads too.
         l2: Median distance of failing images from their seeds.
+        lpips: How far they look from them, median; none where its network was not fetched.
         groups: Groups of confirmed images.
         cells: Cells of the map with a confirmed image.
         spent: Mean passes per seed.
@@ -75,6 +76,7 @@ class YardstickRow(_Strict):
     confirmed: Share
     again: Share | None
     l2: float | None = Field(ge=0)
+    lpips: float | None = Field(default=None, ge=0)
     groups: int = Field(ge=0)
     cells: int = Field(ge=0)
     spent: float = Field(ge=0)
@@ -148,7 +150,7 @@ def merged(old: YardstickTable, new: Sequence[YardstickRow]) -> YardstickTable:
 # The page: a table that sorts by a click, and a plot of shares against passes.
 
 COLUMNS = (
-    "method", "passes", "attempted", "failing", "confirmed", "p", "L2", "groups", "cells", "retraining fails too",
+    "method", "passes", "attempted", "failing", "confirmed", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
     "passes spent", "ms",
 )  # fmt: skip
 STYLE = """body{font:15px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
@@ -157,7 +159,7 @@ th:first-child,td:first-child{text-align:left}th button{all:unset;cursor:pointer
 th button:focus-visible{outline:2px solid #06c}tr.null{background:#f3f3f3}svg{max-width:100%}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}tr.null{background:#262626}}"""
 SORT = """document.querySelectorAll('th button').forEach((b,i)=>b.onclick=()=>{const t=b.closest('table'),
-r=[...t.tBodies[0].rows],d=b.dataset.d=b.dataset.d==='1'?-1:1,v=x=>{const s=x.cells[i%12].dataset.v;
+r=[...t.tBodies[0].rows],d=b.dataset.d=b.dataset.d==='1'?-1:1,v=x=>{const s=x.cells[i%13].dataset.v;
 return s===''?-Infinity:isNaN(s)?s:+s};r.sort((a,c)=>v(a)<v(c)?-d:v(a)>v(c)?d:0).forEach(x=>t.tBodies[0].append(x))})"""
 
 
@@ -191,6 +193,7 @@ def _line(row: YardstickRow) -> str:
         (row.confirmed.value, _percent(row.confirmed)),
         (row.p, _number(row.p, ".2g")),
         (row.l2, _number(row.l2, ".2f")),
+        (row.lpips, _number(row.lpips, ".3f")),
         (row.groups, str(row.groups)),
         (row.cells, str(row.cells)),
         (row.again.value if row.again else None, _percent(row.again)),

@@ -25,13 +25,6 @@ def krippendorff_alpha(ratings: Float[Array, "u r"], level: Level = "nominal") -
 
     K. Krippendorff, "Computing Krippendorff's alpha-reliability", 2011; any number of raters,
     gaps allowed.
-
-    Args:
-        ratings: Values; for ``nominal`` numbers of categories.
-        level: What distance of two values means.
-
-    >>> krippendorff_alpha(np.array([[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]))
-    1.0
     """
     values = np.unique(ratings[~np.isnan(ratings)])
     counts = (ratings[:, :, None] == values).sum(1).astype(np.float64)  # (units, values)
@@ -115,13 +108,6 @@ def bradley_terry(wins: Float[Array, "n n"], *, prior: float = 0.1, steps: int =
     """Strengths of things from pair comparisons; ``wins[i, j]``: how often i was preferred to j.
 
     R. A. Bradley, M. E. Terry, 1952; fitted by the iteration of D. R. Hunter, 2004.
-
-    Args:
-        prior: Half a win and half a defeat of this weight between any two, so that a thing that
-            never lost has a finite strength; 0 for plain maximum likelihood.
-
-    >>> bradley_terry(np.array([[0.0, 3], [1, 0]]), prior=0).log.round(2).tolist()
-    [0.55, -0.55]
     """
     count = len(wins)
     given = wins + prior / 2 * (1 - np.eye(count))
@@ -150,15 +136,6 @@ def crossed_mean(
 
     Answers of one person, or about one image, are no independent evidence
     (`crossed_interval`). Fewer than three people or images have no interval.
-
-    Args:
-        values: One number for each answer.
-        rater: The number of each answer's rater, from 0.
-        image: The number of its image, from 0.
-
-    >>> five = np.arange(5)
-    >>> str(crossed_mean(np.ones(5), five, five))
-    '1.000 in all 5'
     """
     if not len(values):
         from hardcase.inference import Interval  # loads torch, which a server does without
@@ -179,16 +156,7 @@ def crossed_difference(
     image: Int[Array, " n"],
     value: float,
 ) -> Interval:
-    """A number that is made of means, with an interval for other raters and other images.
-
-    Args:
-        residual: How far each answer lies from its mean; with the other sign where that mean is
-            subtracted.
-        count: How many answers that mean has.
-        rater: The number of each answer's rater, from 0.
-        image: The number of its image, from 0.
-        value: The number itself.
-    """
+    """A number that is made of means, with an interval for other raters and other images."""
     pull = np.zeros((int(rater.max()) + 1, int(image.max()) + 1))
     there = np.zeros_like(pull, dtype=bool)
     np.add.at(pull, (rater, image), residual / count)
@@ -205,10 +173,6 @@ def crossed_interval(table: Any, *, unit: str = "trainings") -> Interval:
     column means less that of cells (C. Cameron, J. Gelbach and D. Miller, 2011), and Student's t
     has the degrees of freedom of that sum (F. Satterthwaite, 1946). No interval where there are
     fewer than three rows or columns.
-
-    Args:
-        table: An array or tensor of one cell for each pair; NaN where nothing was measured.
-        unit: What there is least of, in plural; printed where it is few.
     """
     from scipy.stats import t
 

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,7 @@ _COLUMNS = ("rater", "item", "position", "value", "seconds", "hidden", "lost", "
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One answer as it is stored.
-
-    Args:
-        seconds: From the image being shown to the answer, as the browser measured it, without
-            the time in which the page was hidden or not in focus.
-        hidden: Seconds in which it was.
-        lost: How often the focus was lost.
-        revision: How often the answer was changed afterwards.
-    """
+    """One answer as it is stored."""
 
     rater: str
     item: str
@@ -69,18 +61,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ChosenItem:
-    """A question that was chosen by what had been answered, stored before it was shown.
-
-    Args:
-        number: Which one of the study, from 0.
-        item: What is asked.
-        rater: Who was to answer.
-        probability: The chance with which it was drawn.
-        predicted: What was held to be the probability that the label is kept.
-        knew: Answers from which the chances followed.
-        rule: The rule that chose it.
-        stored: When.
-    """
+    """A question that was chosen by what had been answered, stored before it was shown."""
 
     number: int
     item: str
@@ -110,13 +91,7 @@ def rater_id(token: str) -> str:
 
 
 class Answers:
-    """All answers of one study.
-
-    Args:
-        place: A study's folder, or ``postgresql://user:password@host:port/database``.
-        durable: Whether an answer outlives a power cut, not only the death of the process, from
-            the moment it is acknowledged; tests that kill nothing do without.
-    """
+    """All answers of one study."""
 
     def __init__(self, place: str | Path, *, durable: bool = True) -> None:
         self.postgres = str(place).startswith(("postgresql://", "postgres://"))
@@ -138,15 +113,9 @@ class Answers:
             taken = {row[0] for row in run("SELECT slot FROM rater")}
             free = next(slot for slot in count() if slot not in taken)
             now = time.time()
-            run(
-                "INSERT INTO rater (id, slot, kind, language, started) VALUES (?, ?, ?, ?, ?)",
-                rater,
-                free,
-                kind,
-                language,
-                now,
-            )
-            return Rater(rater, free, kind, language, now, None)
+            entered = Rater(rater, free, kind, language, now, None)
+            _insert(run, "rater", asdict(entered))
+            return entered
 
         entered: Rater = self._transact(work)
         return entered
@@ -176,12 +145,8 @@ class Answers:
         """Enter that `item` stands at `position` of a rater; returns what does (the first wins)."""
 
         def work(run: Run) -> str:
-            run(
-                "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                rater,
-                position,
-                item,
-            )
+            place = {"rater": rater, "position": position, "item": item}
+            _insert(run, "shown", place, again=True)
             text = "SELECT item FROM shown WHERE rater = ? AND position = ?"
             return str(run(text, rater, position)[0][0])
 
@@ -194,15 +159,7 @@ class Answers:
     def draw(
         self, choose: Callable[[list[ChosenItem], list[Given], float], ChosenItem | str | None]
     ) -> str | None:
-        """Choose a question and store its draw, with nobody else choosing meanwhile.
-
-        Args:
-            choose: Given all draws, the answers of people and the time, returns a new draw, an item
-                that was drawn before, or None.
-
-        Returns:
-            The item.
-        """
+        """Choose a question and store its draw, with nobody else choosing meanwhile."""
 
         def work(run: Run) -> str | None:
             if self.postgres:  # SQLite has one writer at a time anyway
@@ -211,25 +168,14 @@ class Answers:
             made = choose(_draws(run), given, time.time())
             if not isinstance(made, ChosenItem):
                 return made
-            names = ", ".join(ChosenItem.__slots__)
-            values = [getattr(made, name) for name in ChosenItem.__slots__]
-            run(f"INSERT INTO draw ({names}) VALUES ({', '.join('?' * len(values))})", *values)
+            _insert(run, "draw", asdict(made))
             return made.item
 
         chosen: str | None = self._transact(work)
         return chosen
 
     def save(self, given: Given, key: str, *, revise: bool = False) -> str:
-        """Store an answer; when this returns it is on disk.
-
-        Args:
-            key: Made by the page for this answer; the same key again changes nothing.
-            revise: The rater went back and answers anew; the old answer stays in the log.
-
-        Returns:
-            ``stored``; ``known`` where this very answer was stored before; ``kept`` where another
-            answer to the item exists and is left as it is.
-        """
+        """Store an answer; when this returns it is on disk."""
         value = json.dumps(given.value, sort_keys=True)
         now = time.time()
 
@@ -238,44 +184,14 @@ class Answers:
             old = run(text, given.rater, given.item)
             if old and (old[0][0] == key or not revise):
                 return "known" if old[0][0] == key else "kept"
-            number = old[0][1] + 1 if old else 0
+            number = 0
             if old:
-                run(
-                    "UPDATE answer SET value = ?, seconds = ?, hidden = ?, lost = ?, revision = ?, "
-                    "send_key = ?, stored = ? WHERE rater = ? AND item = ?",
-                    value,
-                    given.seconds,
-                    given.hidden,
-                    given.lost,
-                    number,
-                    key,
-                    now,
-                    given.rater,
-                    given.item,
-                )
-            else:
-                run(
-                    f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    given.rater,
-                    given.item,
-                    given.position,
-                    value,
-                    given.seconds,
-                    given.hidden,
-                    given.lost,
-                    number,
-                    key,
-                    now,
-                )
-            run(
-                "INSERT INTO revision (rater, item, number, value, stored) VALUES (?, ?, ?, ?, ?)",
-                given.rater,
-                given.item,
-                number,
-                value,
-                now,
-            )
+                number = old[0][1] + 1
+                run("DELETE FROM answer WHERE rater = ? AND item = ?", given.rater, given.item)
+            row = {**asdict(given), "value": value, "revision": number}
+            _insert(run, "answer", {**row, "send_key": key, "stored": now})
+            log = {"rater": given.rater, "item": given.item, "number": number}
+            _insert(run, "revision", {**log, "value": value, "stored": now})
             return "stored"
 
         return str(self._transact(work))
@@ -286,38 +202,13 @@ class Answers:
         def work(run: Run) -> None:
             now = time.time()
             for one in raters:
-                run(
-                    "INSERT INTO rater (id, slot, kind, language, started, finished) "
-                    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    one.id,
-                    one.slot,
-                    one.kind,
-                    one.language,
-                    one.started,
-                    one.finished,
-                )
+                _insert(run, "rater", asdict(one), again=True)
             for row in given:
-                run(
-                    "INSERT INTO shown (rater, position, item) VALUES (?, ?, ?) "
-                    "ON CONFLICT DO NOTHING",
-                    row.rater,
-                    row.position,
-                    row.item,
-                )
-                run(
-                    f"INSERT INTO answer ({', '.join(_COLUMNS)}, send_key, stored) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                    row.rater,
-                    row.item,
-                    row.position,
-                    json.dumps(row.value, sort_keys=True),
-                    row.seconds,
-                    row.hidden,
-                    row.lost,
-                    row.revision,
-                    f"{row.rater}{row.item}",
-                    now,
-                )
+                place = {"rater": row.rater, "position": row.position, "item": row.item}
+                _insert(run, "shown", place, again=True)
+                value = json.dumps(row.value, sort_keys=True)
+                sent = {"send_key": f"{row.rater}{row.item}", "stored": now}
+                _insert(run, "answer", {**asdict(row), "value": value, **sent}, again=True)
 
         self._transact(work)
 
@@ -395,6 +286,13 @@ class Answers:
 
 
 Run = Callable[..., list[tuple[Any, ...]]]
+
+
+def _insert(run: Run, table: str, row: Mapping[str, Any], *, again: bool = False) -> None:
+    """Add a row; `again`: one that is there already is left as it is."""
+    ending = " ON CONFLICT DO NOTHING" * again
+    marks = ", ".join("?" * len(row))
+    run(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks}){ending}", *row.values())
 
 
 def _draws(run: Run) -> list[ChosenItem]:

@@ -16,14 +16,7 @@ GAP = 5
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is asked of whom.
-
-    Args:
-        raters: People whose answers are wanted.
-        per_rater: Items of one rater, checks and repeats included.
-        checks: Of these, items whose right answer is known.
-        repeats: Of these, items that the same rater has seen before.
-    """
+    """How much is asked of whom."""
 
     raters: int = 12
     per_rater: int = 33
@@ -53,10 +46,6 @@ def assign(
     so far: where all units differ, the numbers of raters of any two main items of a quota differ by
     at most one, after every list.
     Attention checks rotate likewise. Repeats come late in the list and well after their first time.
-
-    Args:
-        items: All items; those of use ``repeat`` name the main item they show again.
-        rng: Where ties and orders come from.
     """
     main = _quotas([item for item in items if item.use == "main"])
     checks = [item for item in items if item.use == "attention"]

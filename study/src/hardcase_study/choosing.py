@@ -193,11 +193,7 @@ def _check(study: Study, rater: Rater, shown: Sequence[str]) -> str | None:
 def enter_into_run(
     study: Study, given: Sequence[Given], drawn: Sequence[ChosenItem], run: Path
 ) -> int:
-    """Put the answers into the run's own file, from which its next judgement reads them.
-
-    Returns:
-        How many were new.
-    """
+    """Put the answers into the run's own file, from which its next judgement reads them."""
     from hardcase.judges.people import AnswerFile, PersonAnswer, enter_people, read_answers
     from hardcase.runs.results import Run
 

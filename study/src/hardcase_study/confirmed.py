@@ -20,14 +20,7 @@ Z = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One finding that people have rated.
-
-    Args:
-        stratum: Where it was drawn.
-        judged: Whether the judge had called it confirmed.
-        outcome: What people say: ``confirmed``, ``rejected`` or ``undecided``.
-        probability: With which it was drawn.
-    """
+    """One finding that people have rated."""
 
     stratum: str
     judged: bool
@@ -73,18 +66,6 @@ def confirmed_rate(
     Undecided images count as not confirmed. Variances inside strata are those of a simple random
     sample without replacement; a stratum in which people never contradict the judge gets the
     variance of one contradiction more (Agresti and Coull's device), not zero.
-
-    Args:
-        rated: The sample.
-        sizes: How many failing seeds each stratum has.
-        judged: How many failing seeds the judge calls confirmed.
-        attempted: The denominator: seeds the search had tried.
-        before: How many other failing seeds people had rated earlier, and how many of them they
-            had confirmed; these are known and outside of all strata.
-
-    >>> some = [Rated("a", True, "confirmed", 0.5), Rated("a", True, "rejected", 0.5)]
-    >>> round(confirmed_rate(some, {"a": 4}, judged=4, attempted=8).value, 3)
-    0.25
     """
     groups: dict[str, list[float]] = {}
     total = 0.0

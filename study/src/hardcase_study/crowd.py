@@ -35,14 +35,7 @@ SPREAD = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One simulated rater.
-
-    Args:
-        ability: The chance of answering what the image is, where it is something.
-        seconds: Median time of an answer.
-        fatigue: What is lost of the ability, and of the time, from the first item to the last.
-        cheats: Answers at random, and fast.
-    """
+    """One simulated rater."""
 
     ability: float = ACCURACY
     seconds: float = 3.0
@@ -66,12 +59,7 @@ def crowd(count: int, rng: np.random.Generator, *, cheats: float = 0.0) -> list[
 
 @dataclass(frozen=True, slots=True)
 class CrowdWorld:
-    """What the images of a study are to people, drawn once; the truth of a simulation.
-
-    Args:
-        seen: For each stimulus the answer everyone able gives; two answers where it is ambiguous.
-        quality: For each stimulus how real it looks, about -2 to 2.
-    """
+    """What the images of a study are to people, drawn once; the truth of a simulation."""
 
     seen: dict[str, tuple[str, ...]]
     quality: dict[str, float]
@@ -101,15 +89,7 @@ def world(study: Study, rng: np.random.Generator) -> CrowdWorld:
 
 @dataclass(frozen=True, slots=True)
 class CrowdLabels:
-    """Labels that a simulated crowd gave to images nobody made: for tests of rules and posteriors.
-
-    Args:
-        truth: Of each image a class, ``classes`` for none of these, ``classes + 1`` for ambiguous.
-        ability: Of each rater.
-        image: Of each answer the number of its image.
-        rater: Of each answer the number of its rater.
-        answer: The class given, or ``classes`` for none of these.
-    """
+    """Labels that a simulated crowd gave to images nobody made, for tests of posteriors."""
 
     truth: Int[Array, " u"]
     ability: Float[Array, " r"]

@@ -31,18 +31,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Images of one method that a study draws from: a stored run, or images made in memory.
-
-    Args:
-        method: Its name.
-        classes: Of the data.
-        seeds: Rows with ``id``, ``label``, ``predicted``, ``confidence``, ``image``.
-        findings: Rows with ``id``, ``seed``, ``kind``, ``expected``, ``predicted``, ``image``.
-        verdicts: What the judge said, by finding.
-        rated: What people have said before, by finding.
-        about: What ``study.json`` says of it.
-        by_itself: Each finding stands for itself, not one for each seed.
-    """
+    """Images of one method that a study draws from: a stored run, or images made in memory."""
 
     method: str
     classes: tuple[str, ...]
@@ -124,12 +113,7 @@ class Source:
         origin: Int[Tensor, " m"],
         predicted: Int[Tensor, " m"],
     ) -> Source:
-        """Images `x` that `method` made of `seeds`.
-
-        Args:
-            origin: Of each image the row of its seed.
-            predicted: Of each image what the network says.
-        """
+        """Images `x` that `method` made of `seeds`."""
         from hardcase.tensors import encode_all
 
         labels = seeds.y.tolist()
@@ -239,14 +223,6 @@ def sample(
     """`count` findings, without replacement inside each stratum (run and verdict).
 
     Strata share `count` in proportion to their size, at least two each where they have them.
-
-    Args:
-        sources: Runs by the name they have in the study.
-        fixed: The share of each stratum, drawn at random, that gets a number of answers which does
-            not depend on the answers; its probabilities are those of this second draw as well.
-
-    Returns:
-        The sample, and of each stratum its size, how many were drawn and how many of them fixed.
     """
     strata: dict[str, list[tuple[Row, str]]] = {}
     for name, source in sources.items():

@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
@@ -57,9 +57,13 @@ def export(study: Study, to: str, out: Path, *, database: str = "") -> Path:
     if to == "csv":
         return write_atomically(out, to_csv(raters, given, drawn).encode())
     if to == "npz":
+        import numpy as np
+
         from hardcase_study.calibration import rated
 
-        return write_atomically(out, _npz(rated(study.folder, database=database)))
+        file = io.BytesIO()
+        np.savez_compressed(file, **rated(study.folder, database=database))
+        return write_atomically(out, file.getvalue())
     write_atomically(out.with_suffix(".xml"), label_studio_interface(study).encode())
     text = json.dumps(to_label_studio(study, raters, given), indent=1, ensure_ascii=False)
     return write_atomically(out, (text + "\n").encode())
@@ -98,11 +102,7 @@ def load(study: Study, file: Path, *, database: str = "") -> int:
 def to_csv(
     raters: Sequence[Rater], given: Sequence[Given], drawn: Sequence[ChosenItem] = ()
 ) -> str:
-    """A row per answered question; an order as ids with spaces between.
-
-    Args:
-        drawn: Which items were chosen by earlier answers, with which chance and by which rule.
-    """
+    """A row per answered question; an order as ids with spaces between."""
     chosen = {one.item: (f"{one.probability:.6g}", one.rule) for one in drawn}
     kinds = {one.id: one.kind for one in raters}
     file = io.StringIO()
@@ -381,17 +381,3 @@ def _pngs(images: np.ndarray) -> list[bytes]:
     elif x.shape[1] not in (1, 3):
         x = x.permute(0, 3, 1, 2)
     return tensors.encode_all(x.contiguous())
-
-
-def _npz(arrays: Mapping[str, Any]) -> bytes:
-    import numpy as np
-
-    file = io.BytesIO()
-    np.savez_compressed(file, **_arrays(arrays.items()))
-    return file.getvalue()
-
-
-def _arrays(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    import numpy as np
-
-    return {name: np.asarray(value) for name, value in pairs}

@@ -23,16 +23,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stimulus:
-    """One image of a study and, for the analysis alone, where it comes from.
-
-    Args:
-        id: Opaque; the name of the PNG. Says nothing about anything else here.
-        role: ``test`` (made by a method), ``seed`` (its original) or ``real`` (another real image).
-        verdict: What the judge had said when the sample was drawn: ``confirmed``, ``rejected``,
-            ``undecided``, ``unjudged``.
-        probability: With which this test was drawn from its stratum, for rates of the population.
-        arm: ``faulty``, ``clean`` or ``placebo`` in a fault study.
-    """
+    """One image of a study and, for the analysis alone, where it comes from."""
 
     id: str
     role: str
@@ -50,18 +41,7 @@ class Stimulus:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One page: stimuli, perhaps a reference beside them, and the form that is filled in.
-
-    Args:
-        form: A key of `FORMS`.
-        stimuli: Ids of the images that are asked about.
-        labels: Class names the form needs: the choices, the two labels, or the seed's own.
-        use: ``main``, ``attention`` (the right answer is `truth`) or ``repeat`` (of item
-        `repeats`).
-        unit: What one rater should see once only, usually the seed.
-        quota: Items of one quota are given in equal numbers to every rater.
-        fixed: In the random subset whose number of answers does not depend on the answers.
-    """
+    """One page: stimuli, perhaps a reference beside them, and the form that is filled in."""
 
     id: str
     form: str
@@ -90,14 +70,7 @@ class Question:
 
 
 def questions(item: Item, thing: str = "") -> list[Question]:
-    """The questions of `item`, in the order in which they are asked.
-
-    Args:
-        thing: The feature a fault study asks about.
-
-    >>> [q.options for q in questions(Item("a", "label", ("x",), labels=("cat", "dog")))]
-    [('cat', 'dog', 'none', 'unsure')]
-    """
+    """The questions of `item`, in the order in which they are asked."""
     return FORMS[item.form](item, thing)
 
 

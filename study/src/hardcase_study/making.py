@@ -24,15 +24,7 @@ OFFERED = 8
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What `new` was asked for.
-
-    Args:
-        votes: Answers wanted for each item; with `stop` the most for those outside the subset.
-        thing: The feature that a fault study asks about.
-        arms: In a fault study, of each run ``faulty``, ``clean`` or ``placebo``.
-        stop: End with an item when its posterior is sure (label design only).
-        seed: Of every draw and order.
-    """
+    """What `new` was asked for."""
 
     design: str
     sizes: Sizes

@@ -28,14 +28,7 @@ _WEIGHTS = np.array([4.0, 8.0, 16.0, 32.0, 64.0])
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Outcomes are the classes (the last one "none of these") and, in the last column, ambiguous.
-
-    Args:
-        outcome: The probability of each outcome, a row per image.
-        ability: Posterior means of the raters' abilities.
-        pooled: Mean of the abilities' common distribution.
-        ambiguous: The share of ambiguous images.
-    """
+    """Outcomes are the classes (last "none of these") and, in the last column, ambiguous."""
 
     outcome: Float[Array, "u o"]
     ability: Float[Array, " r"]
@@ -58,20 +51,7 @@ def posterior(
     draws: int = 300,
     warm: int = 100,
 ) -> Posterior:
-    """Gibbs sampling of outcomes, abilities and their distribution.
-
-    Args:
-        image: The number of the image of each answer, from 0.
-        rater: The number of its rater, from 0.
-        answer: The category given: a class, or ``categories - 1`` for "none of these".
-        categories: How many there are, "none of these" included.
-
-    >>> few = np.array([0, 0, 0, 1, 1, 1])
-    >>> said = np.array([2, 2, 2, 1, 1, 1])
-    >>> found = posterior(few, np.array([0, 1, 2] * 2), said, 4, np.random.default_rng(0))
-    >>> found.outcome.argmax(1).tolist()
-    [2, 1]
-    """
+    """Gibbs sampling of outcomes, abilities and their distribution."""
     units = int(image.max()) + 1
     people = int(rater.max()) + 1
     counts = np.zeros((units, categories))
@@ -106,12 +86,6 @@ def certainty(counts: Int[Array, " c"], ability: float = 0.85, ambiguous: float 
     """The posterior of the likeliest class of one image, for a known common ability.
 
     This is what the stop rule asks while a study runs.
-
-    Args:
-        counts: Answers for each category.
-
-    >>> round(certainty(np.array([2, 0, 0, 0])), 3), round(certainty(np.array([1, 1, 0, 0])), 3)
-    (0.928, 0.397)
     """
     table = counts[None].astype(np.float64)
     good = table * np.log(ability)
@@ -122,12 +96,7 @@ def certainty(counts: Int[Array, " c"], ability: float = 0.85, ambiguous: float 
 def confusion(
     found: Posterior, image: Int[Array, " n"], answer: Int[Array, " n"], categories: int
 ) -> Float[Array, "c c"] | None:
-    """A rater's confusion matrix (rows: what it is), or None with too few answers of a class.
-
-    Args:
-        image: Images that this one rater answered.
-        answer: What he said of them.
-    """
+    """A rater's confusion matrix (rows: what it is), or None with too few answers of a class."""
     weight = found.outcome[image, :categories]
     if (weight.sum(0) < ENOUGH).any():
         return None
@@ -167,14 +136,7 @@ def _chances(
     bad: Float[Array, "u c"],
     share: float,
 ) -> Float[Array, "u o"]:
-    """Outcomes of images, by Bayes' rule.
-
-    Args:
-        proportion: See `_proportion`.
-        good: log-probability of these answers if the image is that category.
-        bad: log-probability of these answers if it is another.
-        share: Of the images, those that are ambiguous.
-    """
+    """Outcomes of images, by Bayes' rule."""
     categories = good.shape[1]
     gain = good - bad
     slips = bad.sum(1, keepdims=True)

@@ -25,13 +25,7 @@ MOST_SECONDS = 24 * 3600.0
 
 
 class Session:
-    """A study and its answers, as the server uses them.
-
-    Args:
-        study: The study.
-        store: Its answers.
-        pilot: Whoever enters now takes part in a trial; the analysis leaves those answers out.
-    """
+    """A study and its answers, as the server uses them."""
 
     def __init__(self, study: Study, store: Answers, *, pilot: bool = False) -> None:
         self.study = study
@@ -91,11 +85,7 @@ class Session:
         return self.study.items[self.store.show(rater.id, position, chosen)]
 
     def save(self, rater: Rater, item: str, value: Mapping[str, Any], **sent: Any) -> str:
-        """Check and store an answer to an item this rater was shown; see `Answers.save`.
-
-        Args:
-            sent: ``key``, ``seconds``, ``hidden``, ``lost``, ``revise`` as the page sends them.
-        """
+        """Check and store an answer to an item this rater was shown; see `Answers.save`."""
         shown = self.store.shown(rater.id)
         if item not in shown:
             raise Problem(f"item {item!r} was not shown to this rater.")
@@ -162,15 +152,7 @@ def decided(votes: Sequence[Mapping[str, Any]], item: Item, sure: float = STOP) 
 def first_sure(
     votes: Sequence[int], categories: int, sure: float = STOP, *, least: int = 2
 ) -> tuple[int, int]:
-    """What an item is called by answers that come one after the other, and after how many.
-
-    Args:
-        votes: The answers, as numbers of categories; where none is sure all of them are used.
-        categories: How many there are, "none of these" included.
-
-    >>> first_sure([3, 3, 5, 5], 11), first_sure([3, 5, 3], 11)
-    ((3, 2), (3, 3))
-    """
+    """What an item is called by answers that come one after the other, and after how many."""
     counts = np.zeros(categories, dtype=np.int64)
     for number, vote in enumerate(votes, 1):
         counts[vote] += 1

@@ -63,16 +63,7 @@ class Bucket:
 
 
 class Site:
-    """Everything the pages need.
-
-    Args:
-        token: What the entrance asks for (``?t=``); empty for an open study.
-        desk: The secret part of the dashboard's address.
-        secret: Signs forms and completion codes.
-        names: Names by which browsers reach the server, beside numbers and ``localhost``.
-        limits: Whether requests are limited: entering by invitation, pages and answers by rater;
-            never by address, behind which a whole school may sit.
-    """
+    """Everything the pages need."""
 
     def __init__(
         self,
@@ -180,12 +171,7 @@ def item_page(
     *,
     missing: bool = False,
 ) -> Response:
-    """The page of one item; images to be ordered start in an order of the rater's own.
-
-    Args:
-        old: What this rater answered before.
-        missing: Whether an answer lacks something, which is then said.
-    """
+    """The page of one item; images to be ordered start in an order of the rater's own."""
     asked = questions(item, site.study.thing)
     shown = list(item.stimuli)
     if asked[0].kind == "order":

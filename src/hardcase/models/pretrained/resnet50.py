@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,16 +28,14 @@ from torch import Tensor, nn
 from hardcase.data.formats import Array
 from hardcase.errors import Problem
 
-__all__ = ["RESNET50", "resnet50"]
+__all__ = ["AUGNET", "RESNET50", "augnet", "resnet50"]
 
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer is its own module and fires
-    once.
-    """
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer fires once."""
 
     def __init__(
         self, before: int, width: int, strides: tuple[int, int], *, projected: bool
@@ -67,11 +66,8 @@ class Bottleneck(nn.Module):
 def resnet50(*, width: int = 64, classes: int = 1000, stride_first: bool = True) -> nn.Sequential:
     """The network, with random weights.
 
-    Args:
-        width: Of the first stage.
-        classes: Number of outputs.
-        stride_first: Whether the stride of a stage lies in its first 1x1 convolution, as in Keras,
-            or in the 3x3 convolution after it, as in torchvision.
+    With `stride_first` the stride of a stage lies in its first 1x1 convolution, as in Keras, else
+    in the 3x3 convolution after it, as in torchvision.
     """
     layers = OrderedDict[str, nn.Module]()
     layers["conv1"] = nn.Conv2d(3, width, 7, 2, 3)
@@ -102,7 +98,7 @@ def from_shards(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[s
     state = dict[str, Tensor]()
     for name, (kind, theirs) in _layout().items():
         try:
-            state |= _CONVERSIONS[kind](name, theirs, arrays)
+            state |= _weights(kind, name, theirs, arrays)
         except KeyError as error:
             raise Problem(
                 f"model.json lacks the weights {error}; it describes another network."
@@ -146,32 +142,25 @@ def _layout() -> dict[str, tuple[str, str]]:
     return layout
 
 
-def _conv(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
-    kernel = (
-        _tensor(arrays[f"{theirs}/kernel"]).permute(3, 2, 0, 1).contiguous()
-    )  # h w in out -> out in h w
-    return {f"{ours}.weight": kernel, f"{ours}.bias": _tensor(arrays[f"{theirs}/bias"])}
+NORM = {
+    "weight": "gamma",
+    "bias": "beta",
+    "running_mean": "moving_mean",
+    "running_var": "moving_variance",
+}
 
 
-def _norm(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
-    names = {
-        "weight": "gamma",
-        "bias": "beta",
-        "running_mean": "moving_mean",
-        "running_var": "moving_variance",
-    }
-    state = {
-        f"{ours}.{name}": _tensor(arrays[f"{theirs}/{other}"]) for name, other in names.items()
-    }
-    return {**state, f"{ours}.num_batches_tracked": torch.tensor(0)}
-
-
-def _dense(ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
-    kernel = _tensor(arrays[f"{theirs}/kernel"]).T.contiguous()
-    return {f"{ours}.weight": kernel, f"{ours}.bias": _tensor(arrays[f"{theirs}/bias"])}
-
-
-_CONVERSIONS = {"conv": _conv, "norm": _norm, "dense": _dense}
+def _weights(kind: str, ours: str, theirs: str, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of one layer, from what Keras calls `theirs`."""
+    if kind == "norm":
+        state = {name: _tensor(arrays[f"{theirs}/{other}"]) for name, other in NORM.items()}
+        state["num_batches_tracked"] = torch.tensor(0)
+    else:
+        kernel = _tensor(arrays[f"{theirs}/kernel"])
+        axes = (3, 2, 0, 1) if kind == "conv" else (1, 0)  # h w in out -> out in h w
+        state = {"weight": kernel.permute(axes).contiguous()}
+        state["bias"] = _tensor(arrays[f"{theirs}/bias"])
+    return {f"{ours}.{name}": value for name, value in state.items()}
 
 
 def _tensor(array: Array) -> Tensor:
@@ -179,3 +168,61 @@ def _tensor(array: Array) -> Tensor:
 
 
 RESNET50 = (resnet50, from_shards)
+
+
+# AugNet: a ResNet-50 taught without labels that two views of one image are alike.
+#
+# M. Chen, Z. Chang, H. Lu, B. Yang, Z. Li, L. Guo, Z. Wang, "AugNet: end-to-end unsupervised visual
+# representation learning with image augmentation", 2021. It names no class; its 768 numbers say how
+# alike images look. Its first layers are torchvision's: the stride of a stage lies in the 3x3
+# convolution, convolutions have no biases, and batch normalisation adds 1e-5, which is folded into
+# the weights when they are read.
+
+THEIR_EPSILON = 1e-5
+NUMBERS = 768
+_LEAVES = {"bn": "norm", "conv": "conv"}
+
+
+def augnet(*, width: int = 64, numbers: int = NUMBERS) -> nn.Sequential:
+    """The network, with random weights; `width` is that of the first stage."""
+    net = resnet50(width=width, classes=numbers, stride_first=False)
+    net.add_module("tanh", nn.Tanh())
+    return net
+
+
+def from_torchvision(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of `augnet` from the state that the package carries under other names."""
+    theirs = torch.load(next(iter(files.values())), map_location="cpu", weights_only=True)
+    plain = {name.removeprefix("module.").removeprefix("pre."): v for name, v in theirs.items()}
+    state = {_renamed(name): value for name, value in plain.items()}
+    for name in [one for one in state if one.endswith(".running_var")]:
+        norm = name.removesuffix(".running_var")
+        variance = state[name]
+        fold = ((variance + EPSILON) / (variance + THEIR_EPSILON)).sqrt()
+        state[f"{norm}.weight"] = state[f"{norm}.weight"] * fold
+    for name, value in augnet(**options).state_dict().items():
+        if name not in state and name.endswith("bias"):  # their convolutions have none
+            state[name] = torch.zeros_like(value)
+    return state
+
+
+def _renamed(name: str) -> str:
+    """Our name of a weight: ``layer2.0.bn1.bias`` is ``block3a.norm1.bias``."""
+    if name.startswith("fc."):
+        return name.replace("fc.", "logits.")
+    inside = re.fullmatch(r"layer(\d)\.(\d)\.(conv|bn)(\d)\.(\w+)", name)
+    if inside:
+        stage, number, leaf, place, value = inside.groups()
+        return f"block{int(stage) + 1}{'abcdef'[int(number)]}.{_LEAVES[leaf]}{place}.{value}"
+    beside = re.fullmatch(r"layer(\d)\.(\d)\.downsample\.(\d)\.(\w+)", name)
+    if beside:
+        stage, number, place, value = beside.groups()
+        leaf = ("conv", "norm")[int(place)]
+        return f"block{int(stage) + 1}{'abcdef'[int(number)]}.shortcut.{leaf}.{value}"
+    outside = re.fullmatch(r"(conv|bn)1\.(\w+)", name)
+    if outside:
+        return f"{_LEAVES[outside[1]]}1.{outside[2]}"
+    raise Problem(f"the package has a weight {name!r} that no ResNet-50 has.")
+
+
+AUGNET = (augnet, from_torchvision)

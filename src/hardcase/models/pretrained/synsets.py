@@ -27,9 +27,7 @@ SYNSET = re.compile(r"n\d{8}")
 
 @dataclass(frozen=True, slots=True)
 class ImageNetClass:
-    """One output of an ImageNet network, as ``n01440764`` and ``tench``;
-    `lemmas` are all its names.
-    """
+    """An output of an ImageNet network, as ``n01440764`` and ``tench``, and all its names."""
 
     synset: str
     name: str
@@ -41,11 +39,7 @@ def cache_file() -> Path:
 
 
 def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClass, ...]:
-    """The classes in the order of the outputs of every ImageNet network.
-
-    Args:
-        fetch: Whether the package may be fetched if the classes are not on this machine.
-    """
+    """The classes in the order of the outputs; with `fetch`, from the package if need be."""
     path = cache_file()
     if path.exists():
         return _kept(path)

@@ -1,12 +1,19 @@
 """Members of a panel and their training: any size, attacks that stay near, work that goes on."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from hardcase.cli.main import main
+from hardcase.errors import Problem
 from hardcase.judges import panel
+from hardcase.judges.calibration import PeopleCounts
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
-from hardcase.judges.training import TrainConfig, attacked
-from hardcase.tensors import from_bytes
+from hardcase.judges.panel import TrainConfig, attacked
+from hardcase.tensors import fingerprints, from_bytes
 from hardcase.training.loop import TrainingRecipe, unfinished_folder
 from tiny import bars
 
@@ -108,3 +115,58 @@ def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, m
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
     whole = panel.trained(train, test, config=QUICK)
     assert whole.card["weights"] == judge.card["weights"]
+
+
+def counted(folder, x, votes):
+    """A file of images and how many people named each class; the last count is none of them."""
+    place = folder / "counts.npz"
+    np.savez(place, images=x.squeeze(1).numpy(), counts=np.array(votes))
+    return place
+
+
+def test_counts_of_people_are_the_targets_of_their_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    train, test = bars(96), bars(30, seed=1, split="test")
+    config = replace(QUICK, members=replace(SHORT, steps=60))
+    twos = train.take((train.y == 2).nonzero().squeeze(1))
+    others = bars(6, seed=5)
+    votes = [[0, 9, 1, 0]] * len(twos) + [[0, 0, 0, 5]] * len(others)
+    people = counted(tmp_path, torch.cat([twos.x, others.x]), votes)
+    usual = panel.trained(train, test, config=config)
+    asked = panel.trained(train, test, config=config, people=people)
+    assert usual.card["configuration"] != asked.card["configuration"]
+    assert len(asked.panel.learned) == len(train) + len(others)
+    assert bool(torch.isin(fingerprints(others.x), asked.panel.learned).all())
+    seen = from_bytes(test.x[test.y == 2])
+    ones, none = torch.full((len(seen),), 1), torch.full((len(seen),), 2)
+    for label, higher in ((ones, asked), (none, usual)):
+        lower = asked if higher is usual else usual
+        better = higher.panel.ask(seen, label).classifiers.mean()
+        assert float(better) > float(lower.panel.ask(seen, label).classifiers.mean()) + 0.3
+
+
+@pytest.mark.parametrize(
+    ("votes", "word"),
+    [([[1, 0]] * 6, "3 classes"), ([[0, 0, 0]] * 6, "no answer"), ([[1, 0, 0]] * 5, "6 images")],
+)
+def test_counts_that_fit_no_judge_are_refused(tmp_path, votes, word):
+    with pytest.raises(Problem, match=word):
+        PeopleCounts.read(counted(tmp_path, bars(6).x, votes), (1, 12, 12), 3)
+
+
+def test_counts_of_people_are_named_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(panel, "config_for", lambda *_, **__: QUICK)
+    train, test = bars(96), bars(30, seed=1, split="test")
+    np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    people = counted(tmp_path, train.x[:9], [[4, 1, 0]] * 9)
+    words = ["train", "judge", "--data", "npz:bars.npz", "--format", "json", "--progress", "none"]
+    cards = []
+    for more in ([], ["--people", str(people)]):
+        assert main([*words, *more]) == 0
+        cards.append(json.loads(capsys.readouterr().out))
+    assert "people" not in cards[0]["configuration"]
+    assert cards[1]["configuration"]["people"] == PeopleCounts.read(people, (1, 12, 12), 3).hash
+    assert cards[0]["weights"] != cards[1]["weights"]
+    assert main(["train", "vae", "--people", str(people)]) == 2

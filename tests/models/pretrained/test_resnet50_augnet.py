@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.pretrained.augnet import augnet, from_package
+from hardcase.models.pretrained.resnet50 import augnet, from_torchvision
 
 SMALL = {"width": 4, "numbers": 5}
 
@@ -65,7 +65,7 @@ def test_the_package_fills_our_network_and_answers_the_same(theirs, tmp_path):
     state = {f"module.pre.{name}": value for name, value in theirs.state_dict().items()}
     torch.save(state, tmp_path / "model.pth")
     ours = augnet(**SMALL)
-    ours.load_state_dict(from_package({"model.pth": tmp_path / "model.pth"}, SMALL))
+    ours.load_state_dict(from_torchvision({"model.pth": tmp_path / "model.pth"}, SMALL))
     x = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(ours.eval()(x), theirs(x), rtol=1e-3, atol=1e-4)
 
@@ -73,4 +73,4 @@ def test_the_package_fills_our_network_and_answers_the_same(theirs, tmp_path):
 def test_a_weight_of_another_network_is_named(tmp_path):
     torch.save({"pre.strange": torch.zeros(1)}, tmp_path / "model.pth")
     with pytest.raises(Problem, match="strange"):
-        from_package({"model.pth": tmp_path / "model.pth"}, SMALL)
+        from_torchvision({"model.pth": tmp_path / "model.pth"}, SMALL)

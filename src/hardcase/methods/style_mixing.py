@@ -1,0 +1,65 @@
+"""Style mixing: another class's conditioning in the later stages of a conditional GAN."""
+
+from __future__ import annotations
+
+from hardcase.errors import Problem
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
+from hardcase.registry import method
+from hardcase.searches.interpolation import GrowingMix
+from hardcase.spaces.activations import Activations, InStages, Styles, conditioned_stages
+from hardcase.types import Budget, Method
+
+__all__ = ["style_mixing"]
+
+
+@method(
+    "style-mixing",
+    paper="ours, after Weißl et al., 2024 (Mimicry)",
+    cite="weissl2024mimicry",
+    differences="a class-conditional GAN instead of a StyleGAN, so that styles are the class's "
+    "scales and shifts; every other class is tried, whatever its probability",
+    generator="gan",
+    seeds="generator",
+    toy={"untouched": 0},
+)
+def style_mixing(
+    space: Activations, *, untouched: int = 1, steps: int = 4, halvings: int = 3
+) -> Method:
+    """Samples of a conditional GAN whose later stages turn, step by step, to another class.
+
+    A baseline of ours, after Oliver Weißl et al. Targeted Deep Learning System Boundary Testing.
+    2024. https://arxiv.org/abs/2408.06258 (first version: Deep Learning System Boundary Testing
+    through Latent Space Style Mixing)
+
+    The seed's latent code and class stay in the early stages. For every other class the mix grows
+    from the last stage on until the label flips; bisection then finds the smallest such mix.
+    Differences: Mimicry mixes styles of a StyleGAN, which carry a second latent code too, switches
+    whole layers at once, and tries the classes to which the subject gives some probability.
+
+    Args:
+        space: Activations of a conditional generator.
+        untouched: Conditioned stages, counted from the first, that keep the seed's class.
+        steps: Mixes that are tried per stage.
+        halvings: Bisection steps after the first failing mix.
+    """
+    stages = conditioned_stages(space.generator, space.classes)
+    if not 0 <= untouched < len(stages) or steps < 1 or halvings < 0:
+        raise Problem(
+            f"untouched is {untouched}, steps {steps}, halvings {halvings}; the generator has"
+            f" {len(stages)} stages that are told the class, and one of them is mixed at least."
+        )
+    assert isinstance(space.generator, InStages)
+    mixed = stages[untouched:]
+    per_class = len(mixed) * steps + halvings
+    return Method(
+        space=Styles(space.generator, mixed, classes=space.classes),
+        search=GrowingMix(steps=steps, halvings=halvings),
+        objective=Margin(),
+        oracle=LeavesLabel(),
+        until="budget",
+        needs="label",
+        keep="best-per-label",
+        budget=Budget(queries=1 + (space.classes - 1) * per_class),
+        details={"stages": list(mixed)},
+    )
