@@ -15,12 +15,16 @@ from unicodedata import category
 
 __all__ = [
     *("PRECISIONS", "VERSION", "Redacting", "arithmetic", "escape_csv", "for_people"),
-    *("keep_freed", "one_line", "redact", "redacted", "sanitize"),
+    *("address_space", "keep_freed", "one_line", "redact", "redacted", "sanitize"),
 ]
 
 VERSION = "0.1.0"
 PRECISIONS = ("strict", "tf32", "bf16")
 """Arithmetic on a device: plain float32, TensorFloat-32 products, or bfloat16 inside networks."""
+
+ADDRESS_SPACE = 2_500_000_000
+"""Bytes that PyTorch, Arrow and SciPy map before anything is computed, with room for a small run.
+Below that they hang, crash or call good files damaged, each as luck has it."""
 
 _TRIM_THRESHOLD = -1  # names of glibc's malloc.h
 _MMAP_THRESHOLD = -3
@@ -41,6 +45,16 @@ def keep_freed() -> bool:
     except AttributeError:  # another C library
         return False
     return bool(tune(_MMAP_THRESHOLD, _LARGE)) and bool(tune(_TRIM_THRESHOLD, _KEPT))
+
+
+def address_space() -> int | None:
+    """Bytes of memory that this process may map (``ulimit -v``); None without a limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if most == resource.RLIM_INFINITY else most
 
 
 @contextmanager

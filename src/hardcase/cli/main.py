@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from typer.core import TyperGroup
 
 from hardcase.cli.output import begin
 from hardcase.companions import companion_verbs, load_verb
-from hardcase.environment import keep_freed, redact, sanitize
+from hardcase.environment import ADDRESS_SPACE, address_space, keep_freed, redact, sanitize
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem
 from hardcase.usercode import count_interrupt
 
@@ -137,6 +138,8 @@ VERBS = (
     Verb("fetch model", "fetch:model", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
 )
+_LIGHT = ("list", "status", "cite", "cache")
+"""Verbs that import neither PyTorch nor what comes with it."""
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
 )
@@ -154,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_HARDCASE_COMPLETE" in os.environ:  # a shell asks what could come next
         build()(args=words, prog_name="hardcase")
     try:
+        _check_memory(words)
         with _counting_interrupts():
             code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -166,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, MemoryError) as error:
         return _not_loaded(error)
     except (SystemExit, Exception) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return _not_loaded(error)
         # a command ends by returning: whoever calls sys.exit has left its work undone
         if isinstance(error.__context__ or error, BrokenPipeError):  # as in `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered
@@ -178,7 +184,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         begin(())
 
 
-def _not_loaded(error: ImportError | MemoryError) -> int:
+def _check_memory(words: Sequence[str]) -> None:
+    """Refuse verbs that compute where fewer bytes may be mapped than their libraries take."""
+    most = address_space()
+    if most is None or most >= ADDRESS_SPACE or not words or words[0] in _LIGHT:
+        return
+    if words[0].startswith("-") or {"-h", "--help"} & {*words}:
+        return
+    raise Problem(
+        f"this process may use {most / 1e9:.2g} GB of memory addresses; PyTorch and the other "
+        f"libraries take {ADDRESS_SPACE / 1e9:.2g} GB.",
+        "With less they hang or crash at any moment.",
+        fix="ulimit -v unlimited, or a larger limit",
+    )
+
+
+def _not_loaded(error: ImportError | MemoryError | OSError) -> int:
     """One line about a library that cannot be loaded, or memory that is not there."""
     summary = _first_line(error, "no memory is left")
     typer.echo(f"error: a library cannot be loaded, or memory is short: {summary}", err=True)
