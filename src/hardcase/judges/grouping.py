@@ -1,10 +1,9 @@
-"""Confirmed findings grouped into likely faults, and how far they lie from the seeds as a whole."""
+"""Confirmed findings grouped into likely faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -140,73 +139,3 @@ def _group(
         closest=int(rows[distance[rows].argmin()]),
         stability=stability,
     )
-
-
-# How far two sets of images lie apart as wholes, in the features of a network that took no part.
-#
-# M. Heusel, H. Ramsauer, T. Unterthiner, B. Nessler, S. Hochreiter, "GANs trained by a two
-# time-scale update rule converge to a local Nash equilibrium", NeurIPS 2017 (FID); M. Bińkowski,
-# D. Sutherland, M. Arbel, A. Gretton, "Demystifying MMD GANs", ICLR 2018 (KID). Difference: the
-# features are the judge's, not Inception's, so that numbers of two judges are not compared. FID
-# grows where images are few; KID does not.
-
-MOST_IMAGES = 2000
-"""Images of a set that are compared."""
-FEWEST = 4
-"""Images of a set below which nothing is said."""
-
-
-def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
-    """Return the Fréchet distance between normal laws fitted to two sets of features (FID).
-
-    By the singular values of a product of centred features, which is as large as there are images:
-    torchmetrics takes the eigenvalues of one that is as large as there are features.
-    """
-    a = a.double()
-    b = b.double()
-    apart = (a.mean(0) - b.mean(0)).square().sum()
-    x = (a - a.mean(0)) / (len(a) - 1) ** 0.5
-    y = (b - b.mean(0)) / (len(b) - 1) ** 0.5
-    shared = torch.linalg.svdvals(x @ y.T).sum()  # trace of the root of the covariances' product
-    return float((apart + x.square().sum() + y.square().sum() - 2 * shared).clamp_min(0))
-
-
-def kernel_distance(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
-    """Return the squared maximum mean discrepancy under KID's cubic kernel, without bias: about 0,
-    above or below, for two sets of one law. (The library's is for sets of one size.)
-    """
-    a = a.double()
-    b = b.double()
-    within = sum(_mean_of_pairs(_cubic_kernel(x, x)) for x in (a, b))
-    return float(within - 2 * _cubic_kernel(a, b).mean())
-
-
-def _cubic_kernel(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b.T / a.shape[1] + 1) ** 3
-
-
-def _mean_of_pairs(k: Float[Tensor, "n n"]) -> Tensor:
-    """The mean over pairs of different rows."""
-    count = len(k)
-    return (k.sum() - k.diagonal().sum()) / (count * (count - 1))
-
-
-def set_distances(
-    found: Float[Tensor, "n f"], seeds: Float[Tensor, "m f"], rng: torch.Generator
-) -> dict[str, Any] | None:
-    """Compare findings with seeds: both distances, and KID between two halves of the seeds as what
-    chance alone gives. None of fewer than four findings or eight seeds.
-    """
-    if len(found) < FEWEST or len(seeds) < 2 * FEWEST:
-        return None
-    some, real = (
-        x[torch.randperm(len(x), generator=rng)[:MOST_IMAGES]].cpu() for x in (found, seeds)
-    )
-    half = len(real) // 2
-    return {
-        "findings": len(some),
-        "seeds": len(real),
-        "fid": frechet(some, real),
-        "kid": kernel_distance(some, real),
-        "kid_halves_of_seeds": kernel_distance(real[:half], real[half:]),
-    }

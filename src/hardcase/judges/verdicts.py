@@ -26,7 +26,7 @@ from hardcase.judges.calibration import (
     read_arrays,
     read_people,
 )
-from hardcase.judges.grouping import Group, groups, set_distances
+from hardcase.judges.grouping import Group, groups
 from hardcase.judges.held_out import (
     Splits,
     check,
@@ -53,13 +53,11 @@ from hardcase.judges.people import (
     by_own_signals,
     by_people,
     fitted_to_run,
-    keep_for_others,
     read_answers,
     trusted,
 )
 from hardcase.judges.photographs import ReservedJudge
-from hardcase.judges.rules import rules_from_card, silence, silent
-from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
+from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic
@@ -85,16 +83,13 @@ _COLUMNS = {
     "representative": pa.bool_(),
     "closest": pa.bool_(),
     **dict.fromkeys(
-        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast", "lpips"),
+        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast"),
         pa.float32(),
     ),
 }
 
-LPIPS = "lpips-alexnet"
-SMALLEST = 32
-"""The network that says how far apart two images look, and the least side it can see."""
 SEEN = 200
-"""Seeds whose features are beside those of the findings, at most."""
+"""Seeds whose signals say what is usual, at most."""
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
 SMALL = 32
@@ -230,7 +225,6 @@ def judge_run(
     answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said)
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
     verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
@@ -244,9 +238,8 @@ def judge_run(
         "id": table["id"].to_pylist(),
         "valid": list(verdicts.valid),
         "label_kept": list(verdicts.label_kept),
-        "silent": (quiet & confirmed).tolist(),
+        "silent": quiet.tolist(),
         **_placed(found, len(table)),
-        **_perceptual(run),
     }
     entry: dict[str, Any] = {
         "name": _name_of(judge),
@@ -265,8 +258,6 @@ def judge_run(
         entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
         entry["standing"] += _own_in_words(own["label_kept"], len(run))
     entry = {**entry, "groups": _described(found, table), "silence": facts}
-    if isinstance(judge, PanelJudge):
-        entry |= _set_distances(run, judge, verdicts, seed)
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
@@ -274,7 +265,7 @@ def judge_run(
         beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
         entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
-    asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
+    asked = any(rule.answers for rule in own.values())  # people may change verdicts
     moved = 0 if answers or asked else _moved(run, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
@@ -334,8 +325,6 @@ def _own_in_words(rule: OwnRule, count: int) -> str:
     text = f"; thresholds are those of this run, from its own {count} findings"
     if rule.answers:
         text += f" and {rule.answers} answers of people about them"
-    if rule.reused:
-        text += f", and {rule.reused} answers about earlier runs of the same space"
     return text
 
 
@@ -374,35 +363,6 @@ def _judged_by_norm(run: Run) -> Run:
     if any(size <= NOTICEABLE + 1e-6 for size in run.findings["linf"].to_pylist()):
         return judge_run(run, NormJudge())
     return run
-
-
-@torch.no_grad()
-def _perceptual(run: Run) -> dict[str, list[float]]:
-    """LPIPS of each finding to its seed, for colour where the network of LPIPS was fetched."""
-    shape = run.record["image"]
-    if not len(run) or shape[0] != 3 or min(shape[1:]) < SMALLEST or not is_fetched(LPIPS):
-        return {}
-    net, _ = load_fetched(LPIPS)
-    place = [run.seed_rows[name] for name in run.findings["seed"].to_pylist()]
-    parts = [
-        net(from_bytes(run.images(rows)), from_bytes(run.seed_images([place[i] for i in rows])))
-        for rows in row_parts(len(run), 16)
-    ]
-    return {"lpips": torch.cat(parts).tolist()}
-
-
-def _set_distances(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
-    """FID and KID of the findings of colour images beside their seeds, in the judge's features."""
-    known = verdicts.features
-    if known is None or run.record["image"][0] != 3:
-        return {}
-    x = run.seed_images(range(min(SEEN, len(run.seeds))))
-    device = next(judge.panel.buffers()).device
-    seen = judge.panel.features(from_bytes(x.to(device)))
-    distances = set_distances(known, seen, stream(seed, "judge", "distributions"))
-    if distances is None:
-        return {}
-    return {"distributions": distances}
 
 
 def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
@@ -554,8 +514,7 @@ def _silence(run: Run, table: pa.Table, confirmed: Tensor) -> tuple[Tensor, dict
     seeds = run.seeds.select(["label", "predicted", "confidence"])
     sure = _column(seeds, "confidence").double()
     right = sure[_column(seeds, "label") == _column(seeds, "predicted")]
-    confidence = _column(table, "confidence").double()
-    return silent(confidence, right), silence(confidence[confirmed], right)
+    return silent(_column(table, "confidence").double(), right, confirmed)
 
 
 def _column(table: pa.Table, name: str) -> Tensor:
