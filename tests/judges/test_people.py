@@ -9,6 +9,7 @@ from judged import made_run, quick_judge, splits
 
 from hardcase.errors import Problem
 from hardcase.judges.asking import Draw
+from hardcase.judges.grouping import thumbnails
 from hardcase.judges.people import (
     AnswerFile,
     PersonAnswer,
@@ -18,7 +19,7 @@ from hardcase.judges.people import (
     read_answers,
     trusted,
 )
-from hardcase.judges.verdicts import judge_run, thumbnails, verdicts_of
+from hardcase.judges.verdicts import judge_run, verdicts_of
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
 from hardcase.types import Verdicts

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
+
+from hardcase.runs.results import Run
+from hardcase.tensors import chunks, from_bytes
 
 # Confirmed findings grouped into likely faults: the same two classes, alike in the features of an
 # independent network.
@@ -29,6 +34,13 @@ MOST = 2000
 """
 
 
+SMALL = 32
+THUMBNAIL = 8
+"""Where a judge has no features of its own, findings are compared by their pixels; those of more
+than so many pixels a side as thumbnails of so many.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows of one likely fault: the one in its middle, the one nearest to its seed,
@@ -43,6 +55,70 @@ class Group:
     stability: float | None
 
 
+def group_findings(
+    run: Run, confirmed: Bool[Tensor, " t"], features: Tensor | None, rng: torch.Generator
+) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """Group the confirmed findings of a run by the judge's features of all findings, or without
+    these by their pixels.
+
+    Returns:
+        Columns for all findings (the group's name, whether one stands for it), and what run.json
+        says of each group.
+    """
+    rows = confirmed.nonzero().squeeze(1)
+    names: list[str | None] = [None] * len(confirmed)
+    columns: dict[str, list[Any]] = {
+        "group": names,
+        "representative": [False] * len(confirmed),
+        "closest": [False] * len(confirmed),
+    }
+    if not len(rows):
+        return columns, []
+    place = rows.tolist()
+    own = thumbnails(run, place) if features is None else features[rows]
+    table = run.findings.take(pa.array(place))
+    expected, predicted, distance = (
+        torch.from_numpy(table[name].to_numpy().copy()) for name in ("expected", "predicted", "l2")
+    )
+    ids = table["id"].to_pylist()
+    seeds = table["seed"].to_pylist()
+    described = []
+    for number, group in enumerate(groups(own, expected, predicted, distance, rng), 1):
+        name = f"{group.expected}-{group.predicted}-{number}"
+        for row in group.rows:
+            names[place[row]] = name
+        columns["representative"][place[group.representative]] = True
+        columns["closest"][place[group.closest]] = True
+        described.append(
+            {
+                "name": name,
+                "expected": group.expected,
+                "predicted": group.predicted,
+                "tests": len(group.rows),
+                "seeds": len({seeds[row] for row in group.rows}),
+                "representative": ids[group.representative],
+                "closest": ids[group.closest],
+                "stability": group.stability,
+            }
+        )
+    return columns, described
+
+
+def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
+    """Findings as rows of numbers: their pixels, or those of their thumbnails."""
+    channels, height, width = run.record["image"]
+    batch = 4096
+    if max(height, width) > SMALL:
+        height = width = THUMBNAIL
+        batch = 32
+    # made before anything else: small blocks among large ones that come and go keep both
+    found = torch.empty(len(rows), channels * height * width)
+    for part in chunks(len(rows), batch):
+        x = from_bytes(run.images(rows[part]))
+        found[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
+    return found
+
+
 def groups(
     features: Float[Tensor, "t f"],
     expected: Int[Tensor, " t"],
@@ -52,36 +128,32 @@ def groups(
 ) -> list[Group]:
     """Return groups of all rows, largest first."""
     unit = functional.normalize(features.float(), dim=1).cpu()
-    found = [
-        _group(rows[members], unit, expected, predicted, distance, stability)
-        for rows in _pairs(expected, predicted)
-        for members, stability in _clusters(unit[rows], rng)
-    ]
+    found = []
+    pairs, place = torch.unique(torch.stack([expected, predicted], 1), dim=0, return_inverse=True)
+    for number, (true, answered) in enumerate(pairs.tolist()):
+        inside = (place == number).nonzero().squeeze(1)
+        labels = _labels(unit[inside])
+        count = int(labels.max()) + 1
+        stability: list[float | None] = [None]
+        if count > 1:
+            stability = [*_resampled(unit[inside], labels, rng)]
+        for label in range(count):
+            rows = inside[labels == label]
+            middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
+            found.append(
+                Group(
+                    expected=true,
+                    predicted=answered,
+                    rows=tuple(rows.tolist()),
+                    representative=int(rows[middle.argmin()]),
+                    closest=int(rows[distance[rows].argmin()]),
+                    stability=stability[label],
+                )
+            )
     return sorted(
         found,
         key=lambda group: (-len(group.rows), group.expected, group.predicted, group.representative),
     )
-
-
-def _pairs(
-    expected: Int[Tensor, " t"], predicted: Int[Tensor, " t"]
-) -> Iterator[Int[Tensor, " r"]]:
-    """The rows of every pair of classes that occurs."""
-    pair = torch.stack([expected, predicted], 1)
-    found, place = torch.unique(pair, dim=0, return_inverse=True)
-    return ((place == i).nonzero().squeeze(1) for i in range(len(found)))
-
-
-def _clusters(
-    x: Float[Tensor, "r f"], rng: torch.Generator
-) -> Iterator[tuple[Int[Tensor, " s"], float | None]]:
-    """Members of every cluster of a pair, and how stable it is."""
-    labels = _labels(x)
-    count = int(labels.max()) + 1
-    stability: dict[int, float | None] = {}
-    if count > 1:
-        stability = _resampled(x, labels, rng)
-    return (((labels == i).nonzero().squeeze(1), stability.get(i)) for i in range(count))
 
 
 def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
@@ -104,7 +176,7 @@ def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
 
 def _resampled(
     x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
-) -> dict[int, float | None]:
+) -> list[float]:
     """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
     alike cluster found.
     """
@@ -119,23 +191,5 @@ def _resampled(
         shared = before.T @ now
         union = before.sum(0)[:, None] + now.sum(0)[None] - shared
         likeness[i] = (shared / union.clamp_min(1)).amax(1)
-    return dict(enumerate(likeness.mean(0).tolist()))
-
-
-def _group(
-    rows: Int[Tensor, " s"],
-    unit: Float[Tensor, "t f"],
-    expected: Int[Tensor, " t"],
-    predicted: Int[Tensor, " t"],
-    distance: Float[Tensor, " t"],
-    stability: float | None,
-) -> Group:
-    middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
-    return Group(
-        expected=int(expected[rows[0]]),
-        predicted=int(predicted[rows[0]]),
-        rows=tuple(rows.tolist()),
-        representative=int(rows[middle.argmin()]),
-        closest=int(rows[distance[rows].argmin()]),
-        stability=stability,
-    )
+    means: list[float] = likeness.mean(0).tolist()
+    return means

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
@@ -26,7 +25,7 @@ from hardcase.judges.calibration import (
     read_arrays,
     read_people,
 )
-from hardcase.judges.grouping import Group, groups
+from hardcase.judges.grouping import group_findings
 from hardcase.judges.held_out import (
     Splits,
     check,
@@ -65,7 +64,7 @@ from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
 from hardcase.usercode import guarded
@@ -92,11 +91,6 @@ SEEN = 200
 """Seeds whose signals say what is usual, at most."""
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
-SMALL = 32
-THUMBNAIL = 8
-"""Where a judge has no features of its own, findings are compared by their pixels; those of more
-than so many pixels a side as thumbnails of so many.
-"""
 
 
 def judge(
@@ -231,7 +225,9 @@ def judge_run(
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
-    found = _groups(run, verdicts, confirmed, seed)
+    placed, groups = group_findings(
+        run, confirmed, verdicts.features, stream(seed, "judge", "groups")
+    )
     quiet, facts = _silence(run, table, confirmed)
     columns = {
         **verdicts.columns,
@@ -239,7 +235,7 @@ def judge_run(
         "valid": list(verdicts.valid),
         "label_kept": list(verdicts.label_kept),
         "silent": quiet.tolist(),
-        **_placed(found, len(table)),
+        **placed,
     }
     entry: dict[str, Any] = {
         "name": _name_of(judge),
@@ -257,7 +253,7 @@ def judge_run(
     if own:
         entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
         entry["standing"] += _own_in_words(own["label_kept"], len(run))
-    entry = {**entry, "groups": _described(found, table), "silence": facts}
+    entry = {**entry, "groups": groups, "silence": facts}
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
@@ -438,76 +434,6 @@ def verdicts_of(judge: Judge, run: Run) -> Verdicts:
 
 def _name_of(judge: Judge) -> str:
     return str(getattr(judge, "__name__", type(judge).__name__))
-
-
-def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[Group]:
-    """Groups of confirmed findings; their rows are rows of the findings."""
-    rows = confirmed.nonzero().squeeze(1)
-    if not len(rows):
-        return []
-    if verdicts.features is None:
-        features = thumbnails(run, rows.tolist())
-    else:
-        features = verdicts.features[rows]
-    expected, predicted, distance = (
-        _column(run.findings, name)[rows] for name in ("expected", "predicted", "l2")
-    )
-    found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
-    place = rows.tolist()
-    return [
-        replace(
-            group,
-            rows=tuple(place[i] for i in group.rows),
-            representative=place[group.representative],
-            closest=place[group.closest],
-        )
-        for group in found
-    ]
-
-
-def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
-    """Findings as rows of numbers: their pixels, or those of their thumbnails."""
-    channels, height, width = run.record["image"]
-    batch = 4096
-    if max(height, width) > SMALL:
-        height = width = THUMBNAIL
-        batch = 32
-    # made before anything else: small blocks among large ones that come and go keep both
-    found = torch.empty(len(rows), channels * height * width)
-    for part in chunks(len(rows), batch):
-        x = from_bytes(run.images(rows[part]))
-        found[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
-    return found
-
-
-def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
-    """The group of every finding (None if it is in none), and whether it stands for it."""
-    name: list[str | None] = [None] * count
-    middle = [False] * count
-    closest = [False] * count
-    for number, group in enumerate(found, 1):
-        for row in group.rows:
-            name[row] = f"{group.expected}-{group.predicted}-{number}"
-        middle[group.representative] = closest[group.closest] = True
-    return {"group": name, "representative": middle, "closest": closest}
-
-
-def _described(found: Sequence[Group], table: pa.Table) -> list[dict[str, Any]]:
-    ids = table["id"].to_pylist()
-    seeds = table["seed"].to_pylist()
-    return [
-        {
-            "name": f"{group.expected}-{group.predicted}-{number}",
-            "expected": group.expected,
-            "predicted": group.predicted,
-            "tests": len(group.rows),
-            "seeds": len({seeds[row] for row in group.rows}),
-            "representative": ids[group.representative],
-            "closest": ids[group.closest],
-            "stability": group.stability,
-        }
-        for number, group in enumerate(found, 1)
-    ]
 
 
 def _silence(run: Run, table: pa.Table, confirmed: Tensor) -> tuple[Tensor, dict[str, Any]]:
