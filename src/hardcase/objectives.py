@@ -18,23 +18,9 @@ from hardcase.tensors import flat, length, margin, total
 from hardcase.types import Method, Objective, Oracle, Probe
 
 __all__ = [
-    "Balanced",
-    "Competitors",
-    "ConfidenceFalls",
-    "CrossEntropy",
-    "Differential",
-    "KeptByWitnesses",
-    "LabelFalls",
-    "Margin",
-    "NearestFailing",
-    "NearestSplit",
-    "Pushed",
-    "Sum",
-    "Surprise",
-    "TargetMargin",
-    "joint",
-    "nearest",
-    "with_witnesses",
+    *("Balanced", "Competitors", "ConfidenceFalls", "CrossEntropy", "Differential"),
+    *("KeptByWitnesses", "LabelFalls", "Margin", "NearestFailing", "NearestSplit", "Pushed", "Sum"),
+    *("Surprise", "TargetMargin", "joint", "nearest", "with_witnesses"),
 ]
 
 
