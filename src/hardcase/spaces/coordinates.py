@@ -19,16 +19,8 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 
 __all__ = [
-    *(
-        "Batch",
-        "ChangeFamily",
-        "CheckedPart",
-        "Coordinate",
-        "CoordinateGroup",
-        "Geometry",
-        "Optics",
-    ),
-    *("Places", "Shape", "Values", "alone", "control_points"),
+    *("Batch", "ChangeFamily", "CheckedPart", "Coordinate", "CoordinateGroup", "Geometry"),
+    *("Optics", "Places", "Shape", "Values", "alone", "control_points"),
 ]
 
 Shape = tuple[int, int, int]
