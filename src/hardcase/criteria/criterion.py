@@ -32,7 +32,7 @@ from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
-from hardcase.registry import Option, options_of
+from hardcase.registry import Option, explain, options_of
 from hardcase.tensors import from_bytes, steady
 from hardcase.types import Images, Model, Probe, State, Tap, Targets
 from hardcase.usercode import guarded
@@ -82,12 +82,7 @@ def criterion(
     def decorate(make: Callable[..., Any]) -> Callable[..., Any]:
         if "selection" in inspect.signature(make).parameters:
             make = _selecting(make, layers)
-        text = inspect.cleandoc(make.__doc__ or "")
-        if "Args:" not in text:
-            text += "\n\nArgs:"
-        common = [name for name in inspect.signature(make).parameters if name in SHARED]
-        lines = [f"    {name}: {SHARED[name]}" for name in common if f"\n    {name}: " not in text]
-        make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]))
+        explain(make, SHARED)
         return registry.criterion(name, laws=laws, needs=needs, **facts)(make)
 
     return decorate
