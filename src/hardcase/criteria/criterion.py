@@ -62,6 +62,8 @@ SHARED = {
     "graph": "The layers of the network and their units (`trace_layers`).",
     "layers": "A group of layers (see `select`) or names joined by +.",
     "mode": "One unit per channel (its mean), or every unit.",
+    "widen": "Standard deviations by which the bounds move out.",
+    "equal": "Where a value on the bound counts.",
     "n": "Number of buckets.",
     "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
     "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",

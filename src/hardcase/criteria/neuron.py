@@ -430,8 +430,6 @@ def nbc(
     Upper and lower corners reached by some input, of two per unit (or units with both, or either).
 
     Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
         count: What is counted.
     """
     return _by_range(
@@ -444,10 +442,6 @@ def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> 
     """Strong neuron activation coverage: units driven above their training range.
 
     Share of units that exceed their greatest training value for some input.
-
-    Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
     """
     return _by_range(
         selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
@@ -460,10 +454,6 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
     detail.
-
-    Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
     """
     return _by_range(
         selection, lambda known: LayerBoundarySections(selection, known, "above", widen, equal)
