@@ -348,7 +348,8 @@ def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
             if group.axes and names:
                 smooth.append(_Field(len(columns) - group.columns, len(columns), group.axes))
             place += group.columns
-    return ConditionBox(conditions, space, *zip(*columns), fields=tuple(smooth))
+    at, low, high, counts, owner = zip(*columns)
+    return ConditionBox(conditions, space, at, low, high, counts, owner, tuple(smooth))
 
 
 def _owner(names: list[str], coordinate: str) -> str | None:
