@@ -348,7 +348,8 @@ def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
             if group.axes and names:
                 smooth.append(_Field(len(columns) - group.columns, len(columns), group.axes))
             place += group.columns
-    at, low, high, counts, owner = zip(*columns)
+    each: Any = zip(*columns)
+    at, low, high, counts, owner = each
     return ConditionBox(conditions, space, at, low, high, counts, owner, tuple(smooth))
 
 
