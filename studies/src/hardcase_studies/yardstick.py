@@ -153,6 +153,7 @@ ROWS: tuple[Entry, ...] = (
 def run(bench: Bench) -> Outcome:
     """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
 
+    ``seconds=S`` gives every method as many passes as it can make in S seconds per seed; measure it on a machine that does nothing else.
     ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
     """
     bench = limited(bench)
@@ -160,21 +161,28 @@ def run(bench: Bench) -> Outcome:
     grid = [int(one) for one in bench.options.get("passes", [100, 1000] if bench.full else [100])]
     settings = settings_of(bench)
     found = measure(bench, settings, entries, grid)
+    limit = bench.options.get("seconds")
+    notes = notes_of(settings)
+    if limit is not None:
+        notes.append(
+            f"each method may spend the passes that {limit} s per seed bought on the tuning seeds"
+        )
     write(bench.out / "yardstick.json", YardstickTable(schema=1, rows=tuple(rows_of(bench, found))))
     first = {name: one.outcomes[0] for (name, passes), one in found.items() if passes == min(grid)}
     blind_study(bench.out / "blind", first, seed=bench.seed, each=READ)
-    return Outcome("yardstick", tables(found, grid, entries, accuracies(settings)))
+    return Outcome("yardstick", tables(found, grid, entries, notes, limit))
 
 
-def accuracies(settings: Sequence[Setting]) -> list[str]:
-    """What subjects and judge read rightly of the test images."""
+def notes_of(settings: Sequence[Setting]) -> list[str]:
+    """What subjects, witnesses and judge read rightly of the test images, and what their training took."""
     first = settings[0]
     test = first.lab.test
     right = [accuracy(one.world.subject, test) for one in settings]
-    judge = first.world.judges["confirmed"].card["accuracy"]
+    judge = first.world.judges["confirmed"].card
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
-        f"rightly, the judge {judge:.1%}"
+        f"rightly, the judge {judge['accuracy']:.1%}",
+        f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
 
 
@@ -192,12 +200,13 @@ def entry_of(spec: str) -> Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One training: networks, seeds and what everybody is judged by."""
+    """One training: networks, seeds, what everybody is judged by, and the seconds that the subject's training took."""
 
     world: WitnessWorld
     seeds: Images
     other: Images
     lab: Lab
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +221,7 @@ class Measured:
         seconds: Of the search, per seed.
         drawn: Hash of the seeds of all trainings.
         subject: Name of the network under test.
+        allowed: Passes that a seed may cost.
     """
 
     entry: Entry
@@ -221,6 +231,7 @@ class Measured:
     seconds: float
     drawn: str
     subject: str
+    allowed: int
 
 
 def measure(
@@ -231,7 +242,8 @@ def measure(
     for entry in entries:
         options = _tuned(bench, settings[0], entry, min(grid))
         for passes in grid:
-            cells = [_cell(bench, one, one.seeds, entry, options, passes) for one in settings]
+            allowed = _bought(bench, settings[0], entry, options, passes)
+            cells = [_cell(bench, one, one.seeds, entry, options, allowed) for one in settings]
             found[entry.name, passes] = Measured(
                 entry=entry,
                 setting=options,
@@ -240,8 +252,19 @@ def measure(
                 seconds=float(torch.stack([one.columns["seconds"][0] for one in cells]).mean()),
                 drawn=digest([one.seeds.hash for one in settings]),
                 subject=settings[0].world.subject.name,
+                allowed=allowed,
             )
     return found
+
+
+def _bought(
+    bench: Bench, one: Setting, entry: Entry, options: Mapping[str, Any], passes: int
+) -> int:
+    """The passes of a budget; with ``seconds=S`` as many as S seconds per seed bought on the seeds that settings were chosen on."""
+    if "seconds" not in bench.options:
+        return passes
+    took = float(_cell(bench, one, one.other, entry, options, passes).columns["seconds"][0])
+    return max(2, int(passes * float(bench.options["seconds"]) / max(took, 1e-6)))
 
 
 def settings_of(bench: Bench) -> list[Setting]:
@@ -251,7 +274,7 @@ def settings_of(bench: Bench) -> list[Setting]:
         lab.train, lab.test, config=bench.options.get("judge_training"), device=bench.device
     )
     trainings = range(bench.seed, bench.seed + bench.size("trainings", 1, 8))
-    subjects = [lab.network(seed=number)[0] for number in trainings]
+    subjects, cards = zip(*(lab.network(seed=number) for number in trainings), strict=True)
     retrained = [lab.network(seed=number + RETRAINED)[0] for number in trainings]
     read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
     right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
@@ -264,8 +287,9 @@ def settings_of(bench: Bench) -> list[Setting]:
             seeds=drawn.take(rows[:count]),
             other=drawn.take(rows[count:]),
             lab=Lab(bench, splits=(lab.train, lab.test), subject=subject),
+            seconds=float(card["seconds"]),
         )
-        for subject, again in zip(subjects, retrained, strict=True)
+        for subject, again, card in zip(subjects, retrained, cards, strict=True)
     ]
 
 
@@ -285,16 +309,15 @@ def _cell(
     bench: Bench, one: Setting, seeds: Images, entry: Entry, options: Mapping[str, Any], passes: int
 ) -> SeedOutcomes:
     parts = Parts.of(bench, "yardstick", seeds)
-    limit = bench.options.get("seconds")
     asked = {
         **asdict(entry),
         "method": entry.method.removeprefix(str(RIVALS.parent)),
         "trials": None,
     }
-    known = digest([json.dumps([asked, dict(options), passes, limit], sort_keys=True)])
+    known = digest([json.dumps([asked, dict(options), passes], sort_keys=True)])
     name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
     return parts.outcomes(
-        one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes, limit)
+        one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes)
     )
 
 
@@ -305,7 +328,6 @@ def _searched(
     entry: Entry,
     options: Mapping[str, Any],
     passes: int,
-    limit: float | None,
 ) -> SeedOutcomes:
     """One method at one budget on one sample of seeds, each scored by its nearest failing image."""
 
@@ -326,8 +348,6 @@ def _searched(
     budget = Budget(queries=calls)
     if graded:
         budget = Budget(queries=calls - BACKWARD * steps, gradients=steps)
-    if limit is not None:
-        budget = Budget(time=f"{float(limit) * len(images):.3f}s")
     campaign = replace(ready.campaign, keep=parse_keep("best"))
     right = (answers(one.world.subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1)
     bench.say(f"{entry.name} {dict(options)}: {passes} passes, {steps} steps, {len(right)} seeds")
@@ -374,12 +394,11 @@ def rows_of(bench: Bench, found: Mapping[tuple[str, int], Measured]) -> list[Yar
     for passes in {passes for _, passes in found}:
         adjusted |= {(name, passes): p for name, p in _adjusted(found, passes).items()}
     return [
-        _as_row(bench, one, passes, adjusted.get((name, passes)))
-        for (name, passes), one in found.items()
+        _as_row(bench, one, adjusted.get((name, passes))) for (name, passes), one in found.items()
     ]
 
 
-def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> YardstickRow:
+def _as_row(bench: Bench, one: Measured, p: float | None) -> YardstickRow:
     parts = one.outcomes
     failing, confirmed = together(parts, "failing"), together(parts, "confirmed")
     again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
@@ -387,7 +406,8 @@ def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> Yardst
         method=one.entry.name,
         data=bench.data,
         subject=one.subject.removeprefix("zoo:"),
-        passes=passes,
+        passes=one.allowed,
+        seconds=bench.options.get("seconds"),
         trainings=len(parts),
         attempted=int(failing.isfinite().sum()),
         failing=_share(failing),
@@ -447,15 +467,20 @@ def tables(
     grid: Sequence[int],
     entries: Sequence[Entry],
     notes: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> list[Table]:
     """A table per budget: what each method reaches, and what it adds to random conditions."""
-    return [_table(found, passes, entries, notes) for passes in grid]
+    names = {passes: f"{passes} passes per seed" for passes in grid}
+    if seconds is not None:
+        names = dict.fromkeys(grid, f"{seconds} s per seed")
+    return [_table(found, passes, entries, names[passes], notes) for passes in grid]
 
 
 def _table(
     found: Mapping[tuple[str, int], Measured],
     passes: int,
     entries: Sequence[Entry],
+    name: str,
     more: Sequence[str],
 ) -> Table:
     null = found[NULL, passes]
@@ -464,21 +489,22 @@ def _table(
     columns = [
         "method", "attempted", "failing", "confirmed", "confirmed, by training", "confirmed of failing", "points above random conditions",
         "p, Holm", "median L2", "median LPIPS", "groups", "cells", "a retraining fails too", "passes per seed",
-        "ms per seed", "passes per candidate", "setting",
+        "ms per seed", "passes to a confirmed failure", "seconds to a confirmed failure", "passes per candidate", "setting",
     ]  # fmt: skip
     trainings = len(null.outcomes)
     notes = [
         *more,
-        f"{passes} passes per seed at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
+        f"{name} at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
         "settings were chosen on other seeds of the first training; all trainings have the same seeds, generators, witnesses and judge",
         "confirmed: valid and label kept by one judge, fixed before and asked by no search; of attempted seeds",
         "groups: of confirmed findings; cells: of a 10 x 10 map with a confirmed finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
+        "to a confirmed failure: what all seeds cost over the number of seeds that are confirmed",
         f"LPIPS on AlexNet, of images enlarged where they are smaller than {SMALLEST} pixels",
         f"training of generators, witnesses and the judge is not counted; up to {READ} images per method stand ready for "
         "`hardcase study serve OUT/blind`, which nobody has answered",
         "feature-perturbation and style-mixing paint their own seeds and are compared with nobody",
     ]
-    return Table(f"{passes} passes per seed", columns, rows, notes)
+    return Table(name, columns, rows, notes)
 
 
 def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
@@ -506,6 +532,8 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
         _percent(again),
         f"{float(together(parts, 'passes').nanmean()):.0f}",
         f"{1000 * one.seconds:.1f}",
+        _each(float(together(parts, "passes").nanmean()), confirmed, ".0f"),
+        _each(one.seconds, confirmed, ".2f"),
         f"{one.weight:.2f}",
         json.dumps(dict(one.setting)) if one.setting else "",
     ]
@@ -515,6 +543,12 @@ def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
     """The least and the greatest share of a training."""
     each = confirmed.nanmean(0)
     return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
+
+
+def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str | None:
+    """What was spent per seed, over the share of seeds that are confirmed."""
+    share = float(confirmed.nanmean())
+    return format(spent / share, form) if share > 0 else None
 
 
 def _number(value: float, form: str) -> str | None:
