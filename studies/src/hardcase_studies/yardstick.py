@@ -26,6 +26,7 @@ from hardcase.analysis.maps import cells_of, grid_of
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.context import Context
+from hardcase.data.sources import load
 from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
@@ -69,8 +70,14 @@ READ = 40
 """Images of each method that people are asked to name."""
 EXAMPLE = 16
 """Rows on which operations are counted."""
+GREY = ("feature-perturbation", "style-mixing")
+"""Methods that paint images of a class, for which there is a small generator of grey images only."""
 MAPS = {1: "stroke,slant", 3: "brightness,contrast"}
 """Features whose cells are counted, by the number of channels."""
+
+
+RADII = (8 / 255, 4 / 255, 16 / 255)
+"""Radii of attacks on colour images that articles use; digits stand much more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +89,10 @@ class Entry:
         method: As ``--method`` takes it.
         option: The option that the three settings differ in; empty: there is nothing to choose.
         trials: Its values; the first is the default.
+        colour: Its values for colour, where they are others.
         steps: The option that is given how many steps the budget buys.
         fixed: Options of all settings.
-        values: Further keys of a configuration.
+        values: Further keys of a configuration, for grey images.
         fresh: It paints its own seeds, so no seed can be compared with another method's.
     """
 
@@ -92,6 +100,7 @@ class Entry:
     method: str
     option: str = ""
     trials: tuple[Any, ...] = ()
+    colour: tuple[Any, ...] = ()
     steps: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -131,10 +140,13 @@ ROWS: tuple[Entry, ...] = (
     Entry(name="deephunter", method="deephunter", option="beta", trials=(0.2, 0.1, 0.4)),
     Entry(name="tensorfuzz", method="tensorfuzz", option="sigma", trials=(0.1, 0.05, 0.2), steps="queries"),
     Entry(name="diffchaser", method="diffchaser", option="reach", trials=(32 / 255, 16 / 255, 64 / 255)),
-    Entry(name="pgd", method="pgd", option="epsilon", trials=(0.3, 0.1, 0.2), steps="gradients"),
+    Entry(
+        name="pgd", method="pgd", option="epsilon", trials=(0.3, 0.1, 0.2), colour=RADII, steps="gradients"
+    ),
     Entry(name="cw", method="cw", option="step_size", trials=(0.02, 0.05, 0.1), fixed={"rounds": 3}),
     Entry(
-        name="square", method=f"{RIVALS}:square", option="epsilon", trials=(0.3, 0.1, 0.2), steps="queries"
+        name="square", method=f"{RIVALS}:square", option="epsilon", trials=(0.3, 0.1, 0.2), colour=RADII,
+        steps="queries",
     ),
     Entry(name="natural", method="natural", option="step_size", trials=(0.1, 0.05, 0.2), steps="gradients"),
     Entry(
@@ -188,9 +200,14 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
 
 def chosen(bench: Bench) -> list[Entry]:
     """The null and the methods that were asked for, and those of others."""
-    wanted = bench.names("methods", [row.name for row in ROWS])
+    colour = len(load(bench.data, split="test").x[0]) > 1
+    usual = [row.name for row in ROWS if not (colour and row.name in GREY)]
+    wanted = bench.names("methods", usual)
     own = [entry_of(spec) for spec in bench.names("add", ())]
-    return [row for row in ROWS if row.name in (NULL, *wanted)] + own
+    rows = [row for row in ROWS if row.name in (NULL, *wanted)]
+    if colour:
+        rows = [replace(row, trials=row.colour or row.trials) for row in rows]
+    return rows + own
 
 
 def entry_of(spec: str) -> Entry:
@@ -313,6 +330,7 @@ def _cell(
         **asdict(entry),
         "method": entry.method.removeprefix(str(RIVALS.parent)),
         "trials": None,
+        "colour": None,
     }
     known = digest([json.dumps([asked, dict(options), passes], sort_keys=True)])
     name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
@@ -333,7 +351,9 @@ def _searched(
 
     def made(**more: Any) -> Context:
         given = {**entry.fixed, **options, **more}
-        settings = {"seed": bench.seed, "data": bench.data, **entry.values}
+        settings = {"seed": bench.seed, "data": bench.data}
+        if seeds.x.shape[1] == 1:  # colour has one generator for all
+            settings |= entry.values
         return Context.of(
             one.world.subject, seeds, entry.method, options=given, train=one.lab.train, **settings
         )
