@@ -36,7 +36,7 @@ from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
-from hardcase.types import KINDS, Budget, Images, Seeds
+from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
 from hardcase_studies.blind_study import blind_study
@@ -166,6 +166,7 @@ def run(bench: Bench) -> Outcome:
     """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
 
     ``seconds=S`` gives every method as many passes as it can make in S seconds per seed; measure it on a machine that does nothing else.
+    ``retrained=false`` trains no second subject, and nothing is said of what one would fail on.
     ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
     """
     bench = limited(bench)
@@ -292,7 +293,9 @@ def settings_of(bench: Bench) -> list[Setting]:
     )
     trainings = range(bench.seed, bench.seed + bench.size("trainings", 1, 8))
     subjects, cards = zip(*(lab.network(seed=number) for number in trainings), strict=True)
-    retrained = [lab.network(seed=number + RETRAINED)[0] for number in trainings]
+    retrained: list[tuple[Model, ...]] = [() for _ in trainings]
+    if bench.options.get("retrained", True):
+        retrained = [(lab.network(seed=number + RETRAINED)[0],) for number in trainings]
     read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
     right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
     count = bench.size("seeds", 60, 200)
@@ -300,7 +303,7 @@ def settings_of(bench: Bench) -> list[Setting]:
     rows = torch.arange(len(drawn))
     return [
         Setting(
-            world=WitnessWorld(subject, (), (again,), {"confirmed": judge}),
+            world=WitnessWorld(subject, (), again, {"confirmed": judge}),
             seeds=drawn.take(rows[:count]),
             other=drawn.take(rows[count:]),
             lab=Lab(bench, splits=(lab.train, lab.test), subject=subject),
