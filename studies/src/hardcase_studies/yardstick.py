@@ -354,7 +354,7 @@ def _searched(
 
     def made(**more: Any) -> Context:
         given = {**entry.fixed, **options, **more}
-        settings = {"seed": bench.seed, "data": bench.data}
+        settings: dict[str, Any] = {"seed": bench.seed, "data": bench.data}
         if seeds.x.shape[1] == 1:  # colour has one generator for all
             settings |= entry.values
         return Context.of(
