@@ -53,7 +53,7 @@ ELSEWHERE = {
     "models/pretrained/test_resnet50.py": "models/pretrained/lpips models/pretrained/mobile",
     "reference/test_baselines.py": "methods/baselines",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
-    "report/test_page.py": "report/paths report/trust report/weakness",
+    "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
     "suite/test_gate.py": "suite/junit",
