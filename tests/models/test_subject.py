@@ -178,14 +178,12 @@ HELD = {
 class Holding(Quarters):
     """A network that holds a thing beside its weights, and batch statistics to spoil."""
 
-    def __init__(self, thing=None, *, spoils=False):
+    def __init__(self, thing=None):
         super().__init__()
-        self.thing, self.spoils = thing, spoils
+        self.thing = thing
         self.norm = nn.BatchNorm1d(4)
 
     def forward(self, x):
-        if self.spoils:
-            self.mean.weight.data.mul_(1.5)
         return self.norm(super().forward(x))
 
 
@@ -204,11 +202,6 @@ def test_a_network_that_cannot_be_copied_is_asked_itself_and_left_as_it_was(held
         with pytest.raises(Problem, match=held) as caught:
             pickle.dumps(subject)
         assert "file.py:name" in caught.value.fix
-
-
-def test_an_original_that_changes_under_test_is_noticed():
-    with pytest.raises(Problem, match="have changed"):
-        Subject(Holding(threading.Lock(), spoils=True))(X)
 
 
 def test_most_things_of_the_table_cannot_be_copied():

@@ -91,10 +91,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _rebuild,
     ("numpy._core.multiarray", "_reconstruct"): _rebuild,
 }
-"""Every name that such a file may use.
-
-None of them opens, imports or calls anything of the user's.
-"""
+"""Every name that such a file may use: none opens, imports or calls anything of the user's."""
 
 
 class _Reader(pickle.Unpickler):
