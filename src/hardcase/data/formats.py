@@ -24,8 +24,6 @@ from pyarrow import parquet as pq
 from hardcase.cache import regular, unpacked
 from hardcase.errors import Problem
 
-__all__ = ["Form", "content_hashes", "split_by_content"]
-
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]

@@ -27,22 +27,6 @@ from hardcase.errors import Problem, reading
 from hardcase.registry import data
 from hardcase.types import Images
 
-__all__ = [
-    "OwnData",
-    "class_names",
-    "labelled",
-    "names_by_number",
-    "natural",
-    "numbered",
-    "read_csv",
-    "read_folder",
-    "read_npz",
-    "read_parquet",
-    "read_run",
-    "to_nchw",
-    "to_uint8",
-]
-
 IMAGES = ("image", "images", "img", "x", "pixel_values")
 PATHS = ("path", "file", "filename", "file_name", "picture")
 LABELS = (

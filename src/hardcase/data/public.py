@@ -42,8 +42,6 @@ from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 from hardcase.usercode import require_consent
 
-__all__ = ["PublicSet", "Route", "fetch", "public_part", "public_sets"]
-
 log = logging.getLogger(__name__)
 
 PATIENCE = 20.0

@@ -20,8 +20,6 @@ from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
-__all__ = ["describe", "large", "load", "opened", "parse", "part_of", "readers", "spec_options"]
-
 
 def describe(images: Images) -> dict[str, Any]:
     """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing

@@ -28,23 +28,6 @@ from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import require_consent
 
-__all__ = [
-    "Adapted",
-    "Scored",
-    "adapted_if_needed",
-    "fit_state",
-    "from_model_file",
-    "function_model",
-    "is_model",
-    "logits_of",
-    "module_of",
-    "own_names",
-    "read_state",
-    "state_of",
-    "timm_config",
-    "without_trainer",
-]
-
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""
 

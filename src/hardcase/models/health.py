@@ -26,8 +26,6 @@ from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model, is_photographic
 from hardcase.usercode import Raised
 
-__all__ = ["Health", "affordable", "answers", "check", "probabilities", "usable"]
-
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
 FEW_CLAIMS = 0.1

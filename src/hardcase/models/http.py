@@ -40,8 +40,6 @@ from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Unanswered
 
-__all__ = ["ClientConfig", "Http", "checked_url", "is_here"]
-
 TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""

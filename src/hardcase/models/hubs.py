@@ -27,8 +27,6 @@ from hardcase.models.adapters import fit_state, own_names, read_state, timm_conf
 from hardcase.models.names import imagenet_if_known
 from hardcase.usercode import require_consent
 
-__all__ = ["LOADERS", "Hub", "from_hub"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:

@@ -49,20 +49,6 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
 from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
-__all__ = [
-    "NOTHING",
-    "Loading",
-    "from_file",
-    "is_stated",
-    "lineage_of",
-    "load_model",
-    "model_of",
-    "names_outputs",
-    "network",
-    "network_of_code",
-    "opened_network",
-]
-
 _log = logging.getLogger(__name__)
 
 FORMS = (

@@ -36,26 +36,6 @@ from hardcase.models.subject import (
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, is_photographic
 
-__all__ = [
-    "FINE",
-    "USUAL",
-    "Diagnosis",
-    "Mistake",
-    "binary_reading",
-    "diagnose",
-    "diagnosis_of",
-    "flags_of",
-    "is_softmax",
-    "name_of",
-    "odd_outputs",
-    "reordered",
-    "settled",
-    "sizes_taken",
-    "stated_by",
-    "trying",
-    "with_options",
-]
-
 ENOUGH = 50
 """Labelled images on which ways of asking are compared."""
 GLANCE = 16

@@ -24,17 +24,6 @@ from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem, reading
 from hardcase.models.pretrained.catalogue import CLASSES
 
-__all__ = [
-    "ClassMap",
-    "ImageNetClass",
-    "aligned",
-    "class_map",
-    "imagenet",
-    "map_between",
-    "merged",
-    "same_outputs",
-]
-
 _WORDS = (
     ("airplane", "aeroplane"),
     ("motorcycle", "motorbike"),

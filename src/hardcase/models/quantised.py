@@ -21,8 +21,6 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
 
-__all__ = ["CALIBRATION", "bfloat16", "copy_for", "float16", "int8", "lowered"]
-
 PRECISIONS = ("float16", "bfloat16", "int8")
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""

@@ -20,8 +20,6 @@ from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, ti
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
 
-__all__ = ["CHANNELS", "OUTPUTS", "Subject", "arranged", "as_logits", "in_evaluation_mode"]
-
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
 """

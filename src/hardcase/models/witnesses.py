@@ -27,19 +27,6 @@ from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)
 
-__all__ = [
-    "Roles",
-    "WitnessSelection",
-    "catalogued",
-    "default_witnesses",
-    "even_half",
-    "pretrained_witnesses",
-    "roles",
-    "surrogates_for",
-    "trained_witnesses",
-    "witness_record",
-]
-
 NETWORK = "lenet5"
 SEEDS = (1, 2, 3)
 TRAINED_ON = {

@@ -30,8 +30,6 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-__all__ = ["build_classifier", "trained_classifier"]
-
 # Projected gradient ascent inside the training loop, for networks that are to withstand small
 # perturbations.
 #

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["PRETRAINED", "Package", "Pretrained"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:

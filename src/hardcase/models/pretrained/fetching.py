@@ -32,8 +32,6 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import digest_values
 from hardcase.training import cards
 
-__all__ = ["Fetched", "fetch", "fetched_classifiers", "is_fetched", "known_as", "load", "subject"]
-
 KIND = "pretrained"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """What a stored network holds beside its parameters."""

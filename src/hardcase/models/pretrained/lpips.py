@@ -30,8 +30,6 @@ except ImportError:  # NumPy 1 keeps it elsewhere
         _reconstruct as _rebuild,
     )
 
-__all__ = ["LPIPS", "Lpips", "read_arrays"]
-
 SHIFT = (-0.030, -0.088, -0.188)
 SCALE = (0.458, 0.448, 0.450)
 """Of images in [-1, 1]."""
