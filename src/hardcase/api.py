@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from hardcase.analysis.conditions import Reference, measure_run
+from hardcase.analysis.conditions import measure_run
+from hardcase.analysis.references import Reference
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
@@ -252,10 +253,6 @@ def conduct(
             if judged and by_features:
                 beside.enter_context(judge_in_background(folder, say))
             done = start.start(plan, folder, watcher, again=again)
-            if context.campaign.method.details.keys() & {"places", "mix"}:
-                from hardcase.report.paths import paint_paths
-
-                paint_paths(done, context.campaign, context.seeds)
         if not done.record["complete"]:
             return done
         criteria = context.config.criteria

@@ -49,6 +49,23 @@ def test_three_networks_of_other_weights_are_trained_once(quick):
     assert [one.hash for one in again] == [one.hash for one in first]
 
 
+def test_much_colour_is_read_by_deeper_witnesses(monkeypatch):
+    """A LeNet reads half of CIFAR-10: what it keeps says little."""
+    grey, colour = (
+        bars(4),
+        Images(
+            torch.zeros(4, 3, 8, 8, dtype=torch.uint8),
+            torch.arange(4),
+            tuple("abcd"),
+            tuple("0123"),
+        ),
+    )
+    assert {witnesses.network_for(images) for images in (grey, colour)} == {"lenet5"}
+    monkeypatch.setattr(witnesses, "MANY", 4)
+    assert witnesses.network_for(grey) == "lenet5"
+    assert witnesses.network_for(colour) == "vgg16-small"
+
+
 def test_photographs_have_no_default_witnesses():
     x = torch.zeros(4, 3, 96, 96, dtype=torch.uint8)
     images = Images(x, torch.arange(4), tuple("abcd"), tuple("0123"))
@@ -125,12 +142,12 @@ def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
 
 
 def test_lineages_are_recorded():
-    names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "net.py:make")
+    names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
     models = [Subject(Quarters(), name=name) for name in names]
     record = witness_record(toy_subject(), models, 2.0, None)
     trained = "lenet5, trained here"
     found = record["independence"]["lineage"]["witnesses"]
-    assert found == ["resnet18", trained, trained, "not known"]
+    assert found == ["resnet18", trained, trained, "vgg16-small, trained here", "not known"]
 
 
 def test_independence_has_four_parts():

@@ -28,6 +28,9 @@ from hardcase.types import Images, Model, is_photographic
 _log = logging.getLogger(__name__)
 
 NETWORK = "lenet5"
+COLOUR_NETWORK = "vgg16-small"
+"""What witnesses of colour are from `MANY` training images on: a LeNet reads half of CIFAR-10."""
+MANY = 20_000
 SEEDS = (1, 2, 3)
 TRAINED_ON = {
     "handwriting": "turned, stretched, sheared, moved, bent; thicker, thinner, fainter strokes",
@@ -62,11 +65,20 @@ def augmentation_for(images: Images) -> str:
 def default_witnesses(
     train: Images, test: Images, *, device: torch.device | str = "cpu", **how: Any
 ) -> tuple[Subject, ...]:
-    """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached."""
+    """Three networks of other seeds than a subject's, trained on half of `train`; cached."""
+    name = network_for(train)
+    kind = "" if name == NETWORK else f"{name} "
     return tuple(
-        Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
+        Subject(net, classes=test.classes, name=f"witness:{kind}{card['seed']}", device=device)
         for net, card in trained_witnesses(train, test, device=device, **how)
     )
+
+
+def network_for(images: Images) -> str:
+    """Which network of the zoo the default witnesses are: LeNet-5, a VGG-16 for much colour."""
+    if images.x.shape[1] > 1 and len(images) >= MANY:
+        return COLOUR_NETWORK
+    return NETWORK
 
 
 def pretrained_witnesses(
@@ -257,7 +269,7 @@ def trained_witnesses(
         what = f"witness {number} of {len(seeds)}"
         tell = progress and (lambda told: progress(replace(told, what=what)))
         how: dict[str, Any] = {"epochs": epochs, "augment": augment, "device": device}
-        return trained_classifier(NETWORK, part, test, seed=seed, progress=tell, **how)
+        return trained_classifier(network_for(train), part, test, seed=seed, progress=tell, **how)
 
     return [one(number, seed) for number, seed in enumerate(seeds, 1)]
 
@@ -265,8 +277,9 @@ def trained_witnesses(
 def _lineage(model: Model) -> str:
     """What run.json says of where a network comes from: its lineage, or that it is not known."""
     name = catalogued(model)
-    if name.startswith("witness:"):
-        name = f"zoo:{NETWORK}"
+    if name.startswith("witness:"):  # of a network and a seed, or of the usual one and a seed
+        network, _, _ = name.removeprefix("witness:").rpartition(" ")
+        name = f"zoo:{network or NETWORK}"
     if name.startswith("zoo:") and name.removeprefix("zoo:") not in PRETRAINED:
         return f"{name.removeprefix('zoo:')}, trained here"
     return lineage_of(name) or "not known"

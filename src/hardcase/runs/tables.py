@@ -29,7 +29,7 @@ from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 
 __all__ = [
-    *("FINDINGS", "PATHS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
+    *("FINDINGS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
     *("group_rows", "overlay", "read", "read_groups", "seeds_table", "summarise", "table"),
     *("to_parquet", "write_parquet"),
 ]
@@ -79,8 +79,6 @@ VERDICTS: dict[str, pa.DataType] = {
     "label_kept": pa.bool_(),
 }
 """What a judge says at least."""
-PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
-"""Images on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
@@ -226,8 +224,7 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """`rows`, if their ids are those of findings where they have to be: words could be paths."""
-    known = any(types is one for one in (FINDINGS, VERDICTS, PATHS))
-    if not known or "id" not in rows.column_names:
+    if (types is not FINDINGS and types is not VERDICTS) or "id" not in rows.column_names:
         return rows
     good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
     if not pc.all(good).as_py() and len(rows):

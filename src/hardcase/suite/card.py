@@ -15,7 +15,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import against, lost_in_words, percent, shown_draws, span
+from hardcase.analysis.conditions import lost_in_words, percent, shown_draws, span
+from hardcase.analysis.references import against
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
@@ -82,7 +83,7 @@ class CardContent:
         record = self.run.record
         costs = {row["condition"]: row for row in record["risk"]["costs"]}
         for name, declared in record["conditions"].items():
-            if name in ("name", "table", "sampler"):
+            if name in ("name", "sampler"):
                 continue
             cost = "not measured alone"
             if name in costs:
