@@ -28,8 +28,6 @@ from torch import Tensor, nn
 from hardcase.data.formats import Array
 from hardcase.errors import Problem
 
-__all__ = ["AUGNET", "RESNET50", "augnet", "resnet50"]
-
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
 
