@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, measure_samples
+from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
 from hardcase.training.loop import History, TrainingRecipe, average, own_randomness
@@ -36,7 +36,7 @@ _gan = partial(
     how=Family("small", _train, measure_samples, {"flips": False}),
     needs="square images whose side is a multiple of 4, with labels",
     paper="Miyato and Koyama, ICLR 2018",
-    laws=("images in [0, 1]", "deterministic", "global random state untouched"),
+    laws=LAWS[:-1],
 )
 
 
