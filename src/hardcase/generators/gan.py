@@ -106,7 +106,18 @@ class _ToPixels(nn.Module):
         return torch.sigmoid(self.pixels(functional.relu(self.norm(x))).float())
 
 
-class Gan(nn.Module):
+class NormalCodes(nn.Module):
+    """A generator of given classes whose codes are standard normal."""
+
+    latent: int
+
+    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fresh codes of these classes, and their images."""
+        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
+        return z, self(z, y)
+
+
+class Gan(NormalCodes):
     """Stages in order, each a function of the features so far and the class.
 
     Args:
@@ -169,13 +180,6 @@ class Gan(nn.Module):
         for number, stage in enumerate(self.stages):
             z = stage(meet(number, z), y)
         return z
-
-    def sample(
-        self, y: Int[Tensor, " m"], rng: torch.Generator
-    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m c h w"]]:
-        """Fresh codes of these classes, and their images."""
-        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
-        return z, self(z, y)
 
 
 @_gan(
