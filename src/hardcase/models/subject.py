@@ -332,7 +332,8 @@ def _tap(
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
         nonlocal calls
         calls += 1
-        output = output.clone() if copied or output.is_inference() else output
+        if copied or output.is_inference():
+            output = output.clone()
         seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)
