@@ -20,8 +20,8 @@ $(RUNS): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -c constraints.txt torch==2.13.0 -e .
 	touch $(RUNS)
 
-$(READY): $(RUNS) studies/pyproject.toml study/pyproject.toml
-	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e .[dev]
+$(READY): $(RUNS) studies/pyproject.toml study/pyproject.toml teams/pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e ./teams -e .[dev]
 	touch $(READY)
 
 demo: $(RUNS)  ## the main job on real digits; ends with a report
@@ -34,8 +34,8 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache src studies study tests benchmarks examples plugins
-	$(BIN)/ruff format --check src studies study tests benchmarks
+	$(BIN)/ruff check --no-cache src studies study teams tests benchmarks examples
+	$(BIN)/ruff format --check src studies study teams/src tests benchmarks
 	$(BIN)/mypy
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
@@ -61,7 +61,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 	$(BIN)/python tests/plant_defects.py
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
-	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e .[dev,ray]
+	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e ./teams -e .[dev,ray]
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/worst_day tests/studies tests/study/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py \
 		tests/studies/test_witness_controls.py tests/studies/test_natural_photographs.py
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long tests
@@ -80,20 +80,19 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 	$(BIN)/pip install -q -c constraints.txt -e .[docs]
 	$(BIN)/python docs/make_site.py
 
-dist: venv  ## wheels of all three, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
+dist: venv  ## wheels of all four, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
 
 # plug-ins, which need the packages that they plug into
-TEAMS := tests/test_plugins.py tests/test_lightning.py tests/test_huggingface.py tests/suite/test_mlflow.py tests/suite/test_card.py \
-  tests/suite/test_maite.py tests/models/test_hubs.py tests/models/test_hubs_zero_shot.py
+TEAMS := tests/teams tests/suite/test_card.py tests/models/test_hubs.py tests/models/test_hubs_zero_shot.py
 
 teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOne, each in an environment beside .venv
 	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
-	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[mlflow,lightning,huggingface,maite] -e ./study -e ./studies pytest beartype hypothesis pyright
+	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[mlflow,lightning,huggingface,maite] -e ./study -e ./studies -e ./teams pytest beartype hypothesis pyright
 	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
 	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
-	$(VENV)-fiftyone/bin/python -m pytest -rs tests/teams
+	$(VENV)-fiftyone/bin/python -m pytest -rs tests/teams/test_fiftyone.py
 
 way-in: venv  ## a newcomer's way in a clean home, with small networks of Hugging Face and timm; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm
@@ -111,4 +110,4 @@ archive: venv  ## what Zenodo keeps of a release: source, wheels and metadata in
 	./release.sh archive
 
 clean:
-	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info
+	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info teams/src/*.egg-info

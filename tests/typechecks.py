@@ -17,7 +17,7 @@ _checked = jaxtyping.jaxtyped
 def switch_on():
     """Check the arguments and shapes of what is imported from now on."""
     jaxtyping.jaxtyped = _outer
-    install_import_hook(["hardcase", "hardcase_studies"], "typechecks.check")
+    install_import_hook(["hardcase", "hardcase_studies", "hardcase_teams"], "typechecks.check")
 
 
 def _outer(made=None, *, typechecker):

@@ -6,7 +6,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import hardcase as hc
-from hardcase.lightning import HardestCallback
+from hardcase_teams.lightning import HardestCallback
 
 
 class Digits(pl.LightningModule):

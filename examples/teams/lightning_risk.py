@@ -8,7 +8,7 @@ from digits import network, pixels
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from hardcase.lightning import Robustness
+from hardcase_teams.lightning import Robustness
 
 
 class Digits(pl.LightningModule):

@@ -7,7 +7,7 @@ from digits import pixels
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-from hardcase.huggingface import RobustnessCallback
+from hardcase_teams.huggingface import RobustnessCallback
 
 
 class Digits(Dataset):

@@ -20,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("*.md")),
     ROOT / "studies/README.md",
     ROOT / "study/README.md",
+    ROOT / "teams/README.md",
 ]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
 STORED = re.compile(r"<!-- sources:.*?<!-- end -->", re.S)

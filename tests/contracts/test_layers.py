@@ -13,7 +13,7 @@ LAYERS = {
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
     "run": "config analysis splits context plan runs judges",
-    "faces": "__init__ __main__ api report suite repair testing cli plugins lightning huggingface pytest_plugin",
+    "faces": "__init__ __main__ api report suite repair testing cli plugins pytest_plugin",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}

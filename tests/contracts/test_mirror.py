@@ -28,7 +28,7 @@ ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
     "methods/deephunter methods/tensorfuzz methods/neurons testing/toys "
-    "searches/gradient searches/carlini_wagner searches/interpolation "
+    "searches/gradient searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
@@ -55,7 +55,7 @@ ELSEWHERE = {
     "models/pretrained/mobilenetv2 "
     "models/pretrained/tflite "
     "models/pretrained/synsets",
-    "reference/test_baselines.py": "methods/latte methods/style_mixing",
+    "reference/test_baselines.py": "methods/baselines",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/paths report/trust report/weakness",
     "report/test_pictures.py": "report/charts",

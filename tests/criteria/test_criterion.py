@@ -169,7 +169,7 @@ def test_conventions_change_the_number():
             measure.update(probe)
         return measure.value()
 
-    four = ("deepxplore", "adapt", "deepgauge", "neural-coverage")
-    assert len({value("nc:threshold=0.5", name) for name in four}) == 4
+    three = ("deepxplore", "adapt", "neural-coverage")
+    assert len({value("nc:threshold=0.5", name) for name in three}) == 3
     assert len({value("kmnc:k=8", name) for name in ("default", "deepgauge", "dnn-tip")}) == 3
     assert value("nbc", "coverage-guided") < value("nbc", "default")

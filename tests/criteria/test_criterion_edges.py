@@ -29,7 +29,7 @@ def dead_net():
     return net
 
 
-@pytest.mark.parametrize("spec", [*CRITERIA, "nc:scale=input", "nc:scale=suite"])
+@pytest.mark.parametrize("spec", [*CRITERIA, "nc:scale=input"])
 def test_dead_units_and_constant_layers(spec):
     world = World(dead_net())
     if spec in ("lsa", "lsc", "dsa", "dsc", "mdsa", "mdsc", "lscd"):

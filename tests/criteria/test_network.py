@@ -7,10 +7,8 @@ from worlds import World, small_net
 
 from hardcase.criteria.network import (
     Layer,
-    Means,
-    MeansAndRange,
+    LayerTap,
     Selection,
-    Whole,
     activated,
     join_taps,
     select,
@@ -170,7 +168,7 @@ def test_neuron_counts_of_the_lenets(net, count):
 def test_a_richer_tap_serves_all_readers():
     layer = Layer("c", "conv", (3, 4, 5), 0)
     output = torch.randn(2, 3, 4, 5)
-    means, ranged, whole = Means(layer), MeansAndRange(layer), Whole(layer)
+    means, ranged, whole = (LayerTap(layer, kept) for kept in ("means", "means and range", "whole"))
     assert join_taps([{"c": means}, {"c": ranged}])["c"] == ranged
     assert join_taps([{"c": whole}, {"c": means}])["c"] == whole
     assert join_taps([{"c": means}, {"c": torch.sum}])["c"] is torch.clone
@@ -186,7 +184,7 @@ def test_a_richer_tap_serves_all_readers():
 def test_a_poorer_tap_is_refused():
     layer = Layer("c", "conv", (3, 4, 5), 0)
     with pytest.raises(Problem, match="60 units in unit mode"):
-        Selection((layer,), "unit").read({"c": Means(layer)(torch.randn(2, 3, 4, 5))})
+        Selection((layer,), "unit").read({"c": LayerTap(layer, "means")(torch.randn(2, 3, 4, 5))})
 
 
 def test_unknown_layers_are_named():

@@ -59,7 +59,7 @@ def test_likelihood_is_scipys_wherever_that_is_defined(smallest):
     new = values[:20] + 0.05 * torch.randn(20, 44, generator=stream(1))
     new[:, 1] = new[:, 0] + smallest * torch.rand(20, generator=stream(2))
     ours = Likelihood.fit(traces, floor=0)
-    assert ours.projected == 0
+    assert fit_notes(ours)["classes projected on their span"] == 0
     label = torch.arange(20) % 2
     theirs = torch.empty(20, dtype=torch.float64)
     for one in (0, 1):
@@ -77,7 +77,7 @@ def test_scales_of_units_do_not_decide_the_rank():
 def test_a_trace_off_the_span_is_infinitely_surprising():
     inner, outer = embedded(count=160)
     lsa = Likelihood.fit(of_two_classes(outer.float()), floor=0)
-    assert lsa.projected == 2
+    assert fit_notes(lsa)["classes projected on their span"] == 2
     some, label = outer[:9].float(), torch.arange(9) % 2
     assert bool(lsa(some, label).isfinite().all())
     turn = torch.linalg.lstsq(inner, outer).solution.t()

@@ -76,15 +76,22 @@ def test_wheel_and_sdist_hold_every_file_of_the_package(built):
     (sdist,) = out.glob("*.tar.gz")
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {name.removeprefix("src/") for name in files} <= inside
-    assert not [name for name in inside if name.startswith("hardcase_studies")]
+    assert not [name for name in inside if name.startswith("hardcase_")]
     stem = sdist.name.removesuffix(".tar.gz")
     with tarfile.open(sdist) as archive:
         packed = set(archive.getnames())
     assert {f"{stem}/{name}" for name in [*files, "README.md", "LICENSE"]} <= packed
 
 
-@pytest.mark.parametrize("folder", ["study", "studies"])
-def test_the_wheel_of_a_companion_holds_its_files_and_its_verbs(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("folder", "group"),
+    [
+        ("study", "hardcase.verbs"),
+        ("studies", "hardcase.verbs"),
+        ("teams", "mlflow.model_evaluator"),
+    ],
+)
+def test_the_wheel_of_a_companion_holds_its_files_and_its_entry_points(folder, group, tmp_path):
     pytest.importorskip("setuptools", reason="building needs setuptools")
     source = tmp_path / "source"
     shutil.copytree(ROOT / folder, source, ignore=shutil.ignore_patterns("*.egg-info", "*.pyc"))
@@ -98,7 +105,7 @@ def test_the_wheel_of_a_companion_holds_its_files_and_its_verbs(folder, tmp_path
     known = {str(path.relative_to(source / "src")) for path in files if "egg-info" not in str(path)}
     assert known <= set(inside.namelist())
     (points,) = [name for name in inside.namelist() if name.endswith("entry_points.txt")]
-    assert b"[hardcase.verbs]" in inside.read(points)
+    assert f"[{group}]".encode() in inside.read(points)
 
 
 def test_an_empty_environment_runs_it(built, tmp_path):
@@ -146,7 +153,7 @@ def test_an_empty_environment_runs_it(built, tmp_path):
 
 
 def test_everything_installs_from_a_folder_as_index(tmp_path):
-    """All three distributions with every extra, in an empty environment; each plug-in is there."""
+    """All four distributions with every extra, in an empty environment; each plug-in is there."""
     if not os.environ.get("HARDCASE_DIST"):
         pytest.skip("installs torch and all extras anew; make dist")
     copy = tmp_path / "source"
@@ -162,6 +169,7 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
         f"hardcase[all]=={version}",
         f"hardcase-study=={version}",
         f"hardcase-studies=={version}",
+        f"hardcase-teams=={version}",
     ]
     own = tmp_path / "env/bin/python"
     subprocess.run(
@@ -227,9 +235,10 @@ def test_the_version_is_the_same_everywhere():
         "src/hardcase/environment.py": r'^VERSION = "(.*)"',
         "study/pyproject.toml": r'^version = "(.*)"',
         "studies/pyproject.toml": r'^version = "(.*)"',
+        "teams/pyproject.toml": r'^version = "(.*)"',
         "CITATION.cff": r"^version: (.*)",
         ".zenodo.json": r'"version": "(.*)"',
-        "plugins/fiftyone/fiftyone.yml": r"^version: (.*)",
+        "teams/fiftyone/fiftyone.yml": r"^version: (.*)",
     }
     found = {
         name: re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)

@@ -145,11 +145,8 @@ socket.socket.connect = socket.socket.connect_ex = socket.socket.sendto = never
 socket.create_connection = socket.getaddrinfo = never
 import importlib, hardcase
 for module in pkgutil.walk_packages(hardcase.__path__, "hardcase."):
-    try:
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    except ModuleNotFoundError as missing:  # what only that program loads
-        assert missing.name == "mlflow", missing
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
 from hardcase.cli.main import main
 for words in (["list", "methods"], ["list", "data"], ["--help"]):
     assert main(words) == 0

@@ -3,9 +3,19 @@
 import pytest
 import torch
 
-from hardcase.guides.adapt import Adaptive, Learning, Pools, score, tenths
+from hardcase.guides.adapt import Pools, score, tenths
 from hardcase.guides.corpus import Entries, Fading, Recent
-from hardcase.guides.units import PICKS, Board, Deviating, Facts, FailingOnly, Hits, Strategies
+from hardcase.guides.units import (
+    DRAWN,
+    FIRST,
+    Board,
+    Deviating,
+    Facts,
+    FailingOnly,
+    Hits,
+    Strategies,
+    pick,
+)
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng, stream
 from hardcase.types import Probe, Seeds
@@ -56,13 +66,6 @@ def strategies(**options):
     return Strategies("s", Shown(), facts(), ("often", "rarely"), 4, **options)
 
 
-def adaptive(**options):
-    fixed = torch.zeros(UNITS, 17)
-    return Adaptive(
-        "a", Shown(), fixed, LeavesLabel(), 3, Learning(parents=4, memory=10, **options)
-    )
-
-
 def learn(guide, probes, rng):
     for one in probes:
         rows = one.targets["row"]
@@ -70,12 +73,9 @@ def learn(guide, probes, rng):
         guide.update(probe(one.activations["units"], rows=rows, targets=targets))
 
 
-@pytest.mark.parametrize(
-    "make", [strategies, lambda: adaptive(together=True)], ids=["strategies", "adaptive"]
-)
-def test_shards_merged_in_order_know_what_one_pass_knows(make):
+def test_shards_merged_in_order_know_what_one_pass_knows():
     looks = [probe(values(i)) for i in range(6)]
-    whole, parts = make(), make()
+    whole, parts = strategies(), strategies()
     learn(whole, looks, numbers(0))
     forks = [parts.fork() for _ in range(3)]
     for i, fork in enumerate(forks):
@@ -124,19 +124,15 @@ def test_each_seed_can_count_for_itself():
 
 def board(hits, shown=None):
     shown = torch.full(hits.shape, 0.5) if shown is None else shown
-    return Board(
-        torch.arange(len(hits)),
-        hits,
-        facts().heavy,
-        shown,
-        0.5,
-        torch.ones(UNITS, dtype=torch.bool),
-    )
+    return Board(torch.arange(len(hits)), hits, shown, facts())
 
 
 def test_picks_go_where_they_say():
     hits = torch.arange(UNITS).expand(2000, -1)
-    drawn = {name: PICKS[name](board(hits), 1, numbers(7, name))["unit"].flatten() for name in PICKS if name not in ("across", "apart")}  # fmt: skip
+    drawn = {
+        name: pick(name, board(hits), 1, numbers(7, name))["unit"].flatten()
+        for name in (*DRAWN, *FIRST)
+    }
     assert set(drawn["uncovered"].tolist()) == {0}
     assert set(drawn["heavy"].tolist()) == {3}
     assert set(drawn["most"].tolist()) == {11}
@@ -153,11 +149,11 @@ def test_picks_go_where_they_say():
 def test_units_near_the_threshold_are_pushed_across_or_apart():
     shown = torch.tensor([[0.0, 0.6, 0.55, 0.9, 0.45, 0.35, 0.1, 0.2, 0.74, 0.3, 0.5, 1.0]])
     for name, sign in (("across", -1.0), ("apart", 1.0)):
-        pick = PICKS[name](board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, numbers(0))
-        assert pick["unit"].tolist() == [[1, 2, 4, 5]]
-        assert pick["sign"].tolist() == [[sign, sign, -sign, -sign]]
-    nothing = PICKS["across"](
-        board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, numbers(0)
+        found = pick(name, board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, numbers(0))
+        assert found["unit"].tolist() == [[1, 2, 4, 5]]
+        assert found["sign"].tolist() == [[sign, sign, -sign, -sign]]
+    nothing = pick(
+        "across", board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, numbers(0)
     )
     assert not nothing["sign"].any()
 
@@ -254,11 +250,10 @@ def test_a_walk_keeps_its_deviating_model():
     assert targets["deviating"].bincount().tolist() == pytest.approx([100] * 3, abs=25)
 
 
-def picks_of(schedule, size, picks, *, count=4000, energy=None):
+def picks_of(schedule, size, picks, *, count=4000):
     sizes, table = torch.full((count,), size), torch.tensor(picks).expand(count, -1)
-    energy = torch.ones(table.shape) if energy is None else torch.tensor(energy).expand(count, -1)
     cursor = torch.zeros(count, dtype=torch.int64)
-    entries = Entries(torch.arange(count), sizes, table, cursor, energy)
+    entries = Entries(torch.arange(count), sizes, table, cursor)
     chosen, cursor = schedule(entries, Rng.numbered(0, "schedule", count))
     return chosen.bincount(minlength=table.shape[1]) / count, chosen, cursor
 
@@ -280,8 +275,3 @@ def test_entries_take_turns_and_fade():
     assert share[0] == pytest.approx(0.2 / (1 - 0.8 * 0.2), abs=0.03), (
         "the code's chance ends at 0.2"
     )
-
-
-def test_power_prefers_entries_that_can_still_change():
-    share, _, _ = picks_of(Fading(power=True), 2, [0, 0], energy=[1.0, 4.0])
-    assert share[0] == pytest.approx(0.25, abs=0.03)

@@ -150,8 +150,6 @@ def test_tempering_finds_the_scale_of_honest_scores():
     logits = 2 * torch.randn(4000, 3, generator=rng)
     y = torch.multinomial(logits.softmax(1), 1, generator=rng).squeeze(1)
     assert temperature(10 * logits, y) == pytest.approx(0.1, rel=0.2)
-    with pytest.raises(Problem, match="there are none"):
-        temperature(logits[:0], y[:0])
 
 
 def scenes(count=60, seed=0):

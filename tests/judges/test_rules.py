@@ -10,16 +10,13 @@ from sklearn.linear_model import LogisticRegression
 from hardcase.judges.rules import (
     DecisionRule,
     Signals,
-    alarm,
     auroc,
     auroc_interval,
     error_rates,
     fit_to_people,
     logistic,
     precision,
-    reliability,
     rule_from_votes,
-    silence,
     silent,
 )
 
@@ -167,38 +164,14 @@ def test_precision_counts_split_ones_as_wrong():
     assert found["recall"]["share"] == pytest.approx(1 / 3)
 
 
-def test_reliability_of_a_perfect_and_of_a_boastful_judge():
-    truth = torch.tensor([True, False] * 50)
-    honest, gap = reliability(torch.full((100,), 0.5), truth)
-    assert len(honest) == 1
-    assert gap == pytest.approx(0.0)
-    _, gap = reliability(torch.full((100,), 0.99), truth)
-    assert gap == pytest.approx(0.49)
-    confidence = torch.tensor([0.95] * 10 + [0.65] * 10, dtype=torch.float64)
-    right = torch.tensor([True] * 8 + [False] * 2 + [True] * 6 + [False] * 4)
-    assert reliability(confidence, right)[1] == pytest.approx(0.5 * 0.15 + 0.5 * 0.05)
-    assert reliability(torch.zeros(0), torch.zeros(0, dtype=torch.bool)) == ([], None)
-
-
 def test_the_alarm_refuses_one_right_answer_in_twenty():
-    right = torch.linspace(0.5, 1.0, 101)
-    assert alarm(right) == pytest.approx(0.525)
-    assert silent(torch.tensor([0.52, 0.53, 0.99]), right).tolist() == [False, True, True]
-
-
-def test_facts_have_their_counts():
-    right, wrong = torch.full((40,), 0.9), torch.tensor([0.95, 0.95, 0.5, 0.4])
-    said = silence(wrong, right)
-    assert (said["silent"]["hits"], said["caught"]["hits"], said["silent"]["total"]) == (2, 2, 4)
-    curve = said["risk_coverage"]
-    assert curve[0] == {"coverage": 2 / 44, "risk": 1.0, "confidence": pytest.approx(0.95)}
-    assert curve[-1]["coverage"] == 1.0
-    assert curve[-1]["risk"] == pytest.approx(4 / 44)
-    assert said["ece_tests"] == pytest.approx(float(wrong.double().mean()))
-
-
-def test_nothing_confirmed_is_no_error():
-    said = silence(torch.zeros(0), torch.rand(5))
-    assert said["ece_tests"] is None
-    assert said["silent"]["total"] == 0
-    assert silence(torch.zeros(0), torch.zeros(0))["risk_coverage"] == []
+    confirmed = torch.tensor([True, True, True, False])
+    found, facts = silent(
+        torch.tensor([0.52, 0.53, 0.99, 0.99]), torch.linspace(0.5, 1.0, 101), confirmed
+    )
+    assert facts["alarm"] == pytest.approx(0.525)
+    assert found.tolist() == [False, True, True, False]
+    assert (facts["silent"]["hits"], facts["caught"]["hits"], facts["silent"]["total"]) == (2, 1, 3)
+    nothing, facts = silent(torch.rand(5), torch.zeros(0), torch.zeros(5, dtype=torch.bool))
+    assert not nothing.any()
+    assert (facts["alarm"], facts["silent"]["total"]) == (1.0, 0)

@@ -20,7 +20,6 @@ from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.testing.toys import toy_images, toy_subject
-from hardcase.types import Verdicts
 from tiny import bars, global_state
 
 
@@ -304,32 +303,6 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))
     assert verdicts.finish(known, say=said.append, train=True).verdicts is None
     assert "trained on 6" in said[1]
-
-
-def test_colour_findings_say_how_far_from_their_seed_they_look(tmp_path, monkeypatch):
-    from hardcase.models.pretrained.lpips import Lpips
-
-    net = Lpips("alexnet").eval()
-    with torch.no_grad():
-        for head in net.heads:
-            head.fill_(1.0)
-    seeds = bars(3, size=32, channels=3)
-    x = from_bytes(seeds.x)
-    run = made_run(tmp_path / "run", seeds.x, seeds.y, torch.stack([x[0], 0.9 * x[1], 1 - x[2]]))
-
-    def trusting(findings):
-        return Verdicts(valid=[True] * len(findings), label_kept=[True] * len(findings))
-
-    monkeypatch.setattr(verdicts, "is_fetched", lambda name: False)
-    judge_run(run, trusting)
-    column = lambda: pq.read_table(tmp_path / "run/verdicts/part-00000.parquet")["lpips"]  # noqa: E731
-    assert column().to_pylist() == [None] * 3
-    monkeypatch.setattr(verdicts, "is_fetched", lambda name: True)
-    monkeypatch.setattr(verdicts, "load_fetched", lambda name: (net, {}))
-    judge_run(Run(tmp_path / "run"), trusting)
-    same, near, far = column().to_pylist()
-    assert same == 0
-    assert 0 < near < far
 
 
 def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():

@@ -30,16 +30,6 @@ def scaled_nc(maps, threshold, order, epsilon=0.0):
     return found
 
 
-def suite_nc(layers, threshold):
-    found = set()
-    for i, layer in enumerate(layers):
-        low, high = min(map(min, layer)), max(map(max, layer))
-        found |= {
-            (i, u) for row in layer for u, v in enumerate(row) if v - low > threshold * (high - low)
-        }
-    return found
-
-
 def sections(values, low, high, k, cuts="right-open", top="last", constant="skip"):
     """Covered (unit, section), and the number of sections in all. Sizes must be exact in binary for cut points to be met."""
     covered, total = set(), 0
@@ -100,7 +90,7 @@ def changed(a, b, factor):
     return high >= factor * low and high > low
 
 
-def mcdc(kind, conditions, decisions, factor, pairs=None, flips_allowed=1):
+def mcdc(kind, conditions, decisions, factor, pairs=None):
     """Covered (condition, decision) and the number of qualified input pairs, from all pairs of inputs."""
     n, covered, qualified = len(conditions), set(), 0
     for a, b in pairs or itertools.combinations(range(n), 2):
@@ -108,7 +98,7 @@ def mcdc(kind, conditions, decisions, factor, pairs=None, flips_allowed=1):
             i for i in range(len(conditions[0])) if (conditions[a][i] > 0) != (conditions[b][i] > 0)
         ]
         if kind.startswith("sign"):
-            first = flips if 1 <= len(flips) <= flips_allowed else []
+            first = flips if len(flips) == 1 else []
             qualified += bool(first)
         else:
             first = [

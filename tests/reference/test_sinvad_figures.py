@@ -8,7 +8,7 @@ import torch
 from hardcase.objectives import UNFIT
 from hardcase.randomness import Rng
 from hardcase.registry import resolve
-from hardcase.searches.hill_climbing import HillClimbing
+from hardcase.searches.genetic import HillClimbing
 from hardcase.spaces.latent import Latent
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.testing.toys import ToyAutoencoder, toy_images, toy_subject

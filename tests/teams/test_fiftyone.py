@@ -14,7 +14,7 @@ from claims.toys import SIDE, Windows, scenes  # noqa: E402
 from hardcase.claims.annotations import AnnotatedImages  # noqa: E402
 from hardcase.runs.claims import finding_claims  # noqa: E402
 
-PLUGIN = Path(__file__).parents[2] / "plugins" / "fiftyone"
+PLUGIN = Path(__file__).parents[2] / "teams" / "fiftyone"
 NET = """
 import torch
 

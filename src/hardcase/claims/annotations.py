@@ -528,7 +528,7 @@ def _maite(data: Any) -> RawAnnotations:
     if not all(hasattr(one, "boxes") and hasattr(one, "labels") for one in targets):
         raise Problem(
             f"the targets of {data.metadata.get('id')} have no boxes and labels.",
-            fix="hardcase.suite.maite.images_from_maite, where they are classes",
+            fix="hardcase_teams.maite.images_from_maite, where they are classes",
         )
     labels = [np.asarray(one.labels).astype(int).tolist() for one in targets]
     most = max((label for row in labels for label in row), default=-1)

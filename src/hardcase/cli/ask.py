@@ -88,9 +88,10 @@ def _session(
     run: Run, judge: Judge, held_out: PanelJudge | None, *, seed: int, **given: Any
 ) -> _Session:
     """Judge a run by its signals and make its questions ready."""
+    from hardcase.judges.grouping import thumbnails
     from hardcase.judges.judge import PanelJudge
     from hardcase.judges.people import AnswerFile, asking_of
-    from hardcase.judges.verdicts import judge_run, thumbnails, verdicts_of
+    from hardcase.judges.verdicts import judge_run, verdicts_of
 
     if not isinstance(judge, PanelJudge):
         raise Problem("only a trained judge knows what to ask.", fix="leave out --judge")

@@ -369,11 +369,4 @@ def _closing(run: Run, quiet: bool) -> str:
         *independence(run.record),
         f"of the confirmed findings {silent} are as confident as correct predictions",
     ]
-    found = said.get("distributions")
-    if found is not None:  # findings beside seeds as wholes
-        kid = f"KID {found['kid']:.4f} (between halves of the seeds"
-        lines.append(
-            f"{found['findings']} findings beside {found['seeds']} seeds in the judge's features:"
-            f" {kid} {found['kid_halves_of_seeds']:.4f}), FID {found['fid']:.3f}"
-        )
     return "\n".join([*lines, f"report  hardcase report {shown(run.folder)} --open"])

@@ -31,7 +31,7 @@ from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.evolution import Evolution
+from hardcase.searches.black_box import Evolution
 from hardcase.searches.gradient import AdamAscent, GradientAscent
 from hardcase.statistics import interval
 from hardcase.tensors import chunks, per_row

@@ -20,10 +20,8 @@ CONVENTIONS: Mapping[str, str] = {
     # channels of all layers after activation but the softmax; averaged, then scaled within an input
     "adapt": "nc:layers=activated,scale=input,order=mean-scale,epsilon=1e-6,threshold=0.5,"
     "tknc:layers=activated,k=3",
-    # every unit after activation; the highest value is a corner; NC scaled over the suite (as
-    # CovTesting replicates it)
-    "deepgauge": "nc:mode=unit,layers=activated,scale=suite,threshold=0.5,"
-    "kmnc:mode=unit,layers=activated,top=corner,constant=never,"
+    # every unit after activation; the highest value is a corner
+    "deepgauge": "kmnc:mode=unit,layers=activated,top=corner,constant=never,"
     "nbc:mode=unit,layers=activated,equal=above,snac:mode=unit,layers=activated,equal=above,"
     "tknc:mode=unit,layers=activated,k=2,tknp:mode=unit,layers=activated,k=2",
     # every unit as given; raw thresholds; values on a bound are corners; constant units stay in the

@@ -82,7 +82,6 @@ SHARED = {
     "n": "Number of buckets.",
     "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
     "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",
-    "overflow": "The last bucket holds everything above the others.",
 }
 """What arguments of several criteria mean; `criterion` adds them to the docstrings."""
 
@@ -225,22 +224,23 @@ class Measure:
         prefix = f"{self.name}/"
         own = [key for key in probe.targets if key.startswith(prefix)]
         targets = {key.removeprefix(prefix): probe.targets[key] for key in own}
-        nobody = torch.zeros(0, dtype=torch.int64)
-        missing = set(self.rule.choose(nobody, Rng(0, "nobody", nobody), self.memory)) - set(
-            targets
-        )
-        if missing:
+        try:
+            return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
+        except KeyError as error:
             raise Problem(
                 f"criterion {self.name!r} is followed, but no target was chosen for it.",
                 fix="the criterion among the guides",
-            )
-        return self.rule.pull(ActivationBatch.of(probe), targets, self.memory)
+            ) from error
 
     def fork(self) -> Measure:
-        copy = Measure(self.name, self.rule, laws=self.laws, memory=self.memory.fork())
-        copy.convention = self.convention
-        copy.profiled = self.profiled
-        return copy
+        return Measure(
+            self.name,
+            self.rule,
+            laws=self.laws,
+            convention=self.convention,
+            profiled=self.profiled,
+            memory=self.memory.fork(),
+        )
 
     def delta(self) -> State:
         state: State = self.memory.delta()
@@ -392,8 +392,6 @@ class CriterionPlan:
         ranges: Selections whose ranges over training data it needs.
         traces: Selections whose training traces it needs.
         distances: Selections whose traces it compares with one another.
-        without: Laws that these options break.
-        details: What else a report should print of its convention.
     """
 
     selection: Selection
@@ -401,8 +399,6 @@ class CriterionPlan:
     ranges: tuple[Selection, ...] = ()
     traces: tuple[Selection, ...] = ()
     distances: tuple[Selection, ...] = ()
-    without: frozenset[str] = frozenset()
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plan(spec: Spec | str, graph: LayerGraph, *, convention: str = "default") -> CriterionPlan:
@@ -480,12 +476,11 @@ def build_criteria(
         "mode": planned.selection.mode,
         "units": planned.selection.units,
         **_found(rule),
-        **planned.details,
     }
     return Measure(
         name or str(spec),
         rule,
-        laws=frozenset(declared) - planned.without,
+        laws=frozenset(declared),
         convention=printed,
         profiled=bool(planned.ranges or planned.traces),
     )

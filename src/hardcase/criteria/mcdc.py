@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -76,44 +77,6 @@ class PatternSet:
         low, high, unit = torch.cat(found, 1)
         return low, high, unit
 
-    def near(self, flips: int) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-        """Return all patterns that differ in 1 to `flips` units; they agree on a band at least."""
-        pairs = [torch.empty(0, dtype=torch.int64)]
-        for band in self.signs.tensor_split(flips + 1, dim=1):
-            for a, b in _alike(hash_signs(band)):
-                few = (self.signs[a] != self.signs[b]).sum(1) <= flips
-                pairs.append(a[few] * len(self.hashes) + b[few])
-        joined = torch.unique(torch.cat(pairs))
-        return joined // max(1, len(self.hashes)), joined % max(1, len(self.hashes))
-
-
-def _alike(hashes: Int[Tensor, " p"]) -> list[tuple[Int[Tensor, " e"], Int[Tensor, " e"]]]:
-    """Rows with equal hashes, every two of them once, in pieces."""
-    order = hashes.argsort(stable=True)
-    _, sizes = torch.unique_consecutive(hashes[order], return_counts=True)
-    last = sizes.cumsum(0).repeat_interleave(sizes)  # where the run of each sorted row ends
-    later = last - torch.arange(len(order)) - 1
-    pieces = []
-    for part in _balanced(later):
-        left = torch.arange(part.start, part.stop).repeat_interleave(later[part])
-        before = later[part].cumsum(0) - later[part]
-        offset = torch.arange(len(left)) - before.repeat_interleave(later[part])
-        a = order[left]
-        b = order[left + 1 + offset]
-        pieces.append((torch.minimum(a, b), torch.maximum(a, b)))
-    return pieces
-
-
-def _balanced(amounts: Int[Tensor, " n"], limit: int = 2**18) -> list[slice]:
-    """Slices of consecutive entries whose amounts sum to about `limit`."""
-    if not len(amounts):
-        return []
-    group = (amounts.cumsum(0) - amounts) // limit
-    ends = torch.cat(
-        [(group[1:] != group[:-1]).nonzero().squeeze(1) + 1, torch.tensor([len(amounts)])]
-    ).tolist()
-    return [slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True)]
-
 
 def groups_of_many(of_row: Int[Tensor, " n"]) -> list[Int[Tensor, "g l"]]:
     """Rows that share a pattern with another: tables with a line per pattern, filled with -1."""
@@ -161,11 +124,20 @@ Kind = Literal["sign-sign", "value-sign", "sign-value", "value-value"]
 
 @dataclass(frozen=True)
 class LayerPair:
-    """Two neighbouring layers as columns of one matrix, and which of their pairs count."""
+    """Two neighbouring layers as columns of one matrix."""
 
     condition: slice
     decision: slice
-    allowed: Bool[Tensor, "s t"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many units each of them has."""
+        condition, decision = self.condition, self.decision
+        return condition.stop - condition.start, decision.stop - decision.start
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
 
     def conditions(self, values: Tensor) -> Tensor:
         return values[:, self.condition]
@@ -174,16 +146,11 @@ class LayerPair:
         return values[:, self.decision]
 
     def pull(
-        self,
-        kind: Kind,
-        factors: tuple[float, float],
-        values: Tensor,
-        anchor: Tensor,
-        cell: Int[Tensor, " m"],
+        self, kind: Kind, factor: float, values: Tensor, anchor: Tensor, cell: Int[Tensor, " m"]
     ) -> Float[Tensor, " m"]:
         """Reward each wanted change up to a small margin, less every other sign that flips."""
-        which = (cell // self.allowed.shape[1])[:, None]
-        what = (cell % self.allowed.shape[1])[:, None]
+        which = (cell // self.shape[1])[:, None]
+        what = (cell % self.shape[1])[:, None]
         now = self.conditions(values)
         then = self.conditions(anchor)
         flipped = _flipped(now, then)
@@ -192,12 +159,12 @@ class LayerPair:
         if kind.startswith("sign"):  # the condition itself is meant to flip
             others = others - flipped.gather(1, which).clamp_min(0).squeeze(1)
         else:
-            first = _growth(now, then, factors[0])
+            first = _growth(now, then, factor)
         after = self.decisions(values)
         before = self.decisions(anchor)
         second = _flipped(after, before)
         if kind.endswith("value"):
-            second = _growth(after, before, factors[1]) - second.clamp_min(0)
+            second = _growth(after, before, factor) - second.clamp_min(0)
         wanted = (first.gather(1, which), second.gather(1, what))
         return sum(part.squeeze(1).clamp_max(0.1) for part in wanted) - others
 
@@ -214,7 +181,7 @@ def _growth(now: Tensor, then: Tensor, factor: float) -> Tensor:
 
 
 def covers(
-    kind: Kind, factors: tuple[float, float], ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
+    kind: Kind, factor: float, ca: Tensor, da: Tensor, cb: Tensor, db: Tensor
 ) -> Bool[Tensor, "e s t"]:
     """For each two inputs a and b: the (condition, decision) pairs they cover."""
     flips = (ca > 0) != (cb > 0)
@@ -222,10 +189,10 @@ def covers(
     if kind.startswith("sign"):
         condition = flips & (flips.sum(1, keepdim=True) == 1)
     else:
-        condition = changed(ca, cb, factors[0]) & ~flips.any(1, keepdim=True)
+        condition = changed(ca, cb, factor) & ~flips.any(1, keepdim=True)
     decision = turned
     if kind.endswith("value"):
-        decision = changed(da, db, factors[1]) & ~turned
+        decision = changed(da, db, factor) & ~turned
     return condition[:, :, None] & decision[:, None, :]
 
 
@@ -236,12 +203,8 @@ def changed(a: Tensor, b: Tensor, factor: float) -> Bool[Tensor, " *shape"]:
     return (high >= factor * low) & (high > low)
 
 
-def flips_of(split: LayerPair, a: Tensor, b: Tensor) -> Int[Tensor, " e"]:
-    return ((split.conditions(a) > 0) != (split.conditions(b) > 0)).sum(1)
-
-
 def cover_set(
-    kind: Kind, factors: tuple[float, float], split: LayerPair, values: Tensor
+    kind: Kind, factor: float, split: LayerPair, values: Tensor
 ) -> tuple[Bool[Tensor, "s t"], int]:
     """Return what all pairs of inputs cover together, and how many pairs qualify."""
     conditions = split.conditions(values)
@@ -249,48 +212,20 @@ def cover_set(
     patterns = PatternSet.of(conditions > 0)
     counts = patterns.counts()
     if kind.startswith("value"):
-        found = torch.zeros_like(split.allowed)
+        found = torch.zeros(split.shape, dtype=torch.bool)
         for table in groups_of_many(patterns.of_row):
-            found |= _cover_alike(kind, factors, conditions, decisions, table)
+            found |= _cover_alike(kind, factor, conditions, decisions, table)
         return found, int((counts * (counts - 1) // 2).sum())
     low, high, unit = patterns.edges()
     sides = _decision_sides(kind, decisions, patterns)
-    hits = torch.zeros(split.allowed.shape, dtype=torch.int32)
+    hits = torch.zeros(split.shape, dtype=torch.int32)
     for part in chunks(len(unit), max(1, CELLS // max(1, decisions.shape[1]))):
         if kind == "sign-sign":
             hit = _turned(sides, low[part], high[part])
         else:
-            hit = _resized(sides, low[part], high[part], factors[1])
+            hit = _resized(sides, low[part], high[part], factor)
         hits.index_add_(0, unit[part], hit.int())
     return hits > 0, int((counts[low] * counts[high]).sum())
-
-
-def relaxed(
-    split: LayerPair, values: Bool[Tensor, "n u"], flips: int, chosen: tuple[Tensor, Tensor] | None
-) -> tuple[Bool[Tensor, "s t"], int]:
-    """Sign-sign coverage if up to `flips` conditions may change together: each of them counts."""
-    conditions = split.conditions(values)
-    decisions = split.decisions(values)
-    if chosen is not None:
-        count = flips_of(split, values[chosen[0]], values[chosen[1]])
-        keep = (count >= 1) & (count <= flips)
-        a = chosen[0][keep]
-        b = chosen[1][keep]
-        patterns = conditions
-        sides = torch.stack([decisions, ~decisions])
-        qualified = len(a)
-    else:
-        found = PatternSet.of(conditions)
-        a, b = found.near(flips)
-        counts = found.counts()
-        patterns = found.signs
-        sides = _decision_sides("sign-sign", decisions, found)
-        qualified = int((counts[a] * counts[b]).sum())
-    hits = torch.zeros(split.allowed.shape)
-    for part in chunks(len(a), max(1, CELLS // max(1, values.shape[1]))):
-        flipped = patterns[a[part]] != patterns[b[part]]
-        hits += flipped.float().t() @ _turned(sides, a[part], b[part]).float()
-    return hits > 0, qualified
 
 
 def _decision_sides(kind: Kind, decisions: Tensor, patterns: PatternSet) -> Tensor:
@@ -327,7 +262,7 @@ def _resized(
 
 def _cover_alike(
     kind: Kind,
-    factors: tuple[float, float],
+    factor: float,
     conditions: Tensor,
     decisions: Tensor,
     table: Int[Tensor, "g l"],
@@ -342,20 +277,20 @@ def _cover_alike(
         size = conditions.abs()[index].where(valid[:, :, None], torch.inf)  # g l s
         decided = decisions[index]  # g l t
         for part in chunks(s, max(1, CELLS // (index.numel() * t))):
-            covered[part] |= _look_back(kind, factors, size[:, :, part], decided, valid)
+            covered[part] |= _look_back(kind, factor, size[:, :, part], decided, valid)
     return covered
 
 
 def _look_back(
     kind: Kind,
-    factors: tuple[float, float],
+    factor: float,
     size: Float[Tensor, "g l c"],
     decided: Float[Tensor, "g l t"],
     valid: Bool[Tensor, "g l"],
 ) -> Bool[Tensor, "c t"]:
     ordered, order = size.transpose(1, 2).contiguous().sort(dim=2)  # g c l
     # how many are smaller by the factor
-    far = torch.searchsorted(factors[0] * ordered, ordered, right=True)
+    far = torch.searchsorted(factor * ordered, ordered, right=True)
     usable = ordered.isfinite() & (ordered > 0) & (far > 0)
     place = (far - 1).clamp_min(0)[..., None].expand(*far.shape, decided.shape[2])
     wide = decided[:, None].expand(-1, size.shape[2], -1, -1)
@@ -368,8 +303,8 @@ def _look_back(
             continue
         least = now.abs().where(mine, torch.inf).cummin(2).values.gather(2, place)
         most = now.abs().where(mine, -torch.inf).cummax(2).values.gather(2, place)
-        smaller = (factors[1] * least <= now.abs()) & (least < now.abs())
-        hit |= mine & (smaller | ((most >= factors[1] * now.abs()) & (most > now.abs())))
+        smaller = (factor * least <= now.abs()) & (least < now.abs())
+        hit |= mine & (smaller | ((most >= factor * now.abs()) & (most > now.abs())))
     return (hit & usable[..., None]).any(2).any(0)
 
 
@@ -394,8 +329,7 @@ class Independence:
     splits: tuple[LayerPair, ...]
     kind: Kind = "sign-sign"
     pairs: Literal["all", "seed-test"] = "all"
-    factors: tuple[float, float] = (2.0, 2.0)
-    relax: float = 0.01
+    factor: float = 2.0
 
     def memory(self) -> Rows:
         values = torch.empty(0, self.selection.units)
@@ -419,16 +353,13 @@ class Independence:
             for part in chunks(len(row), max(1, CELLS // covered.numel())):
                 hit = self._show(split, rows["values"][row[part]], known["values"][other[part]])
                 shown.index_add_(0, row[part], hit.flatten(1).to(torch.int16))
-            gain += ((shown > 0) & (split.allowed & ~covered).flatten()).sum(1)
+            gain += ((shown > 0) & ~covered.flatten()).sum(1)
         return gain.where(good, 0).to(batch.device)
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Rows) -> dict[str, Tensor]:
-        """Uncovered pairs as numbers into the list of all allowed ones."""
-        allowed = torch.cat([split.allowed.flatten() for split in self.splits])
+        """Uncovered pairs (any, if there are none) as numbers into the list of all."""
         covered = torch.cat([cells.flatten() for cells in self.covered(memory)])
-        if bool((allowed & ~covered).any()):
-            allowed = allowed & ~covered
-        open_ = allowed.nonzero().squeeze(1)
+        open_ = (~covered | covered.all()).nonzero().squeeze(1)
         return {"pair": open_[rng.integers(rows, max(1, len(open_))).cpu()]}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Rows) -> Float[Tensor, " m"]:
@@ -439,21 +370,18 @@ class Independence:
         start = 0
         for split in self.splits:
             cell = targets["pair"] - start
-            mine = (cell >= 0) & (cell < split.allowed.numel())
-            inside = cell.clamp(0, split.allowed.numel() - 1)
-            pulled = split.pull(self.kind, self.factors, values, anchor, inside)
+            mine = (cell >= 0) & (cell < split.cells)
+            inside = cell.clamp(0, split.cells - 1)
+            pulled = split.pull(self.kind, self.factor, values, anchor, inside)
             score = torch.where(mine, pulled, score)
-            start += split.allowed.numel()
+            start += split.cells
         return score.where(anchor.isfinite().all(1) & score.isfinite(), 0)
 
     def result(self, memory: Rows) -> CoverageResult:
         cells, qualified = self._digest(memory)
-        pairs = zip(cells, self.splits, strict=True)
-        covered = sum(int((found & split.allowed).sum()) for found, split in pairs)
-        total = sum(int(split.allowed.sum()) for split in self.splits)
-        detail: dict[str, object] = {"qualified input pairs": qualified, "inputs": len(memory)}
-        if self.kind == "sign-sign":
-            detail |= self._relaxed(memory, total)
+        covered = sum(int(found.sum()) for found in cells)
+        total = sum(split.cells for split in self.splits)
+        detail = {"qualified input pairs": qualified, "inputs": len(memory)}
         return CoverageResult.ratio(covered, total, **detail)
 
     def covered(self, memory: Rows) -> list[Bool[Tensor, "s t"]]:
@@ -461,7 +389,7 @@ class Independence:
 
     def _digest(self, memory: Rows) -> tuple[list[Bool[Tensor, "s t"]], int]:
         """What is covered by the rows so far; rows that came since are worked in."""
-        nothing = ([torch.zeros_like(split.allowed) for split in self.splits], 0)
+        nothing = ([torch.zeros(split.shape, dtype=torch.bool) for split in self.splits], 0)
         done, found = memory.digest or (-1, nothing)
         if done < len(memory):
             found = self._found(memory.all(), done, found)
@@ -471,14 +399,10 @@ class Independence:
     def _found(
         self, rows: State, done: int, known: tuple[list[Tensor], int]
     ) -> tuple[list[Bool[Tensor, "s t"]], int]:
-        if self.pairs == "seed-test":
-            return self._by_seed(rows, done, known)
-        found = [cover_set(self.kind, self.factors, split, rows["values"]) for split in self.splits]
-        return [covered for covered, _ in found], sum(count for _, count in found)
-
-    def _by_seed(
-        self, rows: State, done: int, known: tuple[list[Tensor], int]
-    ) -> tuple[list[Tensor], int]:
+        values = rows["values"]
+        if self.pairs == "all":
+            found = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
+            return [covered for covered, _ in found], sum(count for _, count in found)
         test, seed = _seeded(rows)
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
@@ -487,32 +411,17 @@ class Independence:
         count = known[1]
         wanted = int(self.kind.startswith("sign"))
         for i, split in enumerate(self.splits):
-            for part in chunks(len(test), max(1, CELLS // split.allowed.numel())):
-                hit = self._show(split, rows["values"][test[part]], rows["values"][seed[part]])
+            for part in chunks(len(test), max(1, CELLS // split.cells)):
+                hit = self._show(split, values[test[part]], values[seed[part]])
                 covered[i] = covered[i] | hit.any(0)
-            flips = flips_of(split, rows["values"][test], rows["values"][seed])
+            signs = split.conditions(values) > 0
+            flips = (signs[test] != signs[seed]).sum(1)
             count += int((flips == wanted).sum())
         return covered, count
 
     def _show(self, split: LayerPair, a: Tensor, b: Tensor) -> Bool[Tensor, "e s t"]:
         sides = (part(value) for value in (a, b) for part in (split.conditions, split.decisions))
-        return covers(self.kind, self.factors, *sides)
-
-    def _relaxed(self, memory: Rows, total: int) -> dict[str, object]:
-        """As the authors' heuristic: up to a share of the condition layer may flip along."""
-        rows = memory.all()
-        chosen: tuple[Tensor, Tensor] | None = None
-        if self.pairs == "seed-test":
-            chosen = _seeded(rows)
-        covered = 0
-        pairs = 0
-        flips = [max(1, int(self.relax * split.allowed.shape[0])) for split in self.splits]
-        for split, most in zip(self.splits, flips):
-            cells, count = relaxed(split, rows["values"], most, chosen)
-            covered += int((cells & split.allowed).sum())
-            pairs += count
-        found = {"value": covered / max(total, 1), "covered": covered}
-        return {"relaxed": {**found, "qualified input pairs": pairs, "flips": flips}}
+        return covers(self.kind, self.factor, *sides)
 
     def _needed(self, values: Tensor) -> Tensor:
         """What is remembered of values: their signs where nothing else counts."""
@@ -589,14 +498,14 @@ def _family(name: str, kind: Kind, size: float) -> Callable[..., CriterionPlan]:
         *,
         layers: str = "hidden-dense",
         channels: bool = False,
-        top: int = 0,
         pairs: Literal["all", "seed-test"] = "all",
         factor: float = size,
-        relax: float = 0.01,
     ) -> CriterionPlan:
         neighbours = _neighbours(graph, layers, channels, kind)
-        splits = tuple(_split(graph, neighbours, i, top) for i in range(len(neighbours.layers) - 1))
-        rule = Independence(neighbours, splits, kind, pairs, (factor, factor), relax)
+        starts = (*neighbours.starts, neighbours.units)
+        parts = [slice(start, stop) for start, stop in pairwise(starts)]
+        splits = tuple(map(LayerPair, parts, parts[1:]))
+        rule = Independence(neighbours, splits, kind, pairs, factor)
         return CriterionPlan(neighbours, lambda _: rule)
 
     condition, decision = kind.split("-")
@@ -608,10 +517,8 @@ def _family(name: str, kind: Kind, size: float) -> Callable[..., CriterionPlan]:
 
     Args:
         channels: Hidden convolutions too, by the sign of each channel's mean.
-        top: Only this many strongest incoming weights of each decision (0: all).
         pairs: Any two inputs, or an input and its seed.
         factor: The change in size that counts.
-        relax: Share of the condition layer that may flip in the relaxed form printed beside it.
     """
     return criterion(name, paper=_PAPER, cite="sun2019mcdc")(make)
 
@@ -634,33 +541,3 @@ def _neighbours(graph: LayerGraph, layers: str, channels: bool, kind: Kind) -> S
             fix="channels=true for convolutions by channel, or layers=NAME+NAME",
         )
     return selection
-
-
-def _split(graph: LayerGraph, selection: Selection, i: int, top: int) -> LayerPair:
-    s, t = selection.widths[i : i + 2]
-    starts = selection.starts
-    allowed = torch.ones(s, t, dtype=torch.bool)
-    if top and top < s:
-        allowed = _strongest(graph, selection, i, top)
-    return LayerPair(
-        slice(starts[i], starts[i] + s), slice(starts[i + 1], starts[i + 1] + t), allowed
-    )
-
-
-def _strongest(graph: LayerGraph, selection: Selection, i: int, top: int) -> Bool[Tensor, "s t"]:
-    """The conditions with the `top` largest incoming weights of each decision."""
-    before = selection.names[i]
-    after = selection.names[i + 1]
-    conditions = selection.widths[i]
-    weights = graph.weights.get(after.split("#")[0])
-    if weights is None or weights.shape[1] % conditions:
-        raise Problem(
-            f"no weights lead straight from {before!r} to {after!r}, so the strongest cannot be"
-            " chosen.",
-            fix="top=0",
-        )
-    # of a flattened map, all places of a channel
-    sizes = torch.unflatten(weights, 1, (conditions, -1)).sum(2)
-    return torch.zeros(conditions, len(weights), dtype=torch.bool).scatter_(
-        0, sizes.t().topk(top, dim=0).indices, True
-    )

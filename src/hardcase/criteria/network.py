@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -19,9 +19,8 @@ from hardcase.types import Answer, Tap
 __all__ = [
     "Layer",
     "LayerGraph",
+    "LayerTap",
     "Layered",
-    "Means",
-    "MeansAndRange",
     "Mode",
     "Order",
     "Selection",
@@ -88,15 +87,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LayerGraph:
-    """The layers of a network in running order, and the size of the weights between them.
+    """The layers of a network in running order.
 
     Args:
         layers: Layers in the order in which they run.
-        weights: Size of the weights into each layer, by its name.
     """
 
     layers: tuple[Layer, ...]
-    weights: Mapping[str, Float[Tensor, "to from"]] = field(default_factory=dict)
 
     def named(self, names: Sequence[str]) -> tuple[Layer, ...]:
         known = {layer.name: layer for layer in self.layers}
@@ -110,9 +107,7 @@ class LayerGraph:
 
     def prefixed(self, prefix: str) -> LayerGraph:
         """The same layers under other names: a campaign shows those of a peer as ``peer0/NAME``."""
-        weights = {prefix + name: value for name, value in self.weights.items()}
-        layers = tuple(replace(layer, name=prefix + layer.name) for layer in self.layers)
-        return LayerGraph(layers, weights)
+        return LayerGraph(tuple(replace(one, name=prefix + one.name) for one in self.layers))
 
 
 def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
@@ -145,12 +140,7 @@ def trace_layers(subject: Layered, x: Float[Tensor, "m c h w"]) -> LayerGraph:
             "no layer of the model ran as a module with a tensor as output, so nothing can be"
             " covered."
         )
-    weights = {
-        name: _weights(module)
-        for name, module in modules.items()
-        if _kind(module) in ("conv", "linear")
-    }
-    return LayerGraph(tuple(layers), weights)
+    return LayerGraph(tuple(layers))
 
 
 def _run(subject: Layered, x: Tensor) -> dict[str, tuple[int, ...]]:
@@ -232,65 +222,39 @@ def _kind(module: nn.Module) -> LayerKind:
     return _FOLDERS.get(folder, "other")
 
 
-def _weights(module: nn.Module) -> Float[Tensor, "to from"]:
-    """The size of the weights from each input to each output channel, summed over the kernel."""
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    size = weight.detach().float().abs()
-    if size.ndim > 2:
-        size = size.flatten(2).sum(2)
-    return size.cpu()
-
-
 # Taps are values: equal ones are interchangeable, and of two different ones on the same layer the
 # richer one serves both readers (`join_taps`).
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Every unit, one row per image: the layer's own output, not a copy."""
-
-    layer: Layer
-
-    @property
-    def width(self) -> int:
-        return self.layer.units
-
-    def __call__(self, output: Tensor) -> Float[Tensor, "m u"]:
-        return self.layer.arranged(output).flatten(1).float()
+_RICHER = ("means", "means and range", "whole")
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """The mean of every channel."""
+class LayerTap:
+    """What is kept of a layer, a row per image: every channel's mean, these and then the least and
+    the greatest value of the whole layer, or every unit (the layer's own output, not a copy).
+    """
 
     layer: Layer
+    kept: Literal["means", "means and range", "whole"]
 
     @property
     def width(self) -> int:
-        return self.layer.channels
-
-    def __call__(self, output: Tensor) -> Float[Tensor, "m c"]:
-        return channel_means(self.layer, self.layer.arranged(output)).float()
-
-
-@dataclass(frozen=True, slots=True)
-class MeansAndRange:
-    """The mean of every channel, then the least and the greatest value of the whole layer."""
-
-    layer: Layer
-
-    @property
-    def width(self) -> int:
-        return self.layer.channels + 2
+        channels = self.layer.channels
+        return {"means": channels, "means and range": channels + 2, "whole": self.layer.units}[
+            self.kept
+        ]
 
     def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
         output = self.layer.arranged(output)
-        least, most = (f(output.flatten(1), 1)[:, None] for f in (torch.amin, torch.amax))
-        return torch.cat([channel_means(self.layer, output), least, most], 1).float()
-
-
-_RICHER = (Means, MeansAndRange, Whole)
+        whole = output.flatten(1)
+        if self.kept == "whole":
+            return whole.float()
+        means = channel_means(self.layer, output)
+        if self.kept == "means":
+            return means.float()
+        least, most = (f(whole, 1)[:, None] for f in (torch.amin, torch.amax))
+        return torch.cat([means, least, most], 1).float()
 
 
 def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
@@ -305,8 +269,8 @@ def join_taps(taps: Iterable[Mapping[str, Tap]]) -> dict[str, Tap]:
 def _richer(a: Tap, b: Tap) -> Tap:
     if a == b:
         return a
-    if isinstance(a, _RICHER) and isinstance(b, _RICHER):
-        return max(a, b, key=lambda tap: _RICHER.index(type(tap)))
+    if isinstance(a, LayerTap) and isinstance(b, LayerTap):
+        return max(a, b, key=lambda tap: _RICHER.index(tap.kept))
     return torch.clone
 
 
@@ -362,18 +326,18 @@ class Selection:
         return names + tuple(f"softmax({name})" for name in names[-1:]) * self.softmax
 
     @cached_property
-    def taps(self) -> dict[str, Tap]:
+    def taps(self) -> dict[str, LayerTap]:
         taps = {layer.name: self._tap(layer) for layer in self.layers}
         again = {name.split("#")[0]: tap for name, tap in taps.items()}
         return {**again, **taps}
 
-    def _tap(self, layer: Layer) -> Tap:
+    def _tap(self, layer: Layer) -> LayerTap:
         ambiguous = layer.channels == 2 and layer.units == 4
         if self.mode == "unit" or len(layer.shape) == 1 or ambiguous:
-            return Whole(layer)
+            return LayerTap(layer, "whole")
         if self.order == "scale-mean":
-            return MeansAndRange(layer)
-        return Means(layer)
+            return LayerTap(layer, "means and range")
+        return LayerTap(layer, "means")
 
     def read(self, activations: Mapping[str, Tensor]) -> list[Float[Tensor, "m w"]]:
         """The chosen units of each layer, from what our own or a richer tap kept."""

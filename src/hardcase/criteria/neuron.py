@@ -13,13 +13,13 @@ from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
-from hardcase.criteria.memory import Accumulated, Bits, CountedBits, Patterns, summed
+from hardcase.criteria.memory import Bits, Patterns
 from hardcase.criteria.network import Order, Selection
 from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
-from hardcase.types import State, Targets
+from hardcase.types import Targets
 
 __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 
@@ -78,21 +78,19 @@ class BoundarySections:
         sides = dict(zip(names, cells.sum(0).tolist(), strict=True))
         return CoverageResult.ratio(covered, counted.numel(), **sides)
 
-    @property
-    def bounds(self) -> tuple[Float[Tensor, " u"], Float[Tensor, " u"]]:
-        margin = self.widen * self.range.variance.sqrt()
-        return self.range.low - margin, self.range.high + margin
-
     @cached_property
     def _bounds(self) -> Copies:
-        return Copies(*self.bounds)
+        margin = self.widen * self.range.variance.sqrt()
+        return Copies(self.range.low - margin, self.range.high + margin)
 
     def _beyond(
         self, high: Float[Tensor, "*m u"], low: Float[Tensor, "*m u"]
     ) -> Bool[Tensor, "*m u s"]:
         """Which corners are reached by these greatest and least values: above first, then below."""
         least, most = self._bounds.on(high.device)
-        above = self.above(high, most)
+        above = high > most
+        if self.equal != "none":
+            above = high >= most
         if self.sides == "above":
             return above[..., None]
         below = low < least
@@ -100,64 +98,18 @@ class BoundarySections:
             below = low <= least
         return torch.stack([above, below], -1)
 
-    def above(self, values: Tensor, bound: Tensor) -> Bool[Tensor, "..."]:
-        """Which values lie above the upper bound, or on it where that counts."""
-        if self.equal == "none":
-            return values > bound
-        return values >= bound
-
 
 @dataclass(frozen=True)
-class LayerBoundarySections:
-    """SNAC of each layer, over the suite and as the mean over inputs: Layer-SNAC."""
+class LayerBoundarySections(BoundarySections):
+    """SNAC of each layer, and their mean: Layer-SNAC."""
 
-    corners: BoundarySections
-
-    @property
-    def selection(self) -> Selection:
-        return self.corners.selection
-
-    def memory(self) -> CountedBits:
-        layers = torch.zeros(len(self.selection.widths), dtype=torch.int64)
-        return CountedBits(
-            self.corners.memory(), Accumulated({"beyond": layers, "inputs": layers[:1]}, summed)
-        )
-
-    def observe(self, batch: ActivationBatch, memory: CountedBits) -> None:
-        self.corners.observe(batch, memory.bits)
-        values = batch.layers(self.selection)
-        bounds = torch.split(self.corners.bounds[1].to(batch.device), list(self.selection.widths))
-        parts = zip(values, bounds, strict=True)
-        beyond = torch.stack([self.corners.above(v, b).sum() for v, b in parts])
-        memory.sums.add({"beyond": beyond, "inputs": torch.tensor([len(batch)])})
-
-    def gain(self, batch: ActivationBatch, memory: CountedBits) -> Float[Tensor, " m"]:
-        return self.corners.gain(batch, memory.bits)
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: CountedBits) -> dict[str, Tensor]:
-        return self.corners.choose(rows, rng, memory.bits)
-
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: CountedBits
-    ) -> Float[Tensor, " m"]:
-        return self.corners.pull(batch, targets, memory.bits)
-
-    def result(self, memory: CountedBits) -> CoverageResult:
+    def result(self, memory: Bits) -> CoverageResult:
         """The mean over layers of the share of units seen above their range."""
-        selection = self.selection
-        sums = memory.sums.total()
-        parts = torch.split(memory.bits.covered()[:, 0], list(selection.widths))
+        parts = torch.split(memory.covered()[:, 0], list(self.selection.widths))
         shares = [part.double().mean().item() for part in parts]
-        inputs = max(1, int(sums["inputs"]))
-        means = (sums["beyond"].double() / inputs / torch.tensor(selection.widths)).tolist()
-        layers = {
-            name: {"suite": s, "mean input": i}
-            for name, s, i in zip(selection.names, shares, means, strict=True)
-        }
-        covered = memory.bits.count()
-        return CoverageResult(
-            sum(shares) / len(shares), covered, selection.units, {"layers": layers}
-        )
+        layers = dict(zip(self.selection.names, shares, strict=True))
+        mean = sum(shares) / len(shares)
+        return CoverageResult(mean, memory.count(), self.selection.units, {"layers": layers})
 
 
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018.
@@ -167,40 +119,33 @@ class LayerBoundarySections:
 
 @dataclass(frozen=True)
 class Strongest:
-    """TKNC: units among the `k` strongest of their layer; `ranked`: each (unit, rank) counts."""
+    """TKNC: units among the `k` strongest of their layer."""
 
     selection: Selection
     k: int = 3
-    ranked: bool = False
 
     def memory(self) -> Bits:
-        return Bits(self.selection.units, self.k if self.ranked else 1)
+        return Bits(self.selection.units)
 
     def observe(self, batch: ActivationBatch, memory: Bits) -> None:
-        shape = (self.selection.units + 1, memory.columns)
+        shape = (self.selection.units + 1, 1)
         found = torch.zeros(shape, dtype=torch.bool, device=batch.device)
-        found[self._cells(batch)] = True  # -1, no unit, falls on the spare last row
+        found[batch.top(self.selection, self.k)] = True  # -1, no unit, falls on the spare last row
         memory.cover(found[:-1])
 
     def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
-        free = ~memory.covered().to(batch.device)
-        fresh = torch.cat([free, torch.zeros_like(free[:1])])  # the spare last row is -1, no unit
-        return fresh[self._cells(batch)].flatten(1).sum(1).float()
-
-    def _cells(self, batch: ActivationBatch) -> tuple[Int[Tensor, "m l k"], Int[Tensor, "m l k"]]:
-        """The unit and the rank of the strongest units of each layer."""
-        top = batch.top(self.selection, self.k)
-        rank = torch.arange(self.k, device=top.device) * self.ranked
-        return top, rank.expand_as(top)
+        free = ~memory.covered()[:, 0].to(batch.device)
+        fresh = torch.cat([free, torch.zeros_like(free[:1])])  # the spare last place is -1, no unit
+        return fresh[batch.top(self.selection, self.k)].flatten(1).sum(1).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
-        return {"unit": memory.pick(rows, rng) // memory.columns}
+        return {"unit": memory.pick(rows, rng)}
 
     def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
         return rise(batch.matrix(self.selection), self.selection, targets["unit"], self.k)
 
     def result(self, memory: Bits) -> CoverageResult:
-        return CoverageResult.ratio(memory.count(), memory.rows * memory.columns)
+        return CoverageResult.ratio(memory.count(), memory.rows)
 
 
 @dataclass(frozen=True)
@@ -304,56 +249,6 @@ class Activated:
         if self.epsilon is None:
             return batch.matrix(self.selection)
         return batch.scaled(self.selection, self.epsilon)
-
-
-@dataclass(frozen=True)
-class SuiteActivated:
-    """NC scaled by each layer's extremes over the suite: a later input can uncover a unit."""
-
-    selection: Selection
-    threshold: float = 0.5
-
-    def memory(self) -> Accumulated:
-        nothing = torch.full((self.selection.units,), torch.inf)
-        return Accumulated({"low": nothing, "high": -nothing}, _wider)
-
-    def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
-        extremes = batch.extremes(self.selection)
-        memory.add({"low": extremes.low, "high": extremes.high})
-
-    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
-        """Units that the row alone would activate, the layers' extremes staying as they are."""
-        seen = memory.total()
-        low, width = (part.to(batch.device) for part in self._scale(seen))
-        above = (batch.matrix(self.selection) - low) > self.threshold * width
-        return (above & ~self._covered(seen).to(batch.device)).sum(1).float()
-
-    def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
-        table = Bits(self.selection.units)
-        table.cover(self._covered(memory.total())[:, None])
-        return {"unit": table.pick(rows, rng)}
-
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
-    ) -> Float[Tensor, " m"]:
-        return batch.matrix(self.selection).gather(1, targets["unit"][:, None]).squeeze(1)
-
-    def result(self, memory: Accumulated) -> CoverageResult:
-        return CoverageResult.ratio(int(self._covered(memory.total()).sum()), self.selection.units)
-
-    def _scale(self, seen: State) -> tuple[Float[Tensor, " u"], Float[Tensor, " u"]]:
-        widths = list(self.selection.widths)
-        lows, highs = (torch.split(seen[name], widths) for name in ("low", "high"))
-        low = torch.cat([part.amin().expand(len(part)) for part in lows])
-        return low, torch.cat([part.amax().expand(len(part)) for part in highs]) - low
-
-    def _covered(self, seen: State) -> Bool[Tensor, " u"]:
-        low, width = self._scale(seen)
-        return (seen["high"] - low) > self.threshold * width
-
-
-def _wider(a: State, b: State) -> State:
-    return {"low": torch.minimum(a["low"], b["low"]), "high": torch.maximum(a["high"], b["high"])}
 
 
 # k-multisection neuron coverage (KMNC): which parts of each unit's training range were seen.
@@ -477,7 +372,7 @@ def nc(
     selection: Selection,
     *,
     threshold: float = 0.0,
-    scale: Literal["none", "input", "suite"] = "none",
+    scale: Literal["none", "input"] = "none",
     order: Order = "mean-scale",
     epsilon: float = 0.0,
 ) -> CriterionPlan:
@@ -487,17 +382,15 @@ def nc(
 
     Args:
         threshold: Values above it count as active.
-        scale: Scale each layer to [0, 1] within an input, over the suite, or not at all.
+        scale: Scale each layer to [0, 1] within an input, or not at all.
         order: Average channels before or after scaling.
         epsilon: Added to the width when scaling.
     """
     selection = replace(selection, order=order)
-    if scale == "suite":
-        rule = SuiteActivated(selection, threshold)
-        return CriterionPlan(selection, lambda _: rule, without=frozenset({"monotone"}))
-    raw = Activated(selection, threshold)
-    scaled = Activated(selection, threshold, epsilon)
-    return CriterionPlan(selection, lambda _: {"none": raw, "input": scaled}[scale])
+    rule = Activated(selection, threshold)
+    if scale == "input":
+        rule = Activated(selection, threshold, epsilon)
+    return CriterionPlan(selection, lambda _: rule)
 
 
 @_profiled("kmnc")
@@ -563,7 +456,7 @@ def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> 
 
 @_profiled("layer-snac", paper="MaXplore report (Topk-MaXplore)", cite="lee2020maxplore")
 def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> CriterionPlan:
-    """SNAC of each layer, over the suite and per input.
+    """Strong neuron activation coverage layer by layer.
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
     detail.
@@ -573,25 +466,21 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
         equal: Where a value on the bound counts.
     """
     return _by_range(
-        selection,
-        lambda known: LayerBoundarySections(
-            BoundarySections(selection, known, "above", widen, equal)
-        ),
+        selection, lambda known: LayerBoundarySections(selection, known, "above", widen, equal)
     )
 
 
 @_plain("tknc")
-def tknc(selection: Selection, *, k: int = 3, ranked: bool = False) -> CriterionPlan:
+def tknc(selection: Selection, *, k: int = 3) -> CriterionPlan:
     """Top-k neuron coverage: units that were among the strongest of their layer.
 
     Share of units among the k strongest of their layer for some input.
 
     Args:
         k: How many per layer.
-        ranked: Each rank of a unit counts separately.
     """
     _at_least_one("tknc", "k", k)
-    return CriterionPlan(selection, lambda _: Strongest(selection, k, ranked))
+    return CriterionPlan(selection, lambda _: Strongest(selection, k))
 
 
 @_plain("tknp", laws=COUNT)

@@ -105,6 +105,7 @@ class Profile:
         count: How many images.
         ranges: Ranges by layer and mode.
         traces: Activation traces by selection.
+        prefix: What the names of layers begin with where they are looked for.
         once: What criteria have fitted to it.
     """
 
@@ -114,6 +115,7 @@ class Profile:
     count: int
     ranges: Mapping[str, Range] = field(default_factory=dict)
     traces: Mapping[str, Traces] = field(default_factory=dict)
+    prefix: str = ""
     once: Memo = field(default_factory=Memo, compare=False, repr=False)
 
     def range(self, selection: Selection) -> Range:
@@ -126,6 +128,7 @@ class Profile:
         return self._find(self.traces, _trace_key(selection), "traces")
 
     def _find(self, table: Mapping[str, Found], key: str, what: str) -> Found:
+        key = key.replace(self.prefix, "")
         if key not in table:
             raise Problem(
                 f"the profile has no {what} of {key!r}.",

@@ -146,7 +146,7 @@ def fit_notes(model: Likelihood | Mahalanobis) -> dict[str, Any]:
     fewest = min(len(gaussian.traces) for gaussian in gaussians)
     units = len(gaussians[0].centre)
     notes: dict[str, Any] = {
-        "classes projected on their span": model.projected,
+        "classes projected on their span": sum(one.projected for one in gaussians),
         "training traces per unit": round(fewest / units, 2),
     }
     if isinstance(model, Likelihood) and (others := len(model.of_another_rank)):
@@ -317,7 +317,7 @@ class Traces:
 # depend on the rows beside it. Differences: LSA sums kernels in float32 over traces that were
 # whitened class by class in double precision; where a covariance is singular, density and distance
 # are measured within the directions that the class's traces span (the authors drop further columns
-# by hand), and `projected` says for how many classes. A trace off that span has density 0, so its
+# by hand), and `fit_notes` says for how many classes. A trace off that span has density 0, so its
 # LSA is infinite; MDSA ignores what lies across, as a pseudo-inverse does.
 
 
@@ -394,10 +394,6 @@ class Likelihood:
     @cached_property
     def _columns(self) -> Copies:
         return Copies(self.columns)
-
-    @property
-    def projected(self) -> int:
-        return sum(gaussian.projected for gaussian in self.gaussians.values())
 
     @cached_property
     def rank(self) -> int:
@@ -546,10 +542,6 @@ class Mahalanobis:
         groups = _classes(traces, per_class, "Mahalanobis")
         gaussians = {c: Gaussian.of(v, unbiased=False) for c, v in groups.items()}
         return Mahalanobis(gaussians, per_class, squared)
-
-    @property
-    def projected(self) -> int:
-        return sum(gaussian.projected for gaussian in self.gaussians.values())
 
     def __call__(
         self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]

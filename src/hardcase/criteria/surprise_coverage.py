@@ -20,7 +20,7 @@ from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
-from hardcase.types import State, Targets
+from hardcase.types import Targets
 
 __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
 
@@ -48,22 +48,15 @@ class MeanSurprise:
     model: SurpriseModel
 
     def memory(self) -> Accumulated:
-        zero = torch.zeros(1, dtype=torch.float64)
-        none = torch.full((1,), torch.inf, dtype=torch.float64)
-        return Accumulated(
-            {"count": zero, "sum": zero, "low": none, "high": -none, "without": zero}, _gathered
-        )
+        zeros = dict.fromkeys(("count", "sum", "without"), torch.zeros(1, dtype=torch.float64))
+        return Accumulated(zeros, summed)
 
     def observe(self, batch: ActivationBatch, memory: Accumulated) -> None:
         surprise = surprise_of(batch, self.selection, self.model).double()
         finite = surprise.isfinite()
-        known = surprise[finite]
-        nothing = surprise.new_full((1,), torch.inf)
         parts = {
             "count": finite.sum(),
-            "sum": known.sum(),
-            "low": torch.cat([known, nothing]).amin(),
-            "high": torch.cat([known, -nothing]).amax(),
+            "sum": surprise[finite].sum(),
             "without": (~finite).sum(),
         }
         memory.add({name: value.double().reshape(1) for name, value in parts.items()})
@@ -88,21 +81,8 @@ class MeanSurprise:
 
     def result(self, memory: Accumulated) -> CoverageResult:
         seen = {name: float(value) for name, value in memory.total().items()}
-        detail: dict[str, float] = {
-            "inputs": int(seen["count"]),
-            "without surprise": int(seen["without"]),
-        }
-        if seen["count"]:
-            detail |= {"least": seen["low"], "greatest": seen["high"]}
+        detail = {"inputs": int(seen["count"]), "without surprise": int(seen["without"])}
         return CoverageResult(seen["sum"] / max(seen["count"], 1), detail=detail)
-
-
-def _gathered(a: State, b: State) -> State:
-    return {
-        **summed(a, b),
-        "low": torch.minimum(a["low"], b["low"]),
-        "high": torch.maximum(a["high"], b["high"]),
-    }
 
 
 @dataclass(frozen=True)
@@ -114,7 +94,6 @@ class SurpriseBuckets:
     lower: float
     upper: float
     n: int = 1000
-    overflow: bool = False
 
     def memory(self) -> CountedBits:
         zeros = dict.fromkeys(("inputs", "below", "above", "without"), torch.zeros(1).long())
@@ -153,17 +132,13 @@ class SurpriseBuckets:
 
     @property
     def _width(self) -> float:
-        return (self.upper - self.lower) / (self.n - self.overflow)
+        return (self.upper - self.lower) / self.n
 
     def buckets(self, surprise: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
         """The bucket of each value, from 1; 0 outside the bounds and for not-a-number."""
         place = ((surprise.double() - self.lower) / self._width).floor()
         place = place.where(surprise != self.upper, self.n - 1)
-        outside = (
-            (surprise < self.lower)
-            | surprise.isnan()
-            | ((surprise > self.upper) & (not self.overflow))
-        )
+        outside = (surprise < self.lower) | (surprise > self.upper) | surprise.isnan()
         return place.masked_fill(outside, -1).clamp(-1, self.n - 1).long() + 1
 
 
@@ -260,10 +235,9 @@ def _coverage(
         n: int = 1000,
         lower: float | str = "train",
         upper: float | str = "train",
-        overflow: bool = False,
         **options: Any,
     ) -> CriterionPlan:
-        if n < 1 + overflow:
+        if n < 1:
             raise Problem(f"surprise coverage with n={n} has no bucket between its bounds.")
         averaged = mean(graph, **options)
 
@@ -271,7 +245,7 @@ def _coverage(
             known = averaged.make(profile)
             assert isinstance(known, MeanSurprise)
             low, high = _bounds(known.model, {"lower": lower, "upper": upper})
-            return SurpriseBuckets(known.selection, known.model, low, high, n, overflow)
+            return SurpriseBuckets(known.selection, known.model, low, high, n)
 
         return replace(averaged, make=rule)
 

@@ -27,17 +27,12 @@ KINDS = ("norm", "pool", "conv", "linear", "activation", "join", "other")
 
 
 def constant(
-    widths: Sequence[int],
-    kinds: Sequence[str],
-    weight: Float[Tensor, " u"],
-    *,
-    skip: Sequence[int] = (),
+    widths: Sequence[int], kinds: Sequence[str], weight: Float[Tensor, " u"]
 ) -> Float[Tensor, "u 17"]:
     """The fixed features of the units of layers with these widths and kinds.
 
     0-3: quarter of the network's depth. 4-9: rank of the mean incoming weight over the network
-    (first to fifth tenth, lower half). 10-16: kind of layer. `skip` names features that are left at
-    0.
+    (first to fifth tenth, lower half). 10-16: kind of layer.
     """
     units = sum(widths)
     table = torch.zeros(sum(widths), CONSTANT)
@@ -51,7 +46,6 @@ def constant(
     places = dict(zip(KINDS, range(len(KINDS))))
     kind = torch.tensor([places.get(k, len(KINDS) - 1) for k in kinds])
     table[number, 10 + kind[layer]] = 1
-    table[:, list(skip)] = 0
     return table
 
 
@@ -237,13 +231,11 @@ class Learning:
         parents: Vectors that breed; a pool has twice as many.
         memory: Last records, which breed the next pool.
         alone: Every seed learns for itself; else a shard shares one pool and hands it on.
-        together: Coverage is counted for the whole shard, not for every seed.
     """
 
     parents: int = 50
     memory: int = 300
     alone: bool = False
-    together: bool = False
 
 
 @guide("adapt", needs="gradients", paper="Lee, Cha, Lee and Oh, ISSTA 2020")
@@ -277,9 +269,8 @@ class Adaptive(UnitGuide):
         failing: Hits | None = None,
         records: State | None = None,
     ) -> None:
-        each = not learning.together
-        super().__init__(name, units, count, hits or Hits(units.count, each=each))
-        self.failing = failing or Hits(units.count, each=each)
+        super().__init__(name, units, count, hits or Hits(units.count, each=True))
+        self.failing = failing or Hits(units.count, each=True)
         self.fixed = fixed
         self.oracle = oracle
         self.learning = learning

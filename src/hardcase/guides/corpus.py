@@ -23,14 +23,13 @@ __all__ = ["Corpus", "Fading", "Recent"]
 @dataclass(frozen=True, slots=True)
 class Entries:
     """What a schedule knows of each seed's entries: how many there are, how often each was picked,
-    where it stopped last time, and how much each could still change.
+    and where it stopped last time.
     """
 
     rows: Int[Tensor, " m"]
     size: Int[Tensor, " m"]
     picks: Int[Tensor, "m e"]
     cursor: Int[Tensor, " m"]
-    energy: Float[Tensor, "m e"]
 
 
 Schedule = Callable[[Entries, Rng], tuple[Tensor, Tensor]]
@@ -59,26 +58,21 @@ class Fading:
     """DeepHunter's: entries take turns, each accepted the less likely the more often picked.
 
     The paper's is ``1 - picks / gamma``, at least `least`; its code starts at 0.8, falls by a fifth
-    and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2). `power`: chances also grow with
-    what an entry could still change.
+    and stays at 0.2 (`first` = 0.8, `gamma` = 5, `least` = 0.2).
 
     Args:
         gamma: Picks after which an entry is hardly chosen any more.
         least: Smallest probability.
         first: Probability of an entry that was never picked.
-        power: The probability falls as a power, not linearly.
     """
 
     gamma: float = 20.0
     least: float = 0.5
     first: float = 1.0
-    power: bool = False
 
     def __call__(self, of: Entries, rng: Rng) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
         size = of.size.clamp_min(1)
         chance = (self.first - of.picks / self.gamma).clamp_min(self.least)
-        if self.power:
-            chance = chance * of.energy / of.energy.amax(1, keepdim=True).clamp_min(1e-9)
         turns = torch.arange(8 * of.picks.shape[1], device=size.device)
         entry = (of.cursor[:, None] + turns) % size[:, None]
         drawn = rng.uniform(of.rows, entry.shape[1:])
@@ -145,7 +139,6 @@ class Corpus:
             self.size[rows].clamp_max(self.capacity),
             self.picks[rows].gather(1, slots),
             self.cursor[rows],
-            self._energy(rows).gather(1, slots),
         )
         age, self.cursor[rows] = self.schedule(entries, rng)
         entry = slots.gather(1, age[:, None]).squeeze(1)
@@ -211,11 +204,6 @@ class Corpus:
         age = torch.arange(self.capacity, device=rows.device)
         gone = (self.size[rows] - self.capacity).clamp_min(0)[:, None]
         return torch.where(age == 0, 0, 1 + (age - 1 + gone) % (self.capacity - 1))
-
-    def _energy(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m e"]:
-        """How much each entry could still change: what its bright pixels allow, less changes."""
-        shown = self.tables["picture"][rows].flatten(2).float()
-        return (0.2 * 255 * (shown > 0).sum(2) - (shown - shown[:, :1]).abs().sum(2)).clamp_min(0)
 
     def _add(self, probe: Probe) -> None:
         """Append entries in order; beyond the capacity they replace the oldest but the first."""

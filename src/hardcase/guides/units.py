@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -154,100 +154,73 @@ def unseen(probe: Probe) -> Bool[Tensor, " m"]:
 # Ways to pick units to push: from a board, units and signs for each row.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of units from the start: large incoming weights, and who may cross."""
+
+    heavy: Bool[Tensor, " u"]
+    crossing: Bool[Tensor, " u"]
+    threshold: float = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What a pick may know: the seeds' rows, hit counts by row, units with large incoming weights,
-    each row's last scaled values (NaN where there are none), the threshold, and which units may be
-    pushed across it.
+    """What a pick may know: the seeds' rows, hit counts by row, each row's last scaled values (NaN
+    where there are none), and what is known from the start.
     """
 
     rows: Int[Tensor, " m"]
     hits: Int[Tensor, "m u"]
-    heavy: Bool[Tensor, " u"]
     values: Float[Tensor, "m u"]
-    threshold: float
-    crossing: Bool[Tensor, " u"]
+    facts: Facts
 
 
-Pick = Callable[[Board, int, Rng], Targets]
-
-
-def uncovered(board: Board, count: int, rng: Rng) -> Targets:
-    """Units never covered, drawn evenly; any, where none is left."""
-    return _drawn(board, (board.hits == 0).float(), count, rng)
-
-
-def anything(board: Board, count: int, rng: Rng) -> Targets:
-    """Any units, drawn evenly: the control."""
-    return _drawn(board, torch.ones_like(board.values), count, rng)
-
-
-def often(board: Board, count: int, rng: Rng) -> Targets:
-    """Units often covered (DLFuzz's strategy 1): drawn in proportion to their hits."""
-    return _drawn(board, board.hits.float(), count, rng)
-
-
-def rarely(board: Board, count: int, rng: Rng) -> Targets:
-    """Units rarely covered (strategy 2): drawn by what they lack to the most covered one."""
-    lacking = board.hits.amax(1, keepdim=True) - board.hits
-    return _drawn(board, lacking.float(), count, rng)
-
-
-def heavy(board: Board, count: int, rng: Rng) -> Targets:
-    """Units with large incoming weights (strategy 3), drawn evenly."""
-    return _drawn(board, board.heavy.float().expand_as(board.values), count, rng)
-
-
-def across(board: Board, count: int, rng: Rng) -> Targets:
-    """Units near the threshold (strategy 4): pushed to its other side."""
-    return _near(board, count, down=-1)
-
-
-def apart(board: Board, count: int, rng: Rng) -> Targets:
-    """Strategy 4 as DLFuzz's code has it: units near the threshold, pushed away from it."""
-    return _near(board, count, down=1)
-
-
-def most(board: Board, count: int, rng: Rng) -> Targets:
-    """The most covered units, without a draw (ADAPT's form of DLFuzz)."""
-    return _first(board.hits, count)
-
-
-def least(board: Board, count: int, rng: Rng) -> Targets:
-    """The least covered units, without a draw (ADAPT's form of DLFuzz)."""
-    return _first(-board.hits, count)
-
-
-PICKS: dict[str, Pick] = {
-    f.__name__: f for f in (uncovered, anything, often, rarely, heavy, across, apart, most, least)
+DRAWN: Mapping[str, Callable[[Board], Tensor]] = {
+    "uncovered": lambda board: board.hits == 0,  # any unit, where none is left
+    "anything": lambda board: torch.ones_like(board.hits),  # the control
+    "often": lambda board: board.hits,  # DLFuzz's strategy 1
+    # strategy 2: by what they lack to the most covered one
+    "rarely": lambda board: board.hits.amax(1, keepdim=True) - board.hits,
+    # strategy 3: large incoming weights
+    "heavy": lambda board: board.facts.heavy.to(board.hits.device).expand_as(board.hits),
 }
+"""Units drawn in proportion to a weight."""
+FIRST: Mapping[str, Callable[[Board], Tensor]] = {
+    "most": lambda board: board.hits,
+    "least": lambda board: -board.hits,
+}
+"""Those with the greatest keys, without a draw: the most or least covered (ADAPT's DLFuzz)."""
+NEAR = {"across": -1, "apart": 1}
+"""Units near the threshold (strategy 4), pushed to its other side, or away from it as the code."""
+STRATEGIES = (*DRAWN, *FIRST, *NEAR)
 
 
-def _drawn(board: Board, weight: Float[Tensor, "m u"], count: int, rng: Rng) -> Targets:
-    """`count` different units per row, drawn in proportion to the weights."""
-    noise = rng.uniform(board.rows, weight.shape[1:])
-    keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
-    unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
-    return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
-
-
-def _first(keys: Tensor, count: int) -> Targets:
-    """The units with the greatest keys, ties to the lower number."""
-    unit = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
+def pick(strategy: str, board: Board, count: int, rng: Rng) -> Targets:
+    """`count` different units for each row, as the strategy chooses them, and which way to push."""
+    if strategy in NEAR:
+        return _near(board, count, down=NEAR[strategy])
+    if strategy in FIRST:  # ties go to the lower number
+        keys = FIRST[strategy](board)
+        unit = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
+    else:
+        weight = DRAWN[strategy](board).float()
+        noise = rng.uniform(board.rows, weight.shape[1:])
+        keys = weight.clamp_min(1e-30).log() - (-noise.clamp(1e-12, 1 - 1e-7).log()).log()
+        unit = keys.topk(min(count, keys.shape[1]), dim=1).indices
     return {"unit": unit, "sign": torch.ones(unit.shape, device=unit.device)}
 
 
 def _near(board: Board, count: int, *, down: int) -> Targets:
     """The first units within 0.25 above (sign `down`) and 0.2 below the threshold, half each."""
-    above = board.values - board.threshold
-    below = board.threshold - board.values
+    above = board.values - board.facts.threshold
+    below = board.facts.threshold - board.values
     number = torch.arange(board.values.shape[1], device=board.values.device)
     parts = []
     for near, sign, some in (
         ((above > 0) & (above < 0.25), down, count - count // 2),
         ((below > 0) & (below < 0.2), -down, count // 2),
     ):
-        near = near & board.crossing
+        near = near & board.facts.crossing.to(near.device)
         first = torch.where(near, -number, -number - len(number))
         unit = first.argsort(dim=1, descending=True, stable=True)[:, :some]
         parts.append((unit, near.gather(1, unit) * float(sign)))
@@ -260,17 +233,16 @@ def _near(board: Board, count: int, *, down: int) -> Targets:
 
 def take(probe: Probe, rows: Int[Tensor, " r"]) -> Probe:
     """Some rows of a probe."""
-    seen = {name: value[rows] for name, value in probe.activations.items()}
-    peers = tuple(peer[rows] for peer in probe.peers)
-    targets = {name: value[rows] for name, value in probe.targets.items()}
-    return Probe(
-        probe.z[rows],
-        probe.x[rows],
-        probe.logits[rows],
-        probe.origin.take(rows),
-        peers,
-        seen,
-        targets,
+    return replace(
+        probe,
+        z=probe.z[rows],
+        x=probe.x[rows],
+        logits=probe.logits[rows],
+        origin=probe.origin.take(rows),
+        peers=tuple(peer[rows] for peer in probe.peers),
+        witnesses=tuple(witness[rows] for witness in probe.witnesses),
+        activations={name: value[rows] for name, value in probe.activations.items()},
+        targets={name: value[rows] for name, value in probe.targets.items()},
     )
 
 
@@ -367,20 +339,10 @@ class FailingOnly:
 # neural networks with adaptive neuron-selection strategy", ISSTA 2020.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known of units from the start: large incoming weights, and who may cross."""
-
-    heavy: Bool[Tensor, " u"]
-    crossing: Bool[Tensor, " u"]
-    threshold: float = 0.5
-
-
 @guide("strategies", needs="activations", paper="Guo et al., ESEC/FSE 2018")
 class Strategies(UnitGuide):
-    """Picks `count` units a walk. `cycle`: the strategies take turns, a new one whenever a seed
-    starts again; otherwise `count` is shared out evenly between them. `each`: every seed counts its
-    coverage for itself.
+    """Picks `count` units a walk, shared out evenly between strategies; or (`cycle`) these take
+    turns, a new one whenever a seed starts again.
 
     Args:
         name: The target by which it names units.
@@ -406,8 +368,8 @@ class Strategies(UnitGuide):
         hits: Hits | None = None,
     ) -> None:
         for strategy in strategies:
-            if strategy not in PICKS:
-                raise choice("neuron-selection strategy", strategy, list(PICKS))
+            if strategy not in STRATEGIES:
+                raise choice("neuron-selection strategy", strategy, STRATEGIES)
         least = len(strategies)
         if cycle:
             least = 1
@@ -427,8 +389,8 @@ class Strategies(UnitGuide):
         if not self.cycle:
             board = self._board(rows)
             each = self.count // len(self.strategies)
-            picks = [PICKS[strategy](board, each, rng) for strategy in self.strategies]
-            joined = {key: torch.cat([pick[key] for pick in picks], 1) for key in ("unit", "sign")}
+            picks = [pick(strategy, board, each, rng) for strategy in self.strategies]
+            joined = {key: torch.cat([one[key] for one in picks], 1) for key in ("unit", "sign")}
             return self._named(joined)
         self.turns = grown(self.turns, rows)
         turn = self.turns[rows].clone()
@@ -460,16 +422,14 @@ class Strategies(UnitGuide):
 
     def _board(self, rows: Int[Tensor, " m"]) -> Board:
         self.values = grown(self.values, rows, torch.nan)
-        heavy, crossing = (t.to(rows.device) for t in (self.facts.heavy, self.facts.crossing))
-        hits = self.hits.of(rows)
-        return Board(rows, hits, heavy, self.values[rows], self.facts.threshold, crossing)
+        return Board(rows, self.hits.of(rows), self.values[rows], self.facts)
 
     def _in_turn(self, rows: Int[Tensor, " m"], turn: Int[Tensor, " m"], rng: Rng) -> Targets:
         """Every strategy picks for every row, and each row takes the pick whose turn it is."""
         board = self._board(rows)
-        picks = [PICKS[strategy](board, self.count, rng) for strategy in self.strategies]
+        picks = [pick(strategy, board, self.count, rng) for strategy in self.strategies]
         chosen = (turn % len(self.strategies))[None, :, None]
-        stacked = {key: torch.stack([pick[key] for pick in picks]) for key in ("unit", "sign")}
+        stacked = {key: torch.stack([one[key] for one in picks]) for key in ("unit", "sign")}
         own = {
             k: v.gather(0, chosen.expand(1, *v.shape[1:])).squeeze(0) for k, v in stacked.items()
         }

@@ -28,7 +28,6 @@ from hardcase.judges.rules import (
     fit_to_people,
     precise_from,
     precision,
-    reliability,
 )
 from hardcase.tensors import digest_tensors, fingerprints
 from hardcase.types import Images
@@ -303,17 +302,21 @@ def calibrate(
     fixed = {name: (plain or rules)[name] for name in rules if _few(_truth(people, name))}
     final = {name: _fitted(rules[name], name, signals, people) for name in rules} | fixed
     pooled = {name: _pooled(rules[name], name, signals, fitted_to, folds) for name in rules}
-    pooled |= {name: _unchanged(rule, signals) for name, rule in fixed.items()}
+    for name, rule in fixed.items():
+        probability = rule.probability(signals).cpu()
+        pooled[name] = (probability, rule.answers(probability))
     measured: dict[str, Any] = {}
     for name, rule in rules.items():
         truth = _truth(scored_by, name)
-        measured[name] = _measured(rule.evidence(signals).cpu(), *pooled[name], truth)
-    if not bool((people.rater1 == people.rater2).all()):
-        for name in rules:
-            measured[name]["one_rater"] = _left_out(rules[name], name, signals, people, folds)
+        known = truth >= 0
+        evidence = rule.evidence(signals).cpu()
+        measured[name] = {
+            "auroc": auroc_interval(evidence[known], truth[known] == 1),
+            **error_rates(pooled[name][1], truth),
+        }
+        if not bool((people.rater1 == people.rater2).all()):
+            measured[name]["one_rater"] = _left_out(rule, name, signals, people, folds)
     honest = _both([pooled[name][1] for name in rules])
-    chosen = _both([_unchanged(rule, signals)[1] for rule in final.values()])
-    evidence = rules["label_kept"].evidence(signals).cpu()
     return Calibration(
         final,
         {
@@ -322,8 +325,6 @@ def calibrate(
             "not_fitted": sorted(fixed),
             **measured,
             "confirmed": precision(honest, scored_by.confirmed),
-            "confirmed_as_chosen": precision(chosen, scored_by.confirmed),
-            "generators": _per_generator(scored_by, evidence, honest),
         },
     )
 
@@ -353,11 +354,6 @@ def _few(truth: Int[Tensor, " m"]) -> str:
     if min(yes, no) >= ENOUGH:
         return ""
     return f"in {yes} and lost in {no} images"
-
-
-def _unchanged(rule: DecisionRule, signals: Signals) -> tuple[Float[Tensor, " m"], Answers]:
-    probability = rule.probability(signals).cpu()
-    return probability.double(), rule.answers(probability)
 
 
 Folds = list[tuple[Tensor, Tensor]]
@@ -447,22 +443,6 @@ def _pooled(
     return pooled, tuple(answers)
 
 
-def _measured(
-    evidence: Float[Tensor, " m"],
-    pooled: Float[Tensor, " m"],
-    answers: Answers,
-    truth: Int[Tensor, " m"],
-) -> dict[str, Any]:
-    known = truth >= 0
-    curve, gap = reliability(pooled[known], truth[known] == 1)
-    return {
-        "auroc": auroc_interval(evidence[known], truth[known] == 1),
-        **error_rates(answers, truth),
-        "reliability": curve,
-        "ece": gap,
-    }
-
-
 def _left_out(
     rule: DecisionRule, question: str, signals: Signals, people: People, folds: Folds
 ) -> dict[str, Any]:
@@ -486,23 +466,3 @@ def _left_out(
         "two_raters": float(pair.mean()),
         "difference": {"value": gap.value, **ends},
     }
-
-
-def _per_generator(
-    people: People, evidence: Float[Tensor, " m"], answers: Answers
-) -> dict[str, Any]:
-    """AUROC inside each generator (None where people gave one answer only),
-    and how many it would confirm.
-    """
-    rows = {}
-    for name in sorted(set(people.generator)):
-        inside = torch.tensor([other == name for other in people.generator])
-        known = inside & (people.label_kept >= 0)
-        inner = auroc_interval(evidence[known], people.label_kept[known] == 1)
-        said = [answer for answer, own in zip(answers, inside.tolist()) if own]
-        rows[name] = {
-            "images": int(inside.sum()),
-            "label_kept_auroc": inner["value"],
-            "confirmed": precision(said, people.confirmed[inside]),
-        }
-    return rows

@@ -22,6 +22,7 @@ from hardcase.imaging.blur import binomial
 from hardcase.judges.features import (
     ALL,
     FITS,
+    VIEWS,
     Encoder,
     EncoderOutput,
     FeatureProbe,
@@ -33,7 +34,6 @@ from hardcase.judges.features import (
     features_at,
     probe_from_card,
     temperature,
-    view_named,
 )
 from hardcase.judges.judge import SignalSource, closer, split_rows
 from hardcase.judges.networks import CONTRAST, spread
@@ -238,7 +238,7 @@ class FeaturePanel(SignalSource):
         """Return signals, and unit features of the deepest layer of every encoder side by side,
         in the first view.
         """
-        seen = [[each(view_named(view)(x)) for view in self.views] for each in self.encoders]
+        seen = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
         votes = self.votes(seen)
         mean = votes.logsumexp(0) - votes.new_tensor(len(votes)).log()
         named = votes.argmax(2) == expected

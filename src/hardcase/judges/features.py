@@ -13,16 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.judges.judge import Neighbours
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 
-View = Callable[[Tensor], Tensor]
-
-
-PHOTO_VIEWS: Mapping[str, View] = {
+VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda x: x,
     "flipped": lambda x: x.flip(3),
 }
@@ -74,16 +71,8 @@ class Encoder:
         self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32
     ) -> EncoderOutput:
         """Return features and scores of one view, in batches."""
-        transform = view_named(view)
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
-        return EncoderOutput.join([self(transform(x[rows])) for rows in parts])
-
-
-def view_named(name: str) -> View:
-    """Return the view of this name."""
-    if name not in PHOTO_VIEWS:
-        raise choice("view", name, tuple(PHOTO_VIEWS))
-    return PHOTO_VIEWS[name]
+        return EncoderOutput.join([self(VIEWS[view](x[rows])) for rows in parts])
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
@@ -203,17 +192,22 @@ class FeatureStore:
         tell: Tell | None = None,
     ) -> EncoderOutput:
         """Return features and scores of 8-bit images; what is missing is computed and kept."""
-        if not len(x):
-            raise Problem("there are no images to take features of.")
+        from safetensors.torch import save
+
         folder = self.folder(encoder, view)
         keys = fingerprints(x)
-        known = self._known(folder, keys)
+        known = _known(folder, keys)
         missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
         done = len(keys) - len(missing)
         for rows in chunks(len(missing), PART):
             some = missing[rows]
             images = from_bytes(x[some].to(encoder.subject.device))
-            known |= self._keep(folder, keys[some], encoder.ask(images, view=view, batch=batch))
+            seen = encoder.ask(images, view=view, batch=batch)
+            columns = {KEYS: keys[some], LOGITS: seen.logits, **seen.features}
+            table = {name: value.cpu().contiguous() for name, value in columns.items()}
+            data = save(table)
+            write_atomically(folder / f"part-{digest([data])}.safetensors", data)
+            known |= _rows(table)
             done += len(some)
             if tell is not None:
                 tell(done, len(keys))
@@ -222,32 +216,24 @@ class FeatureStore:
         logits = joined.pop(LOGITS)
         return EncoderOutput({name: joined[name] for name in encoder.layers}, logits)
 
-    def _known(self, folder: Path, keys: Int[Tensor, " n"]) -> Rows:
-        """Read the kept rows of these images; a part is named after the checksum of its content."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
 
-        known: Rows = {}
-        for path in sorted(folder.glob("part-*.safetensors")):
-            try:
-                data = path.read_bytes()
-                if path.stem != f"part-{digest([data])}":
-                    raise OSError("its content is not what its checksum says")
-                table = load(data)
-                inside = torch.isin(table[KEYS], keys)
-            except (SafetensorError, OSError, KeyError) as error:
-                raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
-            known |= _rows({name: value[inside] for name, value in table.items()})
-        return known
+def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
+    """Read the kept rows of these images; a part is named after the checksum of its content."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
-    def _keep(self, folder: Path, keys: Int[Tensor, " m"], seen: EncoderOutput) -> Rows:
-        from safetensors.torch import save
-
-        columns = {KEYS: keys, LOGITS: seen.logits, **seen.features}
-        table = {name: value.cpu().contiguous() for name, value in columns.items()}
-        data = save(table)
-        write_atomically(folder / f"part-{digest([data])}.safetensors", data)
-        return _rows(table)
+    known: Rows = {}
+    for path in sorted(folder.glob("part-*.safetensors")):
+        try:
+            data = path.read_bytes()
+            if path.stem != f"part-{digest([data])}":
+                raise OSError("its content is not what its checksum says")
+            table = load(data)
+            inside = torch.isin(table[KEYS], keys)
+        except (SafetensorError, OSError, KeyError) as error:
+            raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
+        known |= _rows({name: value[inside] for name, value in table.items()})
+    return known
 
 
 def _rows(table: Mapping[str, Tensor]) -> Rows:
@@ -436,12 +422,9 @@ def features_at(seen: EncoderOutput, layer: str) -> Float[Tensor, "m f"]:
 
 
 def temperature(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:
-    """Return what to multiply scores by so that their probabilities fit these labels best.
-
-    Between 1/100 and 1,000; the labels are of images that the scores were not fitted to.
+    """Return what to multiply scores by, from 1/100 to 1,000, so that their probabilities fit these
+    labels best.
     """
-    if not len(y):
-        raise Problem("a probe is tempered on images that it was not fitted to; there are none.")
     grid = torch.logspace(-2, 3, 101, device=logits.device, dtype=torch.float64)
     losses = torch.stack([functional.cross_entropy(each * logits.double(), y) for each in grid])
     return float(grid[losses.argmin()])

@@ -1,16 +1,20 @@
-"""Confirmed findings grouped into likely faults, and how far they lie from the seeds as a whole."""
+"""Confirmed findings grouped into likely faults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
+
+from hardcase.runs.results import Run
+from hardcase.tensors import chunks, from_bytes
 
 # Confirmed findings grouped into likely faults: the same two classes, alike in the features of an
 # independent network.
@@ -30,6 +34,13 @@ MOST = 2000
 """
 
 
+SMALL = 32
+THUMBNAIL = 8
+"""Where a judge has no features of its own, findings are compared by their pixels; those of more
+than so many pixels a side as thumbnails of so many.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows of one likely fault: the one in its middle, the one nearest to its seed,
@@ -44,6 +55,70 @@ class Group:
     stability: float | None
 
 
+def group_findings(
+    run: Run, confirmed: Bool[Tensor, " t"], features: Tensor | None, rng: torch.Generator
+) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """Group the confirmed findings of a run by the judge's features of all findings, or without
+    these by their pixels.
+
+    Returns:
+        Columns for all findings (the group's name, whether one stands for it), and what run.json
+        says of each group.
+    """
+    rows = confirmed.nonzero().squeeze(1)
+    names: list[str | None] = [None] * len(confirmed)
+    columns: dict[str, list[Any]] = {
+        "group": names,
+        "representative": [False] * len(confirmed),
+        "closest": [False] * len(confirmed),
+    }
+    if not len(rows):
+        return columns, []
+    place = rows.tolist()
+    own = thumbnails(run, place) if features is None else features[rows]
+    table = run.findings.take(pa.array(place))
+    expected, predicted, distance = (
+        torch.from_numpy(table[name].to_numpy().copy()) for name in ("expected", "predicted", "l2")
+    )
+    ids = table["id"].to_pylist()
+    seeds = table["seed"].to_pylist()
+    described = []
+    for number, group in enumerate(groups(own, expected, predicted, distance, rng), 1):
+        name = f"{group.expected}-{group.predicted}-{number}"
+        for row in group.rows:
+            names[place[row]] = name
+        columns["representative"][place[group.representative]] = True
+        columns["closest"][place[group.closest]] = True
+        described.append(
+            {
+                "name": name,
+                "expected": group.expected,
+                "predicted": group.predicted,
+                "tests": len(group.rows),
+                "seeds": len({seeds[row] for row in group.rows}),
+                "representative": ids[group.representative],
+                "closest": ids[group.closest],
+                "stability": group.stability,
+            }
+        )
+    return columns, described
+
+
+def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
+    """Findings as rows of numbers: their pixels, or those of their thumbnails."""
+    channels, height, width = run.record["image"]
+    batch = 4096
+    if max(height, width) > SMALL:
+        height = width = THUMBNAIL
+        batch = 32
+    # made before anything else: small blocks among large ones that come and go keep both
+    found = torch.empty(len(rows), channels * height * width)
+    for part in chunks(len(rows), batch):
+        x = from_bytes(run.images(rows[part]))
+        found[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
+    return found
+
+
 def groups(
     features: Float[Tensor, "t f"],
     expected: Int[Tensor, " t"],
@@ -53,36 +128,32 @@ def groups(
 ) -> list[Group]:
     """Return groups of all rows, largest first."""
     unit = functional.normalize(features.float(), dim=1).cpu()
-    found = [
-        _group(rows[members], unit, expected, predicted, distance, stability)
-        for rows in _pairs(expected, predicted)
-        for members, stability in _clusters(unit[rows], rng)
-    ]
+    found = []
+    pairs, place = torch.unique(torch.stack([expected, predicted], 1), dim=0, return_inverse=True)
+    for number, (true, answered) in enumerate(pairs.tolist()):
+        inside = (place == number).nonzero().squeeze(1)
+        labels = _labels(unit[inside])
+        count = int(labels.max()) + 1
+        stability: list[float | None] = [None]
+        if count > 1:
+            stability = [*_resampled(unit[inside], labels, rng)]
+        for label in range(count):
+            rows = inside[labels == label]
+            middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
+            found.append(
+                Group(
+                    expected=true,
+                    predicted=answered,
+                    rows=tuple(rows.tolist()),
+                    representative=int(rows[middle.argmin()]),
+                    closest=int(rows[distance[rows].argmin()]),
+                    stability=stability[label],
+                )
+            )
     return sorted(
         found,
         key=lambda group: (-len(group.rows), group.expected, group.predicted, group.representative),
     )
-
-
-def _pairs(
-    expected: Int[Tensor, " t"], predicted: Int[Tensor, " t"]
-) -> Iterator[Int[Tensor, " r"]]:
-    """The rows of every pair of classes that occurs."""
-    pair = torch.stack([expected, predicted], 1)
-    found, place = torch.unique(pair, dim=0, return_inverse=True)
-    return ((place == i).nonzero().squeeze(1) for i in range(len(found)))
-
-
-def _clusters(
-    x: Float[Tensor, "r f"], rng: torch.Generator
-) -> Iterator[tuple[Int[Tensor, " s"], float | None]]:
-    """Members of every cluster of a pair, and how stable it is."""
-    labels = _labels(x)
-    count = int(labels.max()) + 1
-    stability: dict[int, float | None] = {}
-    if count > 1:
-        stability = _resampled(x, labels, rng)
-    return (((labels == i).nonzero().squeeze(1), stability.get(i)) for i in range(count))
 
 
 def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
@@ -105,7 +176,7 @@ def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
 
 def _resampled(
     x: Float[Tensor, "r f"], labels: Int[Tensor, " r"], rng: torch.Generator
-) -> dict[int, float | None]:
+) -> list[float]:
     """For every cluster the mean, over samples of the rows, of its likeness (Jaccard) to the most
     alike cluster found.
     """
@@ -120,93 +191,5 @@ def _resampled(
         shared = before.T @ now
         union = before.sum(0)[:, None] + now.sum(0)[None] - shared
         likeness[i] = (shared / union.clamp_min(1)).amax(1)
-    return dict(enumerate(likeness.mean(0).tolist()))
-
-
-def _group(
-    rows: Int[Tensor, " s"],
-    unit: Float[Tensor, "t f"],
-    expected: Int[Tensor, " t"],
-    predicted: Int[Tensor, " t"],
-    distance: Float[Tensor, " t"],
-    stability: float | None,
-) -> Group:
-    middle = torch.cdist(unit[rows], unit[rows].mean(0, keepdim=True)).squeeze(1)
-    return Group(
-        expected=int(expected[rows[0]]),
-        predicted=int(predicted[rows[0]]),
-        rows=tuple(rows.tolist()),
-        representative=int(rows[middle.argmin()]),
-        closest=int(rows[distance[rows].argmin()]),
-        stability=stability,
-    )
-
-
-# How far two sets of images lie apart as wholes, in the features of a network that took no part.
-#
-# M. Heusel, H. Ramsauer, T. Unterthiner, B. Nessler, S. Hochreiter, "GANs trained by a two
-# time-scale update rule converge to a local Nash equilibrium", NeurIPS 2017 (FID); M. Bińkowski,
-# D. Sutherland, M. Arbel, A. Gretton, "Demystifying MMD GANs", ICLR 2018 (KID). Difference: the
-# features are the judge's, not Inception's, so that numbers of two judges are not compared. FID
-# grows where images are few; KID does not.
-
-MOST_IMAGES = 2000
-"""Images of a set that are compared."""
-FEWEST = 4
-"""Images of a set below which nothing is said."""
-
-
-def frechet(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
-    """Return the Fréchet distance between normal laws fitted to two sets of features (FID).
-
-    By the singular values of a product of centred features, which is as large as there are images:
-    torchmetrics takes the eigenvalues of one that is as large as there are features.
-    """
-    a = a.double()
-    b = b.double()
-    apart = (a.mean(0) - b.mean(0)).square().sum()
-    x = (a - a.mean(0)) / (len(a) - 1) ** 0.5
-    y = (b - b.mean(0)) / (len(b) - 1) ** 0.5
-    shared = torch.linalg.svdvals(x @ y.T).sum()  # trace of the root of the covariances' product
-    return float((apart + x.square().sum() + y.square().sum() - 2 * shared).clamp_min(0))
-
-
-def kernel_distance(a: Float[Tensor, "n f"], b: Float[Tensor, "m f"]) -> float:
-    """Return the squared maximum mean discrepancy under KID's cubic kernel, without bias: about 0,
-    above or below, for two sets of one law. (The library's is for sets of one size.)
-    """
-    a = a.double()
-    b = b.double()
-    within = sum(_mean_of_pairs(_cubic_kernel(x, x)) for x in (a, b))
-    return float(within - 2 * _cubic_kernel(a, b).mean())
-
-
-def _cubic_kernel(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b.T / a.shape[1] + 1) ** 3
-
-
-def _mean_of_pairs(k: Float[Tensor, "n n"]) -> Tensor:
-    """The mean over pairs of different rows."""
-    count = len(k)
-    return (k.sum() - k.diagonal().sum()) / (count * (count - 1))
-
-
-def set_distances(
-    found: Float[Tensor, "n f"], seeds: Float[Tensor, "m f"], rng: torch.Generator
-) -> dict[str, Any] | None:
-    """Compare findings with seeds: both distances, and KID between two halves of the seeds as what
-    chance alone gives. None of fewer than four findings or eight seeds.
-    """
-    if len(found) < FEWEST or len(seeds) < 2 * FEWEST:
-        return None
-    some, real = (
-        x[torch.randperm(len(x), generator=rng)[:MOST_IMAGES]].cpu() for x in (found, seeds)
-    )
-    half = len(real) // 2
-    return {
-        "findings": len(some),
-        "seeds": len(real),
-        "fid": frechet(some, real),
-        "kid": kernel_distance(some, real),
-        "kid_halves_of_seeds": kernel_distance(real[:half], real[half:]),
-    }
+    means: list[float] = likeness.mean(0).tolist()
+    return means

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from hardcase.judges.rules import DecisionRule, Signals, auroc_of_counts, rules_
 from hardcase.randomness import balanced_order
 from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, steady
-from hardcase.types import Findings, Verdicts
+from hardcase.training import cards
+from hardcase.types import Findings, Images, Verdicts
 
 KIND = "judge"
 """The kind of network that cards of judges state."""
@@ -269,11 +270,55 @@ def split_rows(
     return order[count:].sort().values, order[:count]
 
 
-def accuracy_on(
-    source: SignalSource, x: Tensor, y: Int[Tensor, " n"], device: torch.device | str
-) -> int:
-    """Return how many of these 8-bit images the source reads as what they are."""
-    return int((source.ask(from_bytes(x.to(device)), y.to(device)).seen.cpu() == y).sum())
+def made_judge(
+    name: str,
+    config: Mapping[str, Any],
+    train: Images,
+    test: Images,
+    *,
+    build: Callable[[Mapping[str, Any]], nn.Module],
+    learn: Callable[[nn.Module], Mapping[str, Any]],
+    device: torch.device | str,
+    tell: Callable[[int], None] = lambda images: None,
+    **facts: Any,
+) -> PanelJudge:
+    """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
+
+    Args:
+        name: The kind of judge.
+        config: What tells it from others.
+        train: What it is trained on.
+        test: What says how many images it reads as what they are.
+        build: Makes the source of signals before it is trained.
+        learn: Trains it and makes its rules; returns entries of the card.
+        device: Where it computes.
+        tell: Told, when it is measured, how many images were read.
+        facts: Further arguments of `panel_judge`.
+    """
+
+    def measure(net: nn.Module) -> dict[str, Any]:
+        source = net.to(device)
+        assert isinstance(source, SignalSource)
+        right = 0
+        for rows in chunks(len(test), source.batch):
+            x = from_bytes(test.x[rows].to(device))
+            seen = source.ask(x, test.y[rows].to(device)).seen.cpu()
+            right += int((seen == test.y[rows]).sum())
+            tell(len(seen))
+        return {"accuracy": right / len(test), "measured_images": len(test)}
+
+    net, card = cards.cached(
+        KIND,
+        name,
+        config,
+        data=train.hash,
+        build=build,
+        train=learn,
+        measure=measure,
+        measured_on=test.hash,
+    )
+    folder = cards.folder_of(KIND, name, config, train.hash)
+    return panel_judge(net.to(device), card, folder, **facts)
 
 
 def panel_judge(

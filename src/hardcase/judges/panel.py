@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hardcase import registry
 from hardcase.cache import turn
 from hardcase.data.sources import load
 from hardcase.judges.calibration import PeopleCounts
-from hardcase.judges.judge import KIND, WEAK, PanelJudge, accuracy_on, panel_judge, split_rows
+from hardcase.judges.judge import KIND, WEAK, PanelJudge, made_judge, panel_judge, split_rows
 from hardcase.judges.networks import (
     PANEL,
     PHOTO_PANEL,
@@ -30,7 +30,7 @@ from hardcase.judges.networks import (
     build,
     references_of,
 )
-from hardcase.judges.rules import DecisionRule, rules_from_exam
+from hardcase.judges.rules import rules_from_exam
 from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
@@ -57,8 +57,6 @@ VOTES = {
 }
 """How much each signal counts, in units of its spread over made images."""
 Tell = Callable[[TrainingProgress], None] | None
-Batches = tuple[Images, Float[Tensor, "n k1"]]
-"""Made images, each labelled with its row, and their soft targets."""
 _MEMBERS = TrainingRecipe(epochs=8, steps=660, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
 _DENSITY = TrainingRecipe(epochs=3, steps=800, batch=128, lr=2.5e-3)
 MADE = 2**28
@@ -112,116 +110,172 @@ THOROUGH = TrainConfig(
 """For colour on a GPU."""
 
 
-def split(train: Images, share: float) -> tuple[Images, Images]:
-    """Return images to train on and images held out, in which the classes are balanced."""
-    fitted, held_out = split_rows(train.y, train.id, share)
-    return train.take(fitted), train.take(held_out)
-
-
-def train_panel(
-    panel: Panel,
-    fitted: Images,
-    held_out: Images,
-    config: TrainConfig,
-    *,
-    seed: int,
-    device: torch.device | str,
-    progress: Tell = None,
-    kept: Path | None = None,
-    counts: PeopleCounts | None = None,
-) -> dict[str, Any]:
-    """Train density and members, remember real images, make the rules."""
-    given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress, "kept": kept}
-    learn = learner(panel, fitted, config, counts=counts, **given)
-    histories = [learn(number) for number in range(len(panel.members) + 1)]
-    panel.eval()
-    _remember(panel, fitted, held_out, device)
-    seen = [fitted.x, held_out.x]
-    if counts is not None:
-        seen.append(counts.beside(fitted, held_out).x)
-    panel.learned.copy_(fingerprints(torch.cat(seen)).sort().values)
-    families = config.held_out_families
-    rules = exam_rules(panel, held_out, seed=seed, device=device, held_out_families=families)
-    return {
-        "seed": seed,
-        "seconds": sum(history.seconds for history in histories),
-        "steps": sum(history.steps for history in histories),
-        "warnings": [warning for history in histories for warning in history.warnings],
-        "members": panel.hashes(),
-        "rules": {name: rule.to_card() for name, rule in rules.items()},
-    }
-
-
-def exam_rules(
-    panel: Panel,
-    held_out: Images,
-    *,
-    seed: int,
-    device: torch.device | str,
-    held_out_families: Collection[str] = (),
-) -> dict[str, DecisionRule]:
-    """Return the rules that an exam on images that no member has seen gives."""
-    rng = stream(seed, "judge", "examination", device=device)
-    exam = exam_of_digits(held_out, panel.density, rng, device, held_out_families)
-    return rules_from_exam(panel.ask(exam.x, exam.expected), exam, VOTES, thresholds=False)
-
-
-def learner(
-    panel: Panel,
-    fitted: Images,
-    config: TrainConfig,
-    *,
-    seed: int,
-    device: torch.device | str,
-    progress: Tell,
-    kept: Path | None,
-    counts: PeopleCounts | None = None,
-) -> Callable[[int], History]:
-    """Return what trains the density (number 0) or a member; another process that does it is
-    waited for.
+@dataclass(frozen=True)
+class PanelTraining:
+    """Trains the density and the members of a panel, makes its rules; `kept` is where unfinished
+    work is, and `counts` what people named.
     """
-    given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
-    labelled = fitted
-    labels = torch.eye(panel.classes + 1, device=device)  # the target of each label
-    if counts is not None:  # each image has a target of its own, and its row as its label
-        labelled, labels = counts.labels_of(fitted)
-        labels = labels.to(device)
-    batches = cache(partial(_batches, panel, labelled, labels, config, **given))
 
-    def task(number: int) -> tuple[nn.Module, Images, Goal, TrainingRecipe]:
+    panel: Panel
+    fitted: Images
+    config: TrainConfig
+    seed: int
+    device: torch.device | str = "cpu"
+    progress: Tell = None
+    kept: Path | None = None
+    counts: PeopleCounts | None = None
+
+    def run(self, held_out: Images) -> dict[str, Any]:
+        """Train density and members, remember real images, make the rules."""
+        panel = self.panel
+        histories = [self.learn(number) for number in range(len(panel.members) + 1)]
+        panel.eval()
+        self._remember(held_out)
+        seen = [self.fitted.x, held_out.x]
+        if self.counts is not None:
+            seen.append(self.counts.beside(self.fitted, held_out).x)
+        panel.learned.copy_(fingerprints(torch.cat(seen)).sort().values)
+        rng = stream(self.seed, "judge", "examination", device=self.device)
+        families = self.config.held_out_families
+        exam = exam_of_digits(held_out, panel.density, rng, self.device, families)
+        rules = rules_from_exam(panel.ask(exam.x, exam.expected), exam, VOTES, thresholds=False)
+        return {
+            "seed": self.seed,
+            "seconds": sum(history.seconds for history in histories),
+            "steps": sum(history.steps for history in histories),
+            "warnings": [warning for history in histories for warning in history.warnings],
+            "members": panel.hashes(),
+            "rules": {name: rule.to_card() for name, rule in rules.items()},
+        }
+
+    def learn(self, number: int) -> History:
+        """Train the density (number 0) or a member; another process that does it is waited for."""
+        name = "density"
+        if number:
+            name = f"member {number} of {len(self.panel.members)}"
+        place: Path | None = None
+        lock: AbstractContextManager[Any] = nullcontext()
+        if self.kept is not None:
+            place = self.kept / str(number)
+            lock = turn(self.kept / f"{number}.lock")
+        with lock:
+            return fit(
+                *self._task(number),
+                seed=self.seed + number,
+                device=self.device,
+                progress=self.progress,
+                name=f"judge, {name}",
+                kept=place,
+            )
+
+    def _task(self, number: int) -> tuple[nn.Module, Images, Goal, TrainingRecipe]:
+        config = self.config
         if not number:
             goal = _likelihood(config.held_out_families)
-            return panel.density, fitted, goal, config.density
-        member = panel.networks[number - 1]
-        images = labelled
+            return self.panel.density, self.fitted, goal, config.density
+        member = self.panel.networks[number - 1]
+        images, _ = self._labelled
         recipe = config.members
         targets: Tensor | None = None
         if config.passes:
-            images, targets = batches()
-            epochs, inside = recipe.rounds(len(fitted))
+            images, targets = self._made
+            epochs, inside = recipe.rounds(len(self.fitted))
             rounds = -(-epochs * inside * recipe.batch // len(images))
             recipe = replace(recipe, epochs=rounds, steps=0)
-        goal = _classification(panel, member.config, config, labels, targets)
         if config.seen < 1:
-            rng = stream(seed, "judge", "images", number)
+            rng = stream(self.seed, "judge", "images", number)
             count = max(1, round(config.seen * len(images)))
             images = images.take(torch.randperm(len(images), generator=rng)[:count].sort().values)
-        return member, images, goal, recipe
+        return member, images, self._classification(member.config.attack, targets), recipe
 
-    def learn(number: int) -> History:
-        name = "density"
-        if number:
-            name = f"member {number} of {len(panel.members)}"
-        place: Path | None = None
-        lock: AbstractContextManager[Any] = nullcontext()
-        if kept is not None:
-            place = kept / str(number)
-            lock = turn(kept / f"{number}.lock")
-        with lock:
-            how = {**given, "seed": seed + number, "name": f"judge, {name}", "kept": place}
-            return fit(*task(number), **how)
+    @cached_property
+    def _labelled(self) -> tuple[Images, Float[Tensor, "r k1"]]:
+        """Training images and the target of each label; where people were asked, each image has its
+        row as its label.
+        """
+        if self.counts is None:
+            return self.fitted, torch.eye(self.panel.classes + 1, device=self.device)
+        images, targets = self.counts.labels_of(self.fitted)
+        return images, targets.to(self.device)
 
-    return learn
+    @cached_property
+    def _made(self) -> tuple[Images, Float[Tensor, "n k1"]]:
+        """Images that are made once and that all members are trained on, each in an order of its
+        own: labelled with their row, and their soft targets.
+        """
+        config = self.config
+        source, _ = self._labelled
+        size = config.members.batch
+        epochs, inside = config.members.rounds(len(source))
+        most = MADE // (size * source.x[0].numel())
+        count = max(1, min(-(-epochs * inside // config.passes), most))
+        order = stream(self.seed, "judge", "order")
+        turns = -(-count * size // len(source))
+        rows = torch.cat([torch.randperm(len(source), generator=order) for _ in range(turns)])
+        rows = rows[: count * size]
+        rng = stream(self.seed, "judge", "lessons", device=self.device)
+        images = list[Tensor]()
+        targets = list[Tensor]()
+        together = size
+        if not steady(torch.device(self.device)):
+            together = AHEAD * size
+        for part in chunks(len(rows), together):
+            x = from_bytes(source.x[rows[part]].to(self.device))
+            made, target = self._fresh(x, source.y[rows[part]].to(self.device), rng)
+            images.append(to_bytes(made).cpu())
+            targets.append(target)
+            if self.progress is not None:
+                what = f"training data of the judge on {source.name}"
+                self.progress(TrainingProgress(0, 0, part.stop, len(rows), 0.0, "", what))
+        labels = torch.arange(len(rows))
+        return replace(source.take(rows), x=torch.cat(images), y=labels), torch.cat(targets)
+
+    def _fresh(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Make a training batch of real images."""
+        config = self.config
+        targets = self._labelled[1][y.long()]
+        return training_batch(
+            x, targets, self.panel.density, rng, config.shares, config.held_out_families
+        )
+
+    def _classification(self, attack: float, targets: Float[Tensor, "n k1"] | None) -> Goal:
+        """Cross-entropy against soft targets: of images made before, each known by its row, or of
+        images made for each step.
+        """
+
+        def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
+            if targets is not None:
+                target = targets[target]
+            if attack:
+                x = attacked(net, x, target, attack, noise)
+            return functional.cross_entropy(net(x), target)
+
+        def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+            logits: Tensor = net(x)
+            return logits
+
+        blind = math.log(self.panel.classes + 1)
+        if targets is not None:
+            return Goal(loss, answer, blind)
+        return Goal(loss, answer, blind, self._fresh)
+
+    @torch.no_grad()
+    def _remember(self, held_out: Images) -> None:
+        """Keep features of real images of every class in turn, their usual nearness and cost."""
+        panel = self.panel
+        order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
+        sample = self.fitted.take(order[: len(panel.references)])
+        features, held_out_features = (
+            torch.cat(
+                [
+                    panel.answers(from_bytes(part.x[rows].to(self.device)))[1]
+                    for rows in chunks(len(part), 256)
+                ]
+            )
+            for part in (sample, held_out)
+        )
+        panel.remember(features, sample.y.to(self.device), held_out_features)
+        panel.density.fit_to(from_bytes(held_out.x.to(self.device)))
 
 
 def _likelihood(held_out_families: Collection[str]) -> Goal:
@@ -241,83 +295,6 @@ def _likelihood(held_out_families: Collection[str]) -> Goal:
         return net.encode(x)
 
     return Goal(loss, answer, math.inf, prepare)
-
-
-def _batches(
-    panel: Panel,
-    fitted: Images,
-    labels: Float[Tensor, "r k1"],
-    config: TrainConfig,
-    *,
-    seed: int,
-    device: torch.device | str,
-    progress: Tell,
-) -> Batches:
-    """Make the images that all members are trained on, each in an order of its own."""
-    size = config.members.batch
-    epochs, inside = config.members.rounds(len(fitted))
-    most = MADE // (size * fitted.x[0].numel())
-    count = max(1, min(-(-epochs * inside // config.passes), most))
-    order = stream(seed, "judge", "order")
-    turns = -(-count * size // len(fitted))
-    rows = torch.cat([torch.randperm(len(fitted), generator=order) for _ in range(turns)])
-    rows = rows[: count * size]
-    rng = stream(seed, "judge", "lessons", device=device)
-    images = list[Tensor]()
-    targets = list[Tensor]()
-    together = size
-    if not steady(torch.device(device)):
-        together = AHEAD * size
-    for part in chunks(len(rows), together):
-        x = from_bytes(fitted.x[rows[part]].to(device))
-        y = fitted.y[rows[part]].to(device)
-        made, target = _fresh_batch(panel, config, x, labels[y.long()], rng)
-        images.append(to_bytes(made).cpu())
-        targets.append(target)
-        if progress is not None:
-            what = f"training data of the judge on {fitted.name}"
-            progress(TrainingProgress(0, 0, part.stop, len(rows), 0.0, "", what))
-    source = fitted.take(rows)
-    return replace(source, x=torch.cat(images), y=torch.arange(len(rows))), torch.cat(targets)
-
-
-def _fresh_batch(
-    panel: Panel, config: TrainConfig, x: Tensor, targets: Tensor, rng: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    families = config.held_out_families
-    return training_batch(x, targets, panel.density, rng, config.shares, families)
-
-
-def _classification(
-    panel: Panel,
-    member: MemberConfig,
-    config: TrainConfig,
-    labels: Float[Tensor, "r k1"],
-    targets: Float[Tensor, "n k1"] | None,
-) -> Goal:
-    """Cross-entropy against soft targets: of images made before, each known by its row, or of
-    images made for each step.
-    """
-
-    def fresh(x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
-        return _fresh_batch(panel, config, x, labels[y.long()], noise)
-
-    def loss(net: nn.Module, x: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
-        if targets is not None:
-            target = targets[target]
-        if member.attack:
-            x = attacked(net, x, target, member.attack, noise)
-        return functional.cross_entropy(net(x), target)
-
-    blind = math.log(panel.classes + 1)
-    if targets is not None:
-        return Goal(loss, _logits, blind)
-    return Goal(loss, _logits, blind, fresh)
-
-
-def _logits(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    logits: Tensor = net(x)
-    return logits
 
 
 def attacked(
@@ -344,24 +321,6 @@ def attacked(
 
 def _length(x: Tensor) -> Float[Tensor, " m"]:
     return x.flatten(1).square().sum(1).sqrt().clamp_min(1e-12)
-
-
-@torch.no_grad()
-def _remember(panel: Panel, fitted: Images, held_out: Images, device: torch.device | str) -> None:
-    """Keep features of real images of every class in turn, their usual nearness and cost."""
-    order, _ = balanced_order(fitted.y, fitted.id, seed=0)
-    sample = fitted.take(order[: len(panel.references)])
-    features, held_out_features = (
-        torch.cat(
-            [
-                panel.answers(from_bytes(part.x[rows].to(device)))[1]
-                for rows in chunks(len(part), 256)
-            ]
-        )
-        for part in (sample, held_out)
-    )
-    panel.remember(features, sample.y.to(device), held_out_features)
-    panel.density.fit_to(from_bytes(held_out.x.to(device)))
 
 
 NAME = "panel"
@@ -458,40 +417,25 @@ def trained(
     if people is not None:
         counts = PeopleCounts.read(people, tuple(train.x.shape[1:]), len(train.classes))
     described = card_config(train, test, config, seed, counts)
-    folder = cards.folder_of(KIND, NAME, described, train.hash)
-    kept = unfinished_folder(folder)
+    kept = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
 
-    def train_net(net: nn.Module) -> Mapping[str, Any]:
+    def learn(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
-        fitted, held_out = split(train, config.held_out)
-        given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
-        given |= {"kept": kept, "counts": counts}
-        return train_panel(net.to(device), fitted, held_out, config, **given)
+        fitted, held_out = map(train.take, split_rows(train.y, train.id, config.held_out))
+        given = (config, seed, device, progress, kept, counts)
+        return PanelTraining(net.to(device), fitted, *given).run(held_out)
 
-    def measure(net: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(net, Panel)
-        right = accuracy_on(net.to(device), test.x, test.y, device)
-        return {"accuracy": right / len(test), "measured_images": len(test)}
-
-    net, card = cards.cached(
-        KIND,
-        NAME,
-        described,
-        data=train.hash,
-        build=build,
-        train=train_net,
-        measure=measure,
-        measured_on=test.hash,
-    )
+    judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
     remove_unfinished(kept)
-    if card["accuracy"] < WEAK:
+    accuracy = judge.card["accuracy"]
+    if accuracy < WEAK:
         _log.warning(
             "the judge of %s takes only %.1f %% of test images for what they are: it will deny or"
             " leave open the label of many good findings",
             train.name,
-            100 * card["accuracy"],
+            100 * accuracy,
         )
-    return panel_judge(net.to(device), card, folder)
+    return judge
 
 
 def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = None) -> None:
@@ -499,19 +443,19 @@ def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = No
     process works at the next one; it finds them finished.
     """
     config = config_for(train, test, seed=seed, device="cpu")
-    fitted, _ = split(train, config.held_out)
+    rows, _ = split_rows(train.y, train.id, config.held_out)
     kept = unfinished_folder(folder(train, test, seed=seed, config=config))
     panel = build(card_config(train, test, config, seed))
     if not kept.is_dir():  # finished, or not begun
         return
-    learn = learner(panel, fitted, config, seed=seed, device="cpu", progress=progress, kept=kept)
-    learn(0)
+    training = PanelTraining(panel, train.take(rows), config, seed, progress=progress, kept=kept)
+    training.learn(0)
     for number in range(len(panel.members), 0, -1):
         with turn(kept / f"{number}.lock", wait=False) as free:
             pass
         if not free or not kept.is_dir():
             return
-        learn(number)
+        training.learn(number)
 
 
 def for_data(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder
-from hardcase.judges.judge import KIND, PanelJudge, accuracy_on, panel_judge, split_rows
+from hardcase.judges.judge import KIND, PanelJudge, made_judge, panel_judge, split_rows
 from hardcase.judges.rules import Signals, rules_from_exam
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.load import Loading, lineage_of, load_model, network
@@ -32,10 +32,9 @@ from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
-from hardcase.training.loop import LONG, TrainingProgress, minutes
+from hardcase.training.loop import TrainingProgress
 from hardcase.types import Findings, Images, Verdicts
 
-VIEWS = ("plain", "flipped")
 SHARD = 256
 TOP = 5
 """A label that is not among so many first answers is lost."""
@@ -146,7 +145,7 @@ class _Reading:
 def _read(net: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]) -> _Reading:
     images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
-    seen = [net.ask(images, view=view, batch=batch) for view in VIEWS]
+    seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
     logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
     strength = torch.stack([each.logits.logsumexp(1) for each in seen])
     deepest = seen[0].features[net.layers[-1]]
@@ -175,11 +174,11 @@ def encoder_of(
 def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
     """Return the output of an encoder that means each class, if it has one for all of them."""
     names = each.subject.class_names
+    if not names:
+        return None
     try:
         found = map_between(train.classes, names)
     except Problem:
-        return None
-    if not names:
         return None
     if found is None:
         return torch.arange(len(train.classes))
@@ -188,17 +187,19 @@ def head_of(each: Encoder, train: ImageSet) -> Int[Tensor, " k"] | None:
 
 NAME = "features"
 FEWEST_IMAGES = 20
-FIRST = 8
-"""Images by which the time of all of them is told."""
 EXAMINED = 96
 """Real images of which the images of the exam are made, four of each."""
-AT_ONCE = 32
-"""Images after which it is told how far the work is."""
 VOTES: Mapping[str, Mapping[str, float]] = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
     "valid": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images; fixed, not fitted."""
+FACTS: Mapping[str, Any] = {
+    "overrides": {},
+    "chosen_on": "pictures made from held-out training images",
+    "elsewhere": None,
+}
+"""Until people are asked, thresholds are those of made images."""
 
 
 @registry.judge(
@@ -228,7 +229,7 @@ def feature_judge(
         device: Where it computes.
         offline: Fetch nothing.
         encoders: The same networks, where they are loaded already.
-        progress: Told whose features are read, and about how long that takes.
+        progress: Told whose features are read, and how far that is.
 
     Raises:
         Problem: If there are too few images, or a network's layers cannot be read.
@@ -255,14 +256,8 @@ def feature_judge(
     def tell(images: int) -> None:
         nonlocal done
         done = images
-        if progress is None:
-            return
-        notice = ""
-        if not done:
-            seconds = _seconds(encoders, train) * total
-            if seconds > LONG:
-                notice = f"takes about {minutes(seconds)}; it is made once"
-        progress(TrainingProgress(0, 0, done, total, 0.0, notice, what))
+        if progress is not None:
+            progress(TrainingProgress(0, 0, done, total, 0.0, "", what))
 
     def fitted_or_empty(_: Mapping[str, Any]) -> nn.Module:
         if (folder / cards.CARD).exists():
@@ -279,7 +274,7 @@ def feature_judge(
         rng = stream(seed, "judge", "photographs", device=device)
         exam = exam_of_photographs(examined, rng, device)
         read = list[Signals]()
-        for rows in chunks(len(exam.x), AT_ONCE):
+        for rows in chunks(len(exam.x), net.batch):
             read.append(net.to(device).ask(exam.x[rows], exam.expected[rows]))
             tell(done + views * len(read[-1].seen))
         rules = rules_from_exam(Signals.join(read), exam, VOTES, thresholds=True)
@@ -292,47 +287,22 @@ def feature_judge(
             "rules": {name: rule.to_card() for name, rule in rules.items()},
         }
 
-    def measure(net: nn.Module) -> dict[str, Any]:
-        assert isinstance(net, FeaturePanel)
-        right = 0
-        for rows in chunks(len(test), AT_ONCE):
-            right += accuracy_on(net.to(device), test.x[rows], test.y[rows], device)
-            tell(done + views * len(test.y[rows]))
-        return {"accuracy": right / len(test), "measured_images": len(test)}
-
-    net, card = cards.cached(
-        KIND,
+    judge = made_judge(
         NAME,
         config,
-        data=train.hash,
+        train,
+        test,
         build=fitted_or_empty,
-        train=examine,
-        measure=measure,
-        measured_on=test.hash,
+        learn=examine,
+        device=device,
+        tell=lambda images: tell(done + views * images),
+        **FACTS,
     )
-    return _judge(net.to(device), card, folder, encoders)
+    return _naming(judge, encoders)
 
 
-def _seconds(encoders: Sequence[Encoder], train: Images) -> float:
-    """Time per image, by the first few."""
-    start = time.monotonic()
-    for each in encoders:
-        each.ask(from_bytes(train.x[:FIRST].to(each.subject.device)))
-    return (time.monotonic() - start) / FIRST
-
-
-def _judge(
-    panel: nn.Module, card: Mapping[str, Any], folder: Path, encoders: Sequence[Encoder]
-) -> PanelJudge:
-    """Until people are asked, thresholds are those of made images."""
-    return panel_judge(
-        panel,
-        {**card, "encoders": [each.spec for each in encoders]},
-        folder,
-        overrides={},
-        chosen_on="pictures made from held-out training images",
-        elsewhere=None,
-    )
+def _naming(judge: PanelJudge, encoders: Sequence[Encoder]) -> PanelJudge:
+    return replace(judge, card={**judge.card, "encoders": [each.spec for each in encoders]})
 
 
 def is_made(encoders: Sequence[Encoder], train: ImageSet, *, seed: int = 0) -> bool:
@@ -361,7 +331,7 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
         return build(encoders, card["parts"], learned=config["learned"])
 
     net, card = cards.load_card(folder, empty, kind=KIND)
-    return _judge(net.to(device), card, folder, encoders)
+    return _naming(panel_judge(net.to(device), card, folder, **FACTS), encoders)
 
 
 def _heads(encoders: Sequence[Encoder], train: ImageSet) -> Sequence[Int[Tensor, " k"]]:

@@ -370,91 +370,28 @@ def precision(answers: Answers, truth: Bool[Tensor, " m"]) -> dict[str, Any]:
     }
 
 
-def reliability(
-    probability: Float[Tensor, " m"], truth: Bool[Tensor, " m"], *, bins: int = 10
-) -> tuple[list[dict[str, Any]], float | None]:
-    """Return predicted and true shares in equal bins of the probability, and the ECE.
-
-    The expected calibration error is the mean gap of the two, weighted by count (M. Naeini, G.
-    Cooper, M. Hauskrecht, AAAI 2015); None without images. The library's (torchmetrics) gives a
-    probability of exactly 1, the commonest of all, a bin of its own.
-    """
-    probability = probability.double().cpu()
-    truth = truth.cpu()
-    place = (probability * bins).long().clamp(0, bins - 1)
-    rows = []
-    gap = 0.0
-    for i in sorted(set(place.tolist())):
-        inside = place == i
-        count = int(inside.sum())
-        said = float(probability[inside].mean())
-        hits = int(truth[inside].sum())
-        edges = {"from": i / bins, "to": (i + 1) / bins}
-        rows.append({**edges, "said": said, **Rate(hits, count).to_json()})
-        gap += count / len(truth) * abs(said - hits / count)
-    if not rows:
-        return [], None
-    return rows, gap
-
-
 # High-confidence failures: confirmed findings on which the subject is sure; and what its own
 # confidence would have caught.
 
 REFUSED = 0.05
-POINTS = 60
-"""Share of right answers that a user would give up; points of the curve that are kept."""
+"""Share of right answers that a user would give up."""
 
 
-def alarm(right: Float[Tensor, " n"]) -> float:
-    """Return the confidence below which `REFUSED` of the subject's right answers on seeds lie;
-    1 if there are none.
+def silent(
+    confidence: Float[Tensor, " t"], right: Float[Tensor, " n"], confirmed: Bool[Tensor, " t"]
+) -> tuple[Bool[Tensor, " t"], dict[str, Any]]:
+    """Say which confirmed findings a subject would still have answered that refuses below the
+    confidence of `REFUSED` of its right answers on seeds (1 if there are none), and how many.
     """
-    if not len(right):
-        return 1.0
-    return float(right.double().quantile(REFUSED))
-
-
-def silent(confidence: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> Bool[Tensor, " t"]:
-    """Say on which findings a subject that refuses below `alarm` would still have answered."""
-    return confidence.double() >= alarm(right)
-
-
-def silence(confirmed: Float[Tensor, " t"], right: Float[Tensor, " n"]) -> dict[str, Any]:
-    """Compare confidences of confirmed findings (all misclassified) with those of correctly
-    classified seeds.
-
-    `risk_coverage`: answering only the most confident share (coverage) of seeds and findings
-    together, how many of the answers are wrong (risk). `ece` is the expected calibration error on
-    both together, `ece_tests` on the findings alone.
-    """
-    quiet = silent(confirmed, right)
-    both = torch.cat([right, confirmed]).double()
-    wrong = torch.arange(len(both)) >= len(right)
-    return {
+    alarm = 1.0
+    if len(right):
+        alarm = float(right.double().quantile(REFUSED))
+    found = (confidence.double() >= alarm) & confirmed
+    total = int(confirmed.sum())
+    count = int(found.sum())
+    return found, {
         "refused": REFUSED,
-        "alarm": alarm(right),
-        "silent": Rate(int(quiet.sum()), len(confirmed)).to_json(),
-        "caught": Rate(int((~quiet).sum()), len(confirmed)).to_json(),
-        "risk_coverage": _risk_coverage(both, wrong.double()),
-        "ece": reliability(both, ~wrong)[1],
-        "ece_tests": reliability(confirmed, torch.zeros(len(confirmed), dtype=torch.bool))[1],
+        "alarm": alarm,
+        "silent": Rate(count, total).to_json(),
+        "caught": Rate(total - count, total).to_json(),
     }
-
-
-def _risk_coverage(
-    confidence: Float[Tensor, " b"], wrong: Float[Tensor, " b"]
-) -> list[dict[str, float]]:
-    """The curve at the end of every stretch of equal confidences, thinned;
-    the surest answers come first.
-    """
-    if not len(confidence):
-        return []
-    order = confidence.argsort(descending=True, stable=True)
-    sure = confidence[order]
-    last = torch.cat([sure[1:] != sure[:-1], torch.ones(1, dtype=torch.bool)]).nonzero().squeeze(1)
-    last = last[torch.linspace(0, len(last) - 1, min(POINTS, len(last))).round().long()]
-    risk = wrong[order].cumsum(0)[last] / (last + 1)
-    return [
-        {"coverage": (i + 1) / len(order), "risk": value, "confidence": float(sure[i])}
-        for i, value in zip(last.tolist(), risk.tolist())
-    ]

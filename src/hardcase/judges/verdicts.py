@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
@@ -26,7 +25,7 @@ from hardcase.judges.calibration import (
     read_arrays,
     read_people,
 )
-from hardcase.judges.grouping import Group, groups, set_distances
+from hardcase.judges.grouping import group_findings
 from hardcase.judges.held_out import (
     Splits,
     check,
@@ -53,13 +52,11 @@ from hardcase.judges.people import (
     by_own_signals,
     by_people,
     fitted_to_run,
-    keep_for_others,
     read_answers,
     trusted,
 )
 from hardcase.judges.photographs import ReservedJudge
-from hardcase.judges.rules import rules_from_card, silence, silent
-from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
+from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic
@@ -67,7 +64,7 @@ from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
-from hardcase.tensors import chunks, from_bytes
+from hardcase.tensors import from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
 from hardcase.usercode import guarded
@@ -85,23 +82,15 @@ _COLUMNS = {
     "representative": pa.bool_(),
     "closest": pa.bool_(),
     **dict.fromkeys(
-        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast", "lpips"),
+        ("classifiers", "neighbours", "something", "nearness", "likeness", "contrast"),
         pa.float32(),
     ),
 }
 
-LPIPS = "lpips-alexnet"
-SMALLEST = 32
-"""The network that says how far apart two images look, and the least side it can see."""
 SEEN = 200
-"""Seeds whose features are beside those of the findings, at most."""
+"""Seeds whose signals say what is usual, at most."""
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
-SMALL = 32
-THUMBNAIL = 8
-"""Where a judge has no features of its own, findings are compared by their pixels; those of more
-than so many pixels a side as thumbnails of so many.
-"""
 
 
 def judge(
@@ -230,23 +219,23 @@ def judge_run(
     answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said)
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
     verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
-    found = _groups(run, verdicts, confirmed, seed)
+    placed, groups = group_findings(
+        run, confirmed, verdicts.features, stream(seed, "judge", "groups")
+    )
     quiet, facts = _silence(run, table, confirmed)
     columns = {
         **verdicts.columns,
         "id": table["id"].to_pylist(),
         "valid": list(verdicts.valid),
         "label_kept": list(verdicts.label_kept),
-        "silent": (quiet & confirmed).tolist(),
-        **_placed(found, len(table)),
-        **_perceptual(run),
+        "silent": quiet.tolist(),
+        **placed,
     }
     entry: dict[str, Any] = {
         "name": _name_of(judge),
@@ -264,9 +253,7 @@ def judge_run(
     if own:
         entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
         entry["standing"] += _own_in_words(own["label_kept"], len(run))
-    entry = {**entry, "groups": _described(found, table), "silence": facts}
-    if isinstance(judge, PanelJudge):
-        entry |= _set_distances(run, judge, verdicts, seed)
+    entry = {**entry, "groups": groups, "silence": facts}
     if isinstance(judge, PanelJudge | ReservedJudge):
         entry["independence"] = independence_of(run, judge)
     if held_out is not None:
@@ -274,7 +261,7 @@ def judge_run(
         beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
         entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
-    asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
+    asked = any(rule.answers for rule in own.values())  # people may change verdicts
     moved = 0 if answers or asked else _moved(run, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
@@ -334,8 +321,6 @@ def _own_in_words(rule: OwnRule, count: int) -> str:
     text = f"; thresholds are those of this run, from its own {count} findings"
     if rule.answers:
         text += f" and {rule.answers} answers of people about them"
-    if rule.reused:
-        text += f", and {rule.reused} answers about earlier runs of the same space"
     return text
 
 
@@ -374,35 +359,6 @@ def _judged_by_norm(run: Run) -> Run:
     if any(size <= NOTICEABLE + 1e-6 for size in run.findings["linf"].to_pylist()):
         return judge_run(run, NormJudge())
     return run
-
-
-@torch.no_grad()
-def _perceptual(run: Run) -> dict[str, list[float]]:
-    """LPIPS of each finding to its seed, for colour where the network of LPIPS was fetched."""
-    shape = run.record["image"]
-    if not len(run) or shape[0] != 3 or min(shape[1:]) < SMALLEST or not is_fetched(LPIPS):
-        return {}
-    net, _ = load_fetched(LPIPS)
-    place = [run.seed_rows[name] for name in run.findings["seed"].to_pylist()]
-    parts = [
-        net(from_bytes(run.images(rows)), from_bytes(run.seed_images([place[i] for i in rows])))
-        for rows in row_parts(len(run), 16)
-    ]
-    return {"lpips": torch.cat(parts).tolist()}
-
-
-def _set_distances(run: Run, judge: PanelJudge, verdicts: Verdicts, seed: int) -> dict[str, Any]:
-    """FID and KID of the findings of colour images beside their seeds, in the judge's features."""
-    known = verdicts.features
-    if known is None or run.record["image"][0] != 3:
-        return {}
-    x = run.seed_images(range(min(SEEN, len(run.seeds))))
-    device = next(judge.panel.buffers()).device
-    seen = judge.panel.features(from_bytes(x.to(device)))
-    distances = set_distances(known, seen, stream(seed, "judge", "distributions"))
-    if distances is None:
-        return {}
-    return {"distributions": distances}
 
 
 def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
@@ -480,82 +436,11 @@ def _name_of(judge: Judge) -> str:
     return str(getattr(judge, "__name__", type(judge).__name__))
 
 
-def _groups(run: Run, verdicts: Verdicts, confirmed: Tensor, seed: int) -> list[Group]:
-    """Groups of confirmed findings; their rows are rows of the findings."""
-    rows = confirmed.nonzero().squeeze(1)
-    if not len(rows):
-        return []
-    if verdicts.features is None:
-        features = thumbnails(run, rows.tolist())
-    else:
-        features = verdicts.features[rows]
-    expected, predicted, distance = (
-        _column(run.findings, name)[rows] for name in ("expected", "predicted", "l2")
-    )
-    found = groups(features, expected, predicted, distance, stream(seed, "judge", "groups"))
-    place = rows.tolist()
-    return [
-        replace(
-            group,
-            rows=tuple(place[i] for i in group.rows),
-            representative=place[group.representative],
-            closest=place[group.closest],
-        )
-        for group in found
-    ]
-
-
-def thumbnails(run: Run, rows: Sequence[int]) -> Tensor:
-    """Findings as rows of numbers: their pixels, or those of their thumbnails."""
-    channels, height, width = run.record["image"]
-    batch = 4096
-    if max(height, width) > SMALL:
-        height = width = THUMBNAIL
-        batch = 32
-    # made before anything else: small blocks among large ones that come and go keep both
-    found = torch.empty(len(rows), channels * height * width)
-    for part in chunks(len(rows), batch):
-        x = from_bytes(run.images(rows[part]))
-        found[part] = functional.adaptive_avg_pool2d(x, (height, width)).flatten(1)
-    return found
-
-
-def _placed(found: Sequence[Group], count: int) -> dict[str, list[Any]]:
-    """The group of every finding (None if it is in none), and whether it stands for it."""
-    name: list[str | None] = [None] * count
-    middle = [False] * count
-    closest = [False] * count
-    for number, group in enumerate(found, 1):
-        for row in group.rows:
-            name[row] = f"{group.expected}-{group.predicted}-{number}"
-        middle[group.representative] = closest[group.closest] = True
-    return {"group": name, "representative": middle, "closest": closest}
-
-
-def _described(found: Sequence[Group], table: pa.Table) -> list[dict[str, Any]]:
-    ids = table["id"].to_pylist()
-    seeds = table["seed"].to_pylist()
-    return [
-        {
-            "name": f"{group.expected}-{group.predicted}-{number}",
-            "expected": group.expected,
-            "predicted": group.predicted,
-            "tests": len(group.rows),
-            "seeds": len({seeds[row] for row in group.rows}),
-            "representative": ids[group.representative],
-            "closest": ids[group.closest],
-            "stability": group.stability,
-        }
-        for number, group in enumerate(found, 1)
-    ]
-
-
 def _silence(run: Run, table: pa.Table, confirmed: Tensor) -> tuple[Tensor, dict[str, Any]]:
     seeds = run.seeds.select(["label", "predicted", "confidence"])
     sure = _column(seeds, "confidence").double()
     right = sure[_column(seeds, "label") == _column(seeds, "predicted")]
-    confidence = _column(table, "confidence").double()
-    return silent(confidence, right), silence(confidence[confirmed], right)
+    return silent(_column(table, "confidence").double(), right, confirmed)
 
 
 def _column(table: pa.Table, name: str) -> Tensor:

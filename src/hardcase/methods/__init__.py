@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         natural_blackbox as natural_blackbox,
     )
     from hardcase.methods.argus import argus as argus, argus_adaptive as argus_adaptive
+    from hardcase.methods.baselines import latte as latte, style_mixing as style_mixing
     from hardcase.methods.deephunter import deephunter as deephunter
     from hardcase.methods.deepxplore import (
         deepxplore as deepxplore,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from hardcase.methods.diffchaser import diffchaser as diffchaser
     from hardcase.methods.dlfuzz import dlfuzz as dlfuzz
     from hardcase.methods.feature_perturbation import feature_perturbation as feature_perturbation
-    from hardcase.methods.latte import latte as latte
     from hardcase.methods.maxplore import maxplore as maxplore
     from hardcase.methods.pgd import cw as cw, fgsm as fgsm, pgd as pgd
     from hardcase.methods.sinvad import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         sinvad_gradient as sinvad_gradient,
         sinvad_surprise as sinvad_surprise,
     )
-    from hardcase.methods.style_mixing import style_mixing as style_mixing
     from hardcase.methods.tensorfuzz import tensorfuzz as tensorfuzz
 
 __getattr__, __dir__, __all__ = lazy(__name__)

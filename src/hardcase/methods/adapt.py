@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from hardcase.errors import choice
 from hardcase.guides.adapt import Adaptive, Learning, constant
 from hardcase.guides.units import Strategies
 from hardcase.methods.neurons import Profiles, adapt_neurons, facts, incoming, kinds
@@ -57,7 +56,7 @@ def adapt(
     subject: Model,
     profile: Profiles,
     *,
-    metric: str = "nc",
+    metric: Literal["nc", "tknc"] = "nc",
     threshold: float = 0.5,
     neurons: int = 10,
     strategies: tuple[str, ...] = (),
@@ -108,10 +107,7 @@ def adapt(
         cover: Weight of the neurons that are pushed, beside the main objective.
         gradients: Gradient budget per seed.
     """
-    tops = {"nc": 0, "tknc": 3}
-    if metric not in tops:
-        raise choice("metric of adapt", metric, tuple(tops))
-    units = adapt_neurons(profile, subject, threshold, tops[metric])
+    units = adapt_neurons(profile, subject, threshold, {"nc": 0, "tknc": 3}[metric])
     guide: Guide
     if strategies:
         known = facts(profile, subject, units)

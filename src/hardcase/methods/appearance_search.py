@@ -11,9 +11,8 @@ from hardcase.methods.parts import built, with_parts
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import method
-from hardcase.searches.evolution import Evolution
+from hardcase.searches.black_box import Evolution, SurrogateGradients
 from hardcase.searches.gradient import AdamAscent
-from hardcase.searches.surrogates import SurrogateGradients
 from hardcase.spaces.appearance import Appearance, appearance
 from hardcase.types import Budget, Method, Model, Space
 

@@ -49,7 +49,6 @@ def deephunter(
     gamma: float = 20.0,
     least: float = 0.5,
     first: float = 1.0,
-    power: bool = False,
     queries: int = 401,
     space: str = "",
     search: str = "",
@@ -85,7 +84,6 @@ def deephunter(
         gamma: Picks after which an entry is hardly chosen any more.
         least: Smallest probability with which an entry is chosen.
         first: Probability of an entry that was never picked.
-        power: The probability falls as a power, not linearly.
         queries: Query budget per seed.
         space: Another space: its name, or ``file.py:name``.
         search: Another search, which the corpus then steers: its name, or ``file.py:name``.
@@ -94,7 +92,7 @@ def deephunter(
     mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":
         mutator = replace(mutator, affine=(*AFFINE, *LIGHT), pixel=(PIXELS, NOISE))
-    schedule = Fading(gamma, least, first, power=power)
+    schedule = Fading(gamma, least, first)
     corpus = Corpus(profile.criterion(criterion, subject), LeavesLabel(), schedule, capacity)
     made = Method(
         space=Pixels(),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from hardcase.errors import choice
 from hardcase.guides.units import Deviating, FailingOnly
 from hardcase.methods.adapt import AS_CODED, PAPER as ADAPT_PAPER, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, push
@@ -18,7 +17,8 @@ from hardcase.types import Budget, Guide, Method, Model, Objective, Space
 
 __all__ = ["deepxplore", "deepxplore_published"]
 
-CONSTRAINTS = ("none", "light", "occlusion", "blackout")
+Constraint = Literal["none", "light", "occlusion", "blackout"]
+Deviates = Literal["subject", "random"]
 PAPER = "Pei, Cao, Yang and Jana, SOSP 2017"
 _ALONE = (
     "deepxplore runs its one-model form, as no --peer was given: "
@@ -40,7 +40,7 @@ def deepxplore_published(
     profile: Profiles,
     peers: tuple[Model, ...] = (),
     *,
-    constraint: str = "light",
+    constraint: Constraint = "light",
     size: int = 0,
     count: int = 8,
     threshold: float = 0.0,
@@ -50,7 +50,7 @@ def deepxplore_published(
     gradients: int = 50,
     probabilities: bool = False,
     renew: int = 1,
-    deviating: str = "random",
+    deviating: Deviates = "random",
 ) -> Method:
     """DeepXplore's Algorithm 1: a random model deviates, each step pushes a new idle neuron.
 
@@ -80,20 +80,18 @@ def deepxplore_published(
         renew: Steps after which another neuron is drawn; 0: one neuron per walk.
         deviating: Which model deviates: ``random`` or ``subject``.
     """
-    if constraint not in CONSTRAINTS:
-        raise choice("constraint", constraint, CONSTRAINTS)
     large, small = (size or 10, size or 6)
     if profile.image.shape[2] > 64:
         large, small = (size or 50, size or 10)
-    space: Space = Unclipped()
+    spaces: dict[str, Space] = {
+        "none": Unclipped(),
+        "light": Brightness(),
+        "occlusion": Occlusion((large, large), (0, 0), clip=False),
+        "blackout": Blackout(small, count),
+    }
     shape: Shape = free
-    if constraint == "light":
-        space = Brightness()
-    elif constraint == "occlusion":
-        space = Occlusion((large, large), (0, 0), clip=False)
-    elif constraint == "blackout" and count:
-        space = Blackout(small, count)
-    elif constraint == "blackout":
+    if constraint == "blackout" and not count:
+        spaces["blackout"] = Unclipped()
         shape = Square(small)
     criteria = profile.criteria(
         f"nc:threshold={threshold}", subject, peers, convention="deepxplore"
@@ -103,10 +101,11 @@ def deepxplore_published(
     learning = [FailingOnly(one, oracle) for one in criteria]
     return _method(
         peers,
-        space=space,
+        deviating,
+        space=spaces[constraint],
         search=GradientAscent(step_size=step_size, direction=rms, renew=renew, shape=shape),
         objective=Sum(((1.0, Differential(differ, probabilities)), *pull)),
-        guides=(*_deviating(deviating, peers), *learning),
+        guides=learning,
         budget=Budget(gradients=gradients),
     )
 
@@ -150,7 +149,7 @@ def deepxplore(
     peers: tuple[Model, ...] = (),
     *,
     criterion: str = "nc",
-    constraint: str = "none",
+    constraint: Constraint = "none",
     size: int = 10,
     count: int = 8,
     differ: float = 1.0,
@@ -158,7 +157,7 @@ def deepxplore(
     step_size: float = 0.02,
     gradients: int = 50,
     renew: int = 10,
-    deviating: str = "subject",
+    deviating: Deviates = "subject",
 ) -> Method:
     """Models that should agree driven apart while uncovered units are pushed, under any criterion.
 
@@ -195,37 +194,37 @@ def deepxplore(
         "occlusion": Occlusion((size, size)),
         "blackout": Blackout(size, count),
     }
-    if constraint not in spaces:
-        raise choice("constraint", constraint, CONSTRAINTS)
     return _method(
         peers,
+        deviating,
         space=spaces[constraint],
         search=GradientAscent(step_size=step_size, direction=rms, renew=renew),
         objective=Sum(((1.0, Differential(differ)), *((cover, score) for score in pushed.scores))),
-        guides=(*_deviating(deviating, peers), *pushed.guides),
+        guides=pushed.guides,
         budget=Budget(gradients=gradients),
     )
 
 
 def _method(
-    peers: tuple[Model, ...], *, objective: Objective, guides: Sequence[Guide], **parts: Any
+    peers: tuple[Model, ...],
+    deviating: Deviates,
+    *,
+    objective: Objective,
+    guides: Sequence[Guide],
+    **parts: Any,
 ) -> Method:
     details = dict[str, Any]()
     if not peers:
         details = {"says": [_ALONE]}
+    first: dict[Deviates, tuple[Guide, ...]] = {
+        "subject": (),
+        "random": (Deviating(1 + len(peers)),),
+    }
     return Method(
         objective=objective,
         oracle=failure_oracle(peers=peers),
-        guides=tuple(guides),
+        guides=(*first[deviating], *guides),
         needs="gradients",
         details=details,
         **parts,
     )
-
-
-def _deviating(which: str, peers: tuple[Model, ...]) -> tuple[Guide, ...]:
-    if which not in ("subject", "random"):
-        raise choice("deviating model", which, ("subject", "random"))
-    if which == "subject":
-        return ()
-    return (Deviating(1 + len(peers)),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,10 +27,8 @@ class Uncertainty:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         count = min(self.k, probe.logits.shape[1])
-        every = (probe.logits, *probe.peers)
-        best = [logits.softmax(1).topk(count, dim=1).values for logits in every]
-        gaps = [p[:, -1] - p[:, 0] for p in best]
-        return _largest(gaps)
+        best = _answers(probe).topk(count, dim=2).values
+        return (best[:, :, -1] - best[:, :, 0]).amax(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,13 @@ class TowardClass:
     target: int
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        answers = [logits.softmax(1) for logits in (probe.logits, *probe.peers)]
-        return _largest([p[:, self.target] - p.amax(1) for p in answers])
+        answers = _answers(probe)
+        return (answers[:, :, self.target] - answers.amax(2)).amax(0)
+
+
+def _answers(probe: Probe) -> Float[Tensor, "p m k"]:
+    """The probabilities that the subject and every peer give."""
+    return torch.stack([logits.softmax(1) for logits in (probe.logits, *probe.peers)])
 
 
 @method(
@@ -110,10 +114,3 @@ def diffchaser(
         keep="first",
         budget=Budget(queries=population + (generations - 1) * (population - 1)),
     )
-
-
-def _largest(scores: list[Tensor]) -> Float[Tensor, " m"]:
-    best = scores[0]
-    for score in scores[1:]:
-        best = best.maximum(score)
-    return best

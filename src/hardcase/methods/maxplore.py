@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
 from hardcase.methods.parts import failure_oracle, pixel_walk
@@ -18,8 +18,6 @@ from hardcase.types import Budget, Method, Model, Objective
 __all__ = ["maxplore"]
 
 OWN = "strongest"
-FORMS = ("one", "topk", "multi")
-PER = ("filter", "layer")
 AS_CODED: dict[str, Any] = {"cover": 1.0, "step_size": 0.15, "scale": False, "clip": False}
 """The report's and the code's loop: raw gradients, candidates that are not clipped."""
 _ALONE = (
@@ -66,8 +64,8 @@ def maxplore(
     profile: Profiles,
     peers: tuple[Model, ...] = (),
     *,
-    form: str = "multi",
-    per: str = "filter",
+    form: Literal["one", "topk", "multi"] = "multi",
+    per: Literal["filter", "layer"] = "filter",
     k: int = 6,
     convolutions: int = 2,
     walks: int = 16,
@@ -107,9 +105,18 @@ def maxplore(
         scale: Scale gradients by their root mean square.
         clip: Keep every candidate in [0, 1] while it walks.
     """
+    if k < 1 or walks < 1:
+        raise Problem(
+            f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
+        )
+    together: str = per
     if form == "one":
         convolutions = 1
-    guide = _guide(subject, profile, form, per, k, convolutions, walks)
+        together = "unit"
+    selection = first_convolutions(profile, subject, convolutions)
+    groups = groups_of(selection, together)
+    groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
+    guide = StrongestUnits(OWN, Reader(selection), selection.taps, groups, k)
     scores: tuple[tuple[float, Objective], ...] = ((cover, Pushed(guide.read, OWN)),)
     details = dict[str, Any]()
     if form == "multi":
@@ -133,22 +140,3 @@ def maxplore(
         budget=Budget(queries=1 + guide.walks * (steps + 1), gradients=guide.walks * steps),
         details=details,
     )
-
-
-def _guide(
-    subject: Model, profile: Profiles, form: str, per: str, k: int, convolutions: int, walks: int
-) -> StrongestUnits:
-    if form not in FORMS:
-        raise choice("form of maxplore", form, FORMS)
-    if per not in PER:
-        raise choice("group of maxplore", per, PER)
-    if k < 1 or walks < 1:
-        raise Problem(
-            f"{k} units in each of {walks} walks give nothing to push.", fix="k=6, walks=16"
-        )
-    selection = first_convolutions(profile, subject, convolutions)
-    if form == "one":
-        per = "unit"
-    groups = groups_of(selection, per)
-    groups = groups[torch.linspace(0, len(groups) - 1, min(walks, len(groups))).round().long()]
-    return StrongestUnits(OWN, Reader(selection), selection.taps, groups, k)

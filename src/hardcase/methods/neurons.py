@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure, build_criteria, profile_for, requirements, toward
@@ -15,8 +15,7 @@ from hardcase.criteria.network import (
     Layer,
     Layered,
     LayerGraph,
-    Means,
-    MeansAndRange,
+    LayerTap,
     Selection,
     select,
     trace_layers,
@@ -27,7 +26,7 @@ from hardcase.errors import Problem
 from hardcase.guides.units import Facts, Strategies
 from hardcase.objectives import Pushed
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Answer, Guide, Images, Model, Objective, Offer, Probe, Tap
+from hardcase.types import Guide, Images, Model, Objective, Probe, Tap
 
 __all__ = [
     *("Neurons", "Profiles", "Push", "Reader", "adapt_neurons", "deepxplore_neurons", "facts"),
@@ -59,12 +58,18 @@ class Profiles:
         self, spec: str, model: Model, *, prefix: str = "", convention: str = "default"
     ) -> Measure:
         """The criterion over the layers of `model`, which a campaign shows under `prefix`."""
-        graph = self.graph(model, prefix)
+        graph = self.graph(model)
         known: Profile | None = None
         if requirements([spec], graph, convention=convention) != Needs():
-            shown = _Shown(model, prefix)
-            known = profile_for(shown, self.training(), [spec], convention=convention, graph=graph)
-        return build_criteria(spec, graph, known, convention=convention, name=_named(spec, prefix))
+            found = profile_for(model, self.training(), [spec], convention=convention, graph=graph)
+            known = replace(found, prefix=prefix)
+        return build_criteria(
+            spec,
+            graph.prefixed(prefix),
+            known,
+            convention=convention,
+            name=_named(spec, prefix),
+        )
 
     def criteria(
         self, spec: str, subject: Model, peers: tuple[Model, ...], *, convention: str
@@ -122,38 +127,6 @@ def _named(spec: str, prefix: str) -> str:
     return "@".join(filter(None, (spec, prefix.rstrip("/"))))
 
 
-class _Shown:
-    """A peer whose layers carry the names under which a campaign shows them."""
-
-    def __init__(self, model: Model, prefix: str) -> None:
-        self.model = model
-        self.prefix = prefix
-        self.name = model.name
-        self.hash = model.hash
-
-    @property
-    def offers(self) -> Offer:
-        return self.model.offers
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    def layers(self) -> Mapping[str, nn.Module]:
-        assert isinstance(self.model, Layered)
-        return {self.prefix + name: module for name, module in self.model.layers().items()}
-
-    def __call__(
-        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
-    ) -> Answer:
-        answer = self.model(
-            x, {name.removeprefix(self.prefix): tap for name, tap in (taps or {}).items()}
-        )
-        return Answer(
-            answer.logits, {self.prefix + name: value for name, value in answer.activations.items()}
-        )
-
-
 # The units that white-box methods choose from.
 
 
@@ -164,10 +137,8 @@ class FixedRange:
     layer: Layer
 
     def __call__(self, output: Tensor) -> Float[Tensor, "m w"]:
-        with torch.no_grad():
-            whole = self.layer.arranged(output).flatten(1)
-            extremes = torch.stack([whole.amin(1), whole.amax(1)], 1).float()
-        return torch.cat([Means(self.layer)(output), extremes], 1)
+        kept = LayerTap(self.layer, "means and range")(output)
+        return torch.cat([kept[:, :-2], kept[:, -2:].detach()], 1)
 
 
 @dataclass(frozen=True)
@@ -184,10 +155,8 @@ class Neurons:
     @property
     def taps(self) -> Mapping[str, Tap]:
         taps = self.selection.taps
-        return {
-            name: FixedRange(tap.layer) if isinstance(tap, MeansAndRange) else tap
-            for name, tap in taps.items()
-        }
+        ranged = [name for name, tap in taps.items() if tap.kept == "means and range"]
+        return {**taps, **{name: FixedRange(taps[name].layer) for name in ranged}}
 
     @property
     def count(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
 from hardcase.objectives import CrossEntropy, Margin
 from hardcase.registry import method
-from hardcase.searches.carlini_wagner import CarliniWagner
-from hardcase.searches.gradient import GradientAscent, sign, unit
+from hardcase.searches.gradient import CarliniWagner, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
@@ -26,7 +26,7 @@ def pgd(
     target: int | None = None,
     shape: tuple[int, int, int] | None = None,
     *,
-    norm: str = "linf",
+    norm: Literal["linf", "l2"] = "linf",
     epsilon: float | None = None,
     step_size: float | None = None,
     gradients: int = 40,
@@ -56,8 +56,6 @@ def pgd(
         search: Another search: its name, or ``file.py:name``.
         objective: Another objective: its name, or ``file.py:name``.
     """
-    if norm not in RADIUS:
-        raise Problem(f"norm is {norm!r}; it is one of {', '.join(RADIUS)}.")
     epsilon = _radius(epsilon, norm, shape)
     if step_size is None:
         step_size = 2.5 * epsilon / gradients
@@ -147,7 +145,8 @@ def cw(
         step_size: Adam's step size.
         confidence: Logit margin by which the wrong class must lead.
     """
-    _positive(step_size=step_size)
+    if not step_size > 0:
+        raise Problem(f"step_size is {step_size}; it must be above 0.")
     return Method(
         space=Pixels(L2(math.inf)),
         search=CarliniWagner(
@@ -170,7 +169,8 @@ def _radius(given: float | None, norm: str, shape: tuple[int, int, int] | None) 
     """The radius that was said, or the usual one of this kind of images."""
     if given is None:
         return RADIUS[norm][shape is not None and shape[0] == 3]
-    _positive(epsilon=given)
+    if not given > 0:
+        raise Problem(f"epsilon is {given}; it must be above 0.")
     if norm == "linf" and given > 1:
         raise Problem(
             f"epsilon is {given:g}; images range over 0..1, so more than 1 limits nothing.",
@@ -178,9 +178,3 @@ def _radius(given: float | None, norm: str, shape: tuple[int, int, int] | None) 
             fix=f"--set method.epsilon={given:g}/255",
         )
     return given
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise Problem(f"{name} is {value}; it must be above 0.")

@@ -11,9 +11,8 @@ from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
 from hardcase.registry import Preset, method
 from hardcase.searches.boundary import Crossing, Exits
-from hardcase.searches.genetic import Genetic
+from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent
-from hardcase.searches.hill_climbing import HillClimbing
 from hardcase.searches.interpolation import Partners
 from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
@@ -337,15 +336,15 @@ def sinvad_surprise(
     start: Literal["seed", "prior"] = "seed",
     passes: int = 3,
     step_size: float = 1.0,
-    adapt: Literal["accepted", "halved", "never"] = "accepted",
+    adapt: Literal["accepted", "never"] = "accepted",
     per_class: bool = True,
 ) -> Method:
     """Hill climbing in a VAE's latent space to a given surprise, or beyond all training images'.
 
     Likelihood-based surprise of what enters the last layer, with one density per class over up to
-    5,000 training traces, whitened once; all seeds climb in one batch. `start="prior"` begins at
-    random codes in place of the seeds' own. Without `per_class` there is one density over all
-    training traces of the 100 most varying units. The source is that of `sinvad`.
+    5,000 training traces, whitened once; all seeds climb in one batch. Without `per_class` there is
+    one density over all training traces of the 100 most varying units. The source is that of
+    `sinvad`.
 
     Differences from the reference: classes have densities of their own; a seed stops when it has
     arrived. The step size adapts (`adapt`) as in the authors' code; the text's is always 1

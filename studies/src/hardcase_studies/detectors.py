@@ -31,7 +31,7 @@ from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural_blackbox
 from hardcase.models.load import Loading
 from hardcase.objectives import with_witnesses
-from hardcase.searches.evolution import Evolution
+from hardcase.searches.black_box import Evolution
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Findings, Images, Method, Space

@@ -17,7 +17,6 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
 from hardcase.inference import median_interval
-from hardcase.judges.verdicts import LPIPS
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
@@ -33,7 +32,7 @@ from hardcase.types import Budget, Images, Method, Seeds, Space
 from hardcase_studies import figures, hierarchical_vae
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.lab import Lab
-from hardcase_studies.witness_world import ENLARGED, looks_apart
+from hardcase_studies.witness_world import ENLARGED, LPIPS, looks_apart
 from hardcase_study.agreement import welch_p
 
 

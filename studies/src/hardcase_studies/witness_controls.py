@@ -34,7 +34,7 @@ from hardcase.models.health import answers
 from hardcase.models.wrappers import LabelOnly
 from hardcase.objectives import with_witnesses
 from hardcase.randomness import Rng, stream
-from hardcase.searches.evolution import Evolution
+from hardcase.searches.black_box import Evolution
 from hardcase.spaces.latent import WithResidual
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_grid

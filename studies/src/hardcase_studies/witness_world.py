@@ -27,7 +27,6 @@ from hardcase.generators.build import trained_generator
 from hardcase.inference import Interval, newcombe_paired
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.verdicts import LPIPS, SMALLEST
 from hardcase.models.health import answers
 from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
@@ -52,6 +51,9 @@ JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending"
 """What each judge is not taught: the second was never told that bending keeps a label, nor that it loses one."""
 ENLARGED = 64
 """Pixels of a side that the network of LPIPS has enough of."""
+LPIPS = "lpips-alexnet"
+SMALLEST = 32
+"""The network that says how far apart two images look, and the least side it can see."""
 AT_ONCE = 2**24
 """Numbers in one batch of images."""
 APART = 100

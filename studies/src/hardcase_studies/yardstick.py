@@ -29,7 +29,6 @@ from hardcase.context import Context
 from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
-from hardcase.judges.verdicts import SMALLEST
 from hardcase.models.health import answers
 from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
@@ -43,6 +42,7 @@ from hardcase_studies.lab import Lab
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.stored import commit
 from hardcase_studies.witness_world import (
+    SMALLEST,
     SeedOutcomes,
     WitnessWorld,
     accuracy,

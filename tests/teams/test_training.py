@@ -6,8 +6,8 @@ import torch
 import hardcase as hc
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.errors import Problem
-from hardcase.suite.training import TrainingRisk
 from hardcase.testing.toys import toy_images, toy_subject
+from hardcase_teams.training import TrainingRisk
 
 SHIFT = {"shift": "±20 %"}
 

@@ -6,7 +6,7 @@ from hardcase.campaign.in_memory import search
 from hardcase.models.wrappers import LabelOnly
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.evolution import Evolution, _ranked
+from hardcase.searches.black_box import Evolution, _ranked
 from hardcase.spaces.pixel import Pixels
 from hardcase.testing.toys import Counting, toy_images, toy_subject
 from hardcase.types import Budget, Method

@@ -139,7 +139,7 @@ class FromMaite:
 
     Example:
         >>> import hardcase as hc
-        >>> from hardcase.suite.maite import FromMaite, MaiteModel
+        >>> from hardcase_teams.maite import FromMaite, MaiteModel
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> subject = FromMaite(MaiteModel(toy_subject()))
         >>> hc.check(subject, toy_images(16)).accuracy

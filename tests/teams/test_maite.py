@@ -1,5 +1,6 @@
 """MAITE's protocols, there and back; with `maite` itself where it is installed."""
 
+import doctest
 import os
 import sys
 import tomllib
@@ -16,7 +17,8 @@ from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.boxes import overlap
 from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
-from hardcase.suite.maite import (
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase_teams.maite import (
     WEAKEST,
     FromMaite,
     MaiteDataset,
@@ -25,7 +27,11 @@ from hardcase.suite.maite import (
     MaiteModel,
     images_from_maite,
 )
-from hardcase.testing.toys import toy_images, toy_subject
+
+
+def test_the_example_in_the_docstring_runs():
+    module = sys.modules[FromMaite.__module__]
+    assert not doctest.testmod(module).failed
 
 
 def test_a_data_set_comes_back_as_it_was():
@@ -156,17 +162,19 @@ def test_the_entry_points_are_what_they_say(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")
     project = pytest.importorskip("maite._internals.testing.project", reason="hardcase[maite]")
     monkeypatch.syspath_prepend(str(stated_points(tmp_path)))
-    found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase")
+    found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase-teams")
     classes = (MaiteDataset, MaiteModel, MaiteDetectionDataset, MaiteDetectionModel)
     assert found == {f"hardcase_{one.__name__}": True for one in classes}
 
 
 def stated_points(folder):
     """What an installation of this pyproject.toml says of itself, whatever is installed here."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    about = folder / "hardcase-0.dist-info"
+    project = tomllib.loads((Path(__file__).parents[2] / "teams/pyproject.toml").read_text())[
+        "project"
+    ]
+    about = folder / "hardcase_teams-0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hardcase\nVersion: 0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hardcase-teams\nVersion: 0\n")
     lines = []
     for group, points in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {place}" for name, place in points.items())]

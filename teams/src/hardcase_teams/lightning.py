@@ -11,7 +11,7 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.repair.hardest import Hardest
-from hardcase.suite.training import TrainingRisk
+from hardcase_teams.training import TrainingRisk
 
 __all__ = ["HardestCallback", "Robustness"]
 

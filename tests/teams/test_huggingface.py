@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("transformers", reason="an extra: hardcase[huggingface]")
 pytest.importorskip("accelerate", reason="an extra: hardcase[huggingface]")
 
-from hardcase.huggingface import RobustnessCallback
+from hardcase_teams.huggingface import RobustnessCallback
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "teams"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "teams"
 
 
 def test_the_best_checkpoint_of_the_example_has_the_least_risk(tmp_path, monkeypatch):

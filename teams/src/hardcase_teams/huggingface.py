@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from hardcase.errors import Problem
-from hardcase.suite.training import TrainingRisk
+from hardcase_teams.training import TrainingRisk
 
 __all__ = ["RobustnessCallback"]
 

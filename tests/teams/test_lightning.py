@@ -9,10 +9,10 @@ import torch
 pl = pytest.importorskip("lightning.pytorch", reason="Lightning is an extra: hardcase[lightning]")
 
 from hardcase.errors import Problem  # noqa: E402
-from hardcase.lightning import HardestCallback, Robustness  # noqa: E402
-from hardcase.plugins import lightning_callbacks  # noqa: E402
+from hardcase_teams.entry_points import lightning_callbacks  # noqa: E402
+from hardcase_teams.lightning import HardestCallback, Robustness  # noqa: E402
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "repair" / "lightning_loop.py"
 
 

@@ -9,7 +9,7 @@ from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural_blackbox
 from hardcase.models.subject import Subject
 from hardcase.models.wrappers import LabelOnly
-from hardcase.searches.surrogates import SurrogateGradients
+from hardcase.searches.black_box import SurrogateGradients
 from hardcase.testing.toys import CLASSES, Counting, Quarters, toy_images, toy_subject
 from hardcase.types import Seeds
 
