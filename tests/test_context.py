@@ -87,7 +87,6 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
     photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
-    monkeypatch.setattr(held_out, "is_fetched", lambda name: False)
     assert features_of(run) == ()
     assert features_of(edited(run, **photographs)) == ("zoo:resnet50-imagenet",)
     assert features_of(run, ["timm:resnet18"]) == ("timm:resnet18",)
@@ -105,16 +104,13 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "_weights", lambda place: place.name.split("-")[1])
-    monkeypatch.setattr(held_out, "is_fetched", lambda name: False)
     about = {"image": [3, 224, 224], "model": "hf:mine", "hashes": {"parameters": {"subject": "resnet50"}}}  # fmt: skip
     assert features_of(edited(run, **about)) == ("zoo:efficientnet-lite1",)
     about["hashes"]["parameters"]["subject"] = "another"
     both = ("zoo:resnet50-imagenet", "zoo:efficientnet-lite1")  # one of each lineage
     assert features_of(edited(run, **about)) == both
-    monkeypatch.setattr(held_out, "is_fetched", lambda name: True)
-    assert features_of(edited(run, **about)) == (*both, "zoo:augnet")
     seen = {"models": ["zoo:efficientnet-lite0"], "margin": 2.0}
-    assert features_of(edited(run, **about, witnesses=seen)) == (both[0], "zoo:augnet")
+    assert features_of(edited(run, **about, witnesses=seen)) == (both[0],)
 
 
 def test_features_of_a_judge_are_part_of_the_configuration():

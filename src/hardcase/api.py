@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from hardcase.analysis.conditions import Reference, measure_run
+from hardcase.analysis.conditions import measure_run
+from hardcase.analysis.references import Reference
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign

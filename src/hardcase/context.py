@@ -31,7 +31,7 @@ from hardcase.tensors import from_bytes, steady, usable_device
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
 
 if TYPE_CHECKING:
-    from hardcase.analysis.conditions import Reference
+    from hardcase.analysis.references import Reference
     from hardcase.conditions.declared import Conditions
     from hardcase.generators.selection import Generator, GeneratorSelection
     from hardcase.guides.archive import CellGrid
@@ -414,8 +414,11 @@ class Context(CampaignSplits):
         """Beside whose risk the subject's stands: the version before and those named, else plain
         networks of the same data that are at hand.
         """
-        from hardcase.analysis.conditions import ReferenceModel
-        from hardcase.analysis.references import named_references, usual_references
+        from hardcase.analysis.references import (
+            ReferenceModel,
+            named_references,
+            usual_references,
+        )
 
         config = self.config
         if self.objects.references is not None:

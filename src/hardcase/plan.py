@@ -137,7 +137,7 @@ def _about(context: Context) -> dict[str, Any]:
 
 def _check_conditions(context: Context, conditions: Conditions) -> None:
     """Tell what is wrong with conditions and references before the search begins."""
-    from hardcase.analysis.conditions import ReferenceRun
+    from hardcase.analysis.references import ReferenceRun
     from hardcase.conditions.box import condition_box
 
     condition_box(conditions, context.shape)

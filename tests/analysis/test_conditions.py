@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.conditions import against, doubt_in_words, in_words, shown_draws
+from hardcase.analysis.conditions import doubt_in_words, in_words, shown_draws
+from hardcase.analysis.references import against
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.runs.results import Run

@@ -1,15 +1,13 @@
-"""Curves: counts with intervals, crossings in eight questions, seeds that come back, conventions of
-corruption error."""
+"""Curves: counts with intervals, crossings in eight questions, seeds that come back, errors."""
 
 import pytest
 import torch
 
 from hardcase.analysis.curves import (
-    ALEXNET,
     Curve,
-    corruption_error,
     crossings,
     curve,
+    error_rates,
     grid,
     one_condition,
 )
@@ -65,7 +63,6 @@ def test_eight_questions_leave_a_hundredth_open():
     assert bool(found.severity()[~crossing].isinf().all())
     said = found.summary()
     assert said["crossed"] == int(crossing.sum())
-    assert said["tolerance"] <= 0.01
     assert said["quartiles"][0] == pytest.approx(float(EDGES[9]), abs=0.01)
     assert crossings(world.change, world.subject, *seeds(), most=1.0).queries == 6
 
@@ -73,7 +70,6 @@ def test_eight_questions_leave_a_hundredth_open():
 def test_a_quartile_above_the_range_is_not_a_number():
     found = crossings(lambda x, s, rows: x, Threshold().subject, *seeds())
     assert found.summary()["quartiles"] == [None, None, None]
-    assert found.summary()["tolerance"] is None
 
 
 def test_seeds_that_come_back_are_counted():
@@ -126,15 +122,11 @@ def test_any_condition_of_one_coordinate_has_a_curve():
         one_condition("shift", "±5 %", (1, 8, 8), torch.arange(4))
 
 
-def test_conventions_of_corruption_error():
-    errors = {"fog": [0.2, 0.4], "snow": [0.5, 0.7]}
-    found = corruption_error(errors, {"fog": 0.6, "snow": 0.8, "frost": 0.9})
-    assert found["plain"] == pytest.approx(0.45)
-    assert found["relative_to"] == pytest.approx((0.3 / 0.6 + 0.6 / 0.8) / 2)
-    assert corruption_error(errors)["relative_to"] is None
-    itself = corruption_error({name: [value] for name, value in ALEXNET.items()}, ALEXNET)
-    assert itself["relative_to"] == pytest.approx(1)
-    assert itself["plain"] == pytest.approx(sum(ALEXNET.values()) / 14)
+def test_errors_are_counted_over_all_images():
+    world, (x, _) = Threshold(), seeds()
+    wrong = torch.ones(len(EDGES), dtype=torch.int64)  # so that all are misclassified when clean
+    found = error_rates(world.change, world.subject, x, wrong, (0, 2))
+    assert found == pytest.approx([1.0, float((EDGES > 2).double().mean())])
 
 
 def test_what_cannot_be_drawn_is_told():
@@ -143,7 +135,3 @@ def test_what_cannot_be_drawn_is_told():
         curve(world.change, world.subject, x, y, torch.tensor([2.0, 1.0]))
     with pytest.raises(Problem, match="0 images"):
         curve(world.change, world.subject, x[:0], y[:0], torch.tensor([1.0]))
-    with pytest.raises(Problem, match="tolerance"):
-        crossings(world.change, world.subject, x, y, tolerance=7.0)
-    with pytest.raises(Problem, match="corruptions"):
-        corruption_error({})

@@ -64,19 +64,15 @@ def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
     verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
     run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
     rules = Rules(support=5)
-    slices = slices_of_run(run, kind="figure", table={"place": {"s0": "left"}}, rules=rules)
+    slices = slices_of_run(run, rules=rules)
     assert slices[0].tags == ("dark",)
     assert slices[0].accepted
     seen = slices[0].estimated
     assert seen.total + seen.total_outside <= 40, (
         "equal images are one group, wrong seeds are not attempted"
     )
-    assert (
-        slices_of_run(run, outcome="confirmed", kind="figure", rules=rules)[0].estimated.inside
-        < seen.inside
-    )
-    with pytest.raises(Problem, match="witnesses"):
-        slices_of_run(run, outcome="witnessed")
+    confirmed = slices_of_run(run, outcome="confirmed", rules=rules)[0]
+    assert confirmed.estimated.inside < seen.inside
 
 
 def test_conditions_are_drawn_over_their_scale_alone_and_together():

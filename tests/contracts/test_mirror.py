@@ -50,11 +50,7 @@ ELSEWHERE = {
     "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/selection generators/staged "
     "spaces/activations",
-    "models/pretrained/test_resnet50.py": "models/pretrained/efficientnet_lite "
-    "models/pretrained/lpips "
-    "models/pretrained/mobilenetv2 "
-    "models/pretrained/tflite "
-    "models/pretrained/synsets",
+    "models/pretrained/test_resnet50.py": "models/pretrained/lpips models/pretrained/mobile",
     "reference/test_baselines.py": "methods/baselines",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/paths report/trust report/weakness",

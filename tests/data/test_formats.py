@@ -42,17 +42,6 @@ def test_idx_reads_what_was_written(tmp_path, packed):
     assert np.array_equal(read_idx(path), array)
 
 
-def test_an_idx_pair_can_be_turned_and_counted_from_one(tmp_path):
-    x, y = numbers(3, 4, 5), np.array([1, 26, 2], np.uint8)
-    (tmp_path / "x").write_bytes(idx(x))
-    (tmp_path / "y").write_bytes(idx(y))
-    images, labels = read_idx_pair(tmp_path / "x", tmp_path / "y", first_label=1, turned=True)
-    assert images.shape == (3, 1, 5, 4)
-    assert images[0, 0, 4, 2] == x[0, 2, 4]
-    assert labels.tolist() == [0, 25, 1]
-    assert labels.dtype == np.int64
-
-
 @pytest.mark.parametrize(
     ("content", "word"),
     [

@@ -171,7 +171,7 @@ def test_offline_touches_neither_network_nor_clients(monkeypatch):
 
     monkeypatch.setattr(public, "urlopen", forbidden)
     monkeypatch.setattr(public.subprocess, "run", forbidden)
-    for name in ("mnist", "fashion", "cifar10", "emnist"):
+    for name in ("mnist", "fashion", "cifar10"):
         for ask in (load, fetch):
             with pytest.raises(Problem, match="--offline forbids") as caught:
                 ask(name, offline=True)
@@ -207,22 +207,6 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(tmp_path, monkeypatch, c
     assert "mnist5k is not cached" in caplog.text
     with pytest.raises(Problem, match="cannot write"):
         fetch("mnist5k")
-
-
-def test_emnist_letters_are_turned_and_counted_from_zero(tmp_path, monkeypatch):
-    x, y = np.zeros((3, 28, 28), np.uint8), np.array([1, 26, 2], np.uint8)
-    x[:, 3, 20] = 255
-    for split in ("train", "test"):
-        name = tmp_path / f"emnist-letters-{split}-images-idx3-ubyte"
-        name.write_bytes(struct.pack(">IIII", 0x803, 3, 28, 28) + x.tobytes())
-        (tmp_path / f"emnist-letters-{split}-labels-idx1-ubyte").write_bytes(
-            struct.pack(">II", 0x801, 3) + y.tobytes()
-        )
-    put(monkeypatch, replace(public_sets()["emnist"], counts={"train": 3, "test": 3}))
-    fetch("emnist", source=tmp_path)
-    images = load("emnist")
-    assert [images.classes[i] for i in images.y.tolist()] == ["a", "z", "b"]
-    assert images.x[0, 0, 20, 3] == 255
 
 
 NAMES = frozenset({"a.bin", "a.bin.gz", "b.bin", "b.bin.gz"})

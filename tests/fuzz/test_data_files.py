@@ -22,7 +22,7 @@ from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
 from hardcase.data.public import unpack
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.checkpoints import fit_state, read_state
+from hardcase.models.adapters import fit_state, read_state
 from hardcase.training import cards
 
 

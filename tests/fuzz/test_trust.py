@@ -20,7 +20,7 @@ from hardcase import tensors
 from hardcase.data.public import cache_file, public_sets, read_cache
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.checkpoints import read_state
+from hardcase.models.adapters import read_state
 from hardcase.testing.toys import toy_images
 from tiny import save_toys
 
@@ -190,7 +190,7 @@ def test_an_offline_run_asks_nobody(tmp_path, monkeypatch):
     ]
     assert main([*words, "--out", "out", "--quiet"]) == 0
     assert main(["report", "out", "--quiet"]) == 0
-    for spec in ("cifar10", "mnist", "fashion", "emnist"):
+    for spec in ("cifar10", "mnist", "fashion"):
         with pytest.raises(Problem, match="--offline forbids"):
             load(spec, offline=True)
 

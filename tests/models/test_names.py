@@ -7,15 +7,17 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
+from hardcase.models import names
 from hardcase.models.names import (
+    COUNT,
     SAME,
     aligned,
     class_map,
+    imagenet,
     map_between,
     merged,
     same_outputs,
 )
-from hardcase.models.pretrained import synsets
 from hardcase.models.subject import Subject
 from hardcase.oracles import LeavesLabel
 from hardcase.testing.toys import toy_images
@@ -88,33 +90,33 @@ def table(tmp_path, monkeypatch):
     files = {
         name: tmp_path / name for name in ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")
     }
-    monkeypatch.setattr(synsets, "_installed", lambda: files)
+    monkeypatch.setattr(names, "_installed", lambda: files)
     return files
 
 
 def test_imagenets_classes_come_from_the_installed_package_once(table, monkeypatch):
-    rows = synsets.imagenet()
+    rows = imagenet()
     assert (rows[0].synset, rows[0].name) == ("n10000000", "thing0")
     assert rows[3].name == "crane (n10000003)"
-    monkeypatch.setattr(synsets, "_installed", lambda: pytest.fail("asked twice"))
-    assert synsets.imagenet(offline=True) == rows
-    names = [row.name for row in rows]
-    assert map_between(["n10000007", "kind of 9", "12"], names).outputs == (7, 9, 12)
+    monkeypatch.setattr(names, "_installed", lambda: pytest.fail("asked twice"))
+    assert imagenet(offline=True) == rows
+    outputs = [row.name for row in rows]
+    assert map_between(["n10000007", "kind of 9", "12"], outputs).outputs == (7, 9, 12)
 
 
 def test_without_any_source_nothing_is_fetched_unasked(table, monkeypatch):
-    monkeypatch.setattr(synsets, "_installed", lambda: None)
+    monkeypatch.setattr(names, "_installed", lambda: None)
     with pytest.raises(Problem, match="not on this machine"):
-        synsets.imagenet(fetch=False)
+        imagenet(fetch=False)
     with pytest.raises(Problem, match="--offline forbids"):
-        synsets.imagenet(offline=True)
+        imagenet(offline=True)
 
 
 def test_a_damaged_cache_is_told(table):
-    synsets.imagenet()
-    synsets.cache_file().write_text("[]")
+    imagenet()
+    names.imagenet_cache().write_text("[]")
     with pytest.raises(Problem, match="0 classes instead of 1000"):
-        synsets.imagenet()
+        imagenet()
 
 
 def test_nothing_is_mapped_where_names_agree_or_the_model_has_none():
@@ -139,7 +141,7 @@ def test_words_of_coco_and_voc_for_one_object_are_the_same():
     assert found.outputs == (0, 2, 1)
 
 
-IMAGENET_NAMES = [f"class {i}" for i in range(synsets.COUNT)]
+IMAGENET_NAMES = [f"class {i}" for i in range(COUNT)]
 IMAGENET_NAMES[435], IMAGENET_NAMES[876] = "bathtub, bathing tub", "tub, vat"
 IMAGENET_NAMES[638], IMAGENET_NAMES[639] = "maillot", "maillot, tank suit"
 IMAGENET_NAMES[836], IMAGENET_NAMES[837] = "sunglass", "sunglasses, dark glasses"
@@ -154,7 +156,7 @@ class Answers(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1))
 
     def forward(self, x):
-        logits = torch.zeros(len(x), synsets.COUNT)
+        logits = torch.zeros(len(x), COUNT)
         logits[:, 876], logits[:, 435], logits[:, 517] = 9, 8, 7
         return logits + self.weight
 
@@ -175,7 +177,7 @@ def test_a_tub_for_a_bathtub_is_no_failure_and_another_class_is_one():
         return LeavesLabel()(Probe(x, x, logits, origin)).tolist()
 
     assert leaves(IMAGENET_NAMES) == [False, False, True]
-    plain = [f"class {i}" for i in range(synsets.COUNT)]
+    plain = [f"class {i}" for i in range(COUNT)]
     assert leaves(plain) == [True, True, True], "without names nobody knows"
 
 

@@ -13,7 +13,7 @@ import pytest
 from hardcase.data import formats, own, public
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.checkpoints import read_state
+from hardcase.models.adapters import read_state
 from hardcase.training.cards import CARD, WEIGHTS, read_card
 
 

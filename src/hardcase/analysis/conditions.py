@@ -1,20 +1,16 @@
-"""The risk of a stored run under declared conditions: measured, kept, judged, told, compared."""
+"""The risk of a stored run under declared conditions: measured, kept, judged, told."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from numpy.typing import NDArray
-from torch import Tensor
 
+from hardcase.analysis.references import Reference, ReferenceModel
 from hardcase.campaign.claims import claim_context
 from hardcase.conditions import (
     Conditions,
@@ -27,16 +23,8 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import Bounds, binomial_interval
-from hardcase.conditions.risk import (
-    COST_DRAWS,
-    DRAWS,
-    RiskComparison,
-    asked_under,
-    failing_rows,
-    needed_seeds,
-    with_pattern,
-)
+from hardcase.conditions.intervals import binomial_interval
+from hardcase.conditions.risk import DRAWS, asked_under, failing_rows, needed_seeds, with_pattern
 from hardcase.conditions.worst import most_questions
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
@@ -55,51 +43,9 @@ OFTEN = 30.0
 """Seconds after which it is said how far measuring has come."""
 ROWS = 64
 """Images that are drawn again at once."""
-GRADIENT_COST = 3
-"""Questions that take as long as one gradient: forth, and twice as much back."""
 Say = Callable[[str], None]
 Rows = Sequence[Mapping[str, Any]]
 """What happened to every seed, as `conditions.json` keeps it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceModel:
-    """A model beside whose risk that of the subject stands."""
-
-    model: Model
-    training: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceRun:
-    """A stored run beside whose risk that of the subject stands: its model is not asked again."""
-
-    run: Run
-    training: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.record['model']} in {self.run.folder.name}"
-
-    def check(self, conditions: Conditions, seeds: ImageSet, seed: int) -> None:
-        """Refuse a run that was measured otherwise."""
-        facts = {"conditions": conditions.to_record(), "draws": DRAWS, "seed": seed}
-        _same_figures(self.run, facts)
-        rows = {name: row for row, name in enumerate(seeds.id)}
-        common = _common(rows, _shares(self.run), self.run)
-
-        def own(names: list[str]) -> UInt8[Tensor, "r c h w"]:
-            return seeds.take(torch.tensor([rows[name] for name in names])).images().x
-
-        if seeds.hash != self.run.record["hashes"]["data"]:
-            _same_images(own, self.run, common)
-
-
-Reference = ReferenceModel | ReferenceRun
 
 
 def measure_run(
@@ -118,8 +64,7 @@ def measure_run(
         return run
     box = condition_box(conditions, tuple(run.record["image"]))
     seed = run.record["seed"]
-    asked = [one for one in references if isinstance(one, ReferenceModel)]
-    say(_expected(subject, seeds, box, len(asked)))
+    say(f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each")
     table = measure_risk(subject, seeds, box, seed=seed, tell=_telling(say))
     beside = list[tuple[Reference, Rows]]()
     for one in references:
@@ -128,7 +73,7 @@ def measure_run(
             beside.append((one, _rows(other)))
         else:
             one.check(conditions, seeds, seed)
-            beside.append((one, _kept(one.run)["seeds"]))
+            beside.append((one, one.rows()))
     kept = {
         "draws": table.draws,
         "seeds": _rows(table),
@@ -158,46 +103,13 @@ def _rows(table: RiskTable) -> Rows:
     return [dict(zip(names, row)) for row in zip(*columns)]
 
 
-def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
-    """What measuring will take, in words."""
-    conditions = len(box.conditions.ranges)
-    again = COST_DRAWS * conditions if conditions > 1 else 0
-    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
-    return (
-        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
-        f"{count:,} queries, about {_time(count * _seconds_each(subject, seeds, box))}"
-    )
-
-
 def worst_expected(subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
     """Return what the worst case will take, in words."""
     questions, gradients = most_questions(subject, box)
-    count = len(seeds) * (questions + GRADIENT_COST * gradients)
     return (
         f"worst case: searching the declared box, up to {questions:,} queries and "
-        f"{gradients:,} gradients for each of {len(seeds):,} images, about "
-        f"{_time(count * _seconds_each(subject, seeds, box))}"
+        f"{gradients:,} gradients for each of {len(seeds):,} images"
     )
-
-
-def _time(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
-
-
-def _seconds_each(subject: Model, seeds: ImageSet, box: ConditionBox) -> float:
-    """Seconds of a question: a few draws of the first image are timed."""
-    first = seeds.first(1)
-    measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
-    each = 0.0
-    for few in (16, 128):  # few photographs say enough; digits are asked many at a time
-        began = perf_counter()
-        measure_risk(subject, first, box, draws=few, costs=False)
-        took = perf_counter() - began
-        each = took / (few + 1)
-        if took > 0.5:
-            break
-    return each
 
 
 def _telling(say: Say) -> Callable[[int, int], None]:
@@ -332,14 +244,11 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     findings = Findings(
         seed=torch.tensor([run.seed_rows[row["seed"]] for row in shown]),
         x=decode_all([row["image"] for row in shown]),
-        kind=torch.zeros_like(label),
         expected=label,
         predicted=torch.tensor([row["predicted"] for row in shown]),
+        **dict.fromkeys(("kind", "queries"), torch.zeros_like(label)),
+        **dict.fromkeys(("confidence", "score", "distance"), zero),
         peer_predicted=torch.zeros(len(shown), 0, dtype=torch.int64),
-        confidence=zero,
-        score=zero,
-        distance=zero,
-        queries=torch.zeros_like(label),
         code=torch.zeros(len(shown), 0),
     )
     with guarded("the judge"):
@@ -484,107 +393,3 @@ def _points(share: float) -> str:
 
 def span(bounds: Sequence[float]) -> str:
     return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"
-
-
-# --- comparisons
-
-
-def beside_references(record: Mapping[str, Any], *, margin: float) -> dict[str, RiskComparison]:
-    """Return how a run's risk compares with that of each reference it was measured beside."""
-    return {
-        one["name"]: RiskComparison(
-            one["difference"], Bounds(one["low"], one["high"]), one["seeds"], margin
-        )
-        for one in (record.get("risk") or {}).get("references", ())
-    }
-
-
-def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
-    """Compare the risks of two runs seed by seed, under the same conditions."""
-    if not run.record.get("risk"):
-        _same_figures(run, {})
-    facts = {**run.record, "draws": _kept(run)["draws"]}
-    _same_figures(baseline, {name: facts[name] for name in ("conditions", "draws", "seed")})
-    first, second = _shares(run), _shares(baseline)
-    common = _common(first, second, baseline)
-    if run.record["hashes"]["data"] != baseline.record["hashes"]["data"]:
-        _same_images(partial(_stored_images, run), baseline, common)
-    claims = bool(run.record.get("claims"))
-    return compare_risk(first, second, margin=margin, claims=claims)
-
-
-def _same_figures(run: Run, wanted: Mapping[str, Any]) -> None:
-    """Refuse a run whose conditions, draws or seed of the draws are others."""
-    if not run.record.get("risk"):
-        raise Problem(
-            f"{run.folder} has no risk: it was run without declared conditions.",
-            fix="hardcase run ... --conditions scanner",
-        )
-    seen = {**run.record, "draws": _kept(run)["draws"]}
-    lines = list[str]()
-    for name, value in wanted.items():
-        if seen[name] == value:
-            continue
-        if name == "conditions":
-            keys = [key for key in {**value, **seen[name]} if value.get(key) != seen[name].get(key)]
-            lines += [f"{key}: {value.get(key)}, there {seen[name].get(key)}" for key in keys]
-        else:
-            lines.append(f"{name}: {value}, there {seen[name]}")
-    if lines:
-        raise Problem(
-            f"{run.folder} was measured under other conditions, so risks cannot be compared.",
-            *lines,
-            fix="a run of that model with the same conditions and --seed",
-        )
-
-
-def _common(own: Mapping[str, Any], theirs: Mapping[str, Any], run: Run) -> list[str]:
-    """The seeds that both have; a Problem where there are none."""
-    common = [name for name in own if name in theirs]
-    if not common:
-        raise Problem(
-            f"{run.folder} has no seed in common with this run, so risks cannot be compared.",
-            f"data there: {run.record['data']}",
-        )
-    return common
-
-
-def _stored_images(run: Run, names: list[str]) -> UInt8[Tensor, "r c h w"]:
-    return run.seed_images([run.seed_rows[name] for name in names])
-
-
-def _same_images(
-    own: Callable[[list[str]], UInt8[Tensor, "r c h w"]], run: Run, names: list[str]
-) -> None:
-    """Refuse a run whose seeds of the same name are other images."""
-    for part in chunks(len(names), ROWS):
-        first, second = own(names[part]), _stored_images(run, names[part])
-        other = [0]
-        if first.shape == second.shape:
-            other = (first != second).flatten(1).any(1).nonzero().flatten().tolist()
-        if other:
-            raise Problem(
-                f"{run.folder} has other images, so risks cannot be compared.",
-                f"{names[part][other[0]]} is another image there",
-                f"data there: {run.record['data']}",
-            )
-
-
-def paired_differences(run: Run, baseline: Run) -> NDArray[np.float64]:
-    """Return the share of failing draws in one run less that in another, by common seed."""
-    first, second = _shares(run), _shares(baseline)
-    return np.array([first[name] - second[name] for name in first if name in second])
-
-
-def _kept(run: Run) -> dict[str, Any]:
-    """What a run keeps of every seed under its conditions."""
-    kept = read_beside(run.store, CONDITIONS)
-    if kept is None:
-        raise Problem(f"{run.folder / CONDITIONS} is missing, damaged or of another run.")
-    return kept
-
-
-def _shares(run: Run) -> dict[str, float]:
-    """The share of failing draws by seed."""
-    kept = _kept(run)
-    return {row["id"]: row["failing"] / kept["draws"] for row in kept["seeds"]}

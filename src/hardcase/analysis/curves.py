@@ -1,17 +1,15 @@
-"""Share failing against severity, the severity at which each seed first fails, and mean corruption
-error.
+"""Share failing against severity, and the severity at which each seed first fails.
 
 Everything here works on any `Change`: one declared condition, of which a corruption's severity is
-one, or a function of one's own that turns images and a severity into images. A seed fails where the
-subject leaves its label by the margin that counts everywhere else.
+one, or a function of one's own. A seed fails where the subject leaves its label by the margin that
+counts everywhere else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -30,6 +28,7 @@ from hardcase.types import Seeds
 GRID = 16
 """Severities on which it is checked whether failing is monotone."""
 TOLERANCE = 0.01
+"""Half of the severity that bisection may leave open."""
 
 Answers = Callable[[Float[Tensor, "m c h w"]], Float[Tensor, "m k"]]
 """Images in, logits out."""
@@ -113,7 +112,6 @@ def curve(
     severity: Float[Tensor, " g"],
     *,
     batch: int = 256,
-    min_margin: float = MIN_MARGIN,
 ) -> Curve:
     """Ask the subject about every seed at every severity: `g` queries per seed.
 
@@ -124,7 +122,6 @@ def curve(
         y: Their labels.
         severity: Severities, rising.
         batch: Rows in one question.
-        min_margin: By how much in probability a wrong class must lead.
 
     Example:
         >>> x, y = torch.full((2, 1, 8, 8), 0.2), torch.zeros(2, dtype=torch.int64)
@@ -137,7 +134,7 @@ def curve(
     if len(severity) > 1 and not bool((severity.diff() > 0).all()):
         raise Problem("severities of a curve must rise.", fix="severity.sort().values")
     levels = [level.expand(len(x)) for level in severity]
-    rows = [_failing(change, subject, x, y, level, batch, min_margin) for level in levels]
+    rows = [_failing(change, subject, x, y, level, batch) for level in levels]
     return Curve(severity, torch.stack(rows))
 
 
@@ -162,27 +159,17 @@ class Crossings:
         """How many seeds cross, and quartiles of the crossing severity over all seeds (None: above
         the range)."""
         middle = self.severity().double()
-        crossed = int(middle.isfinite().sum())
-        low, high = interval(crossed, len(middle))
         return {
             "seeds": len(middle),
-            "crossed": crossed,
-            "share": crossed / len(middle) if len(middle) else None,
-            "low": low,
-            "high": high,
+            "crossed": int(middle.isfinite().sum()),
             "queries": self.queries,
-            "tolerance": float((self.high - self.low)[self.high.isfinite()].amax() / 2)
-            if crossed
-            else None,
             "quartiles": [_finite(middle, part) for part in (0.25, 0.5, 0.75)],
         }
 
 
 def _finite(values: Float[Tensor, " n"], part: float) -> float | None:
     """A quantile by rank, None where it lies above the range."""
-    if not len(values):
-        return None
-    value = float(values.sort().values[min(len(values) - 1, math.ceil(part * len(values)) - 1)])
+    value = float(values.sort().values[math.ceil(part * len(values)) - 1])
     return value if math.isfinite(value) else None
 
 
@@ -193,17 +180,13 @@ def crossings(
     y: Int[Tensor, " n"],
     *,
     most: float = 5.0,
-    tolerance: float = TOLERANCE,
     batch: int = 256,
-    min_margin: float = MIN_MARGIN,
 ) -> Crossings:
-    """The smallest failing severity of each seed to ± `tolerance` by bisection: 8 queries for 0 to
-    5 and .01.
+    """The smallest failing severity of each seed to ± .01 by bisection: 8 queries for 0 to 5.
 
     The seeds must be classified correctly at severity 0. Where failing is not monotone, this is *a*
     severity at which the seed goes from right to failing, not always the first;
-    `Curve.non_monotone` says how many seeds that concerns. A seed that was right at every question
-    is reported as never failing; the last question was within 2 × `tolerance` of `most`.
+    `Curve.non_monotone` says how many seeds that concerns.
 
     Args:
         change: What is done to the seeds.
@@ -211,19 +194,13 @@ def crossings(
         x: Seeds in [0, 1].
         y: Their labels.
         most: The highest severity.
-        tolerance: Half of the severity that may be left open.
         batch: Rows in one question.
-        min_margin: By how much in probability a wrong class must lead.
     """
     _usable(x, y)
-    if not 0 < tolerance < most:
-        raise Problem(
-            f"a tolerance of {tolerance:g} does not suit severities from 0 to {most:g}.", fix="0.01"
-        )
-    questions = max(1, math.ceil(math.log2(most / (2 * tolerance))))
+    questions = max(1, math.ceil(math.log2(most / (2 * TOLERANCE))))
 
     def fails(severity: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        return _failing(change, subject, x, y, severity, batch, min_margin)
+        return _failing(change, subject, x, y, severity, batch)
 
     low, high, failed = bisected(fails, torch.full((len(x),), float(most)), questions)
     return Crossings(low, torch.where(failed, high, math.inf), questions)
@@ -236,11 +213,10 @@ def _failing(
     y: Int[Tensor, " n"],
     severity: Float[Tensor, " n"],
     batch: int,
-    min_margin: float,
 ) -> Bool[Tensor, " n"]:
     """Whether each seed fails at its severity, as an 8-bit image."""
     logits = _logits(change, subject, x, severity, batch)
-    return margin(logits.softmax(1), y.cpu()) >= min_margin
+    return margin(logits.softmax(1), y.cpu()) >= MIN_MARGIN
 
 
 def _logits(
@@ -266,56 +242,6 @@ def _usable(x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"]) -> None:
         )
 
 
-ALEXNET: Mapping[str, float] = {
-    "gaussian_noise": 0.886428,
-    "shot_noise": 0.894468,
-    "impulse_noise": 0.922640,
-    "defocus_blur": 0.819880,
-    "glass_blur": 0.826268,
-    "motion_blur": 0.785948,
-    "zoom_blur": 0.798360,
-    "snow": 0.866816,
-    "fog": 0.819324,
-    "brightness": 0.564592,
-    "contrast": 0.853204,
-    "elastic_transform": 0.646056,
-    "pixelate": 0.717840,
-    "jpeg_compression": 0.606500,
-}
-"""AlexNet's mean error over the five severities of ImageNet-C, by which its authors divide (from
-https://github.com/hendrycks/robustness; the same numbers stand in AugMix's and MMPretrain's
-evaluations). They are of the authors' files, at 224 pixels, with their elastic transform; with them
-our numbers are beside published ones, not among them."""
-
-
-def corruption_error(
-    errors: Mapping[str, Sequence[float]], reference: Mapping[str, float] | None = None
-) -> dict[str, Any]:
-    """Return the mean error over corruptions and severities, and that over a reference (mCE).
-
-    The conventions are those of D. Hendrycks, T. Dietterich, ICLR 2019.
-
-    Args:
-        errors: For each corruption, the share misclassified at each severity, over *all* images
-            (not only over those that are classified correctly when clean).
-        reference: Mean error of a reference network, such as `ALEXNET`; corruptions that it lacks
-            are left out.
-
-    Example:
-        >>> corruption_error({"fog": [0.25, 0.5]}, {"fog": 0.75})["relative_to"]
-        0.5
-    """
-    if not errors or not all(errors.values()):
-        raise Problem("corruption error needs corruptions with errors at their severities.")
-    mean = {name: fmean(row) for name, row in errors.items()}
-    ratios = [mean[name] / value for name, value in (reference or {}).items() if name in mean]
-    return {
-        "plain": fmean(mean.values()),
-        "relative_to": fmean(ratios) if ratios else None,
-        "corruptions": list(mean),
-    }
-
-
 def error_rates(
     change: Change,
     subject: Answers,
@@ -325,8 +251,8 @@ def error_rates(
     *,
     batch: int = 256,
 ) -> list[float]:
-    """The share misclassified at each severity, over all images given."""
-    _usable(x, y)
+    """The share misclassified at each severity, over all images, as D. Hendrycks and T. Dietterich
+    (ICLR 2019) count it."""
     levels = [torch.full((len(x),), float(level)) for level in severity]
     wrong = [_logits(change, subject, x, level, batch).argmax(1) != y.cpu() for level in levels]
     return [float(row.double().mean()) for row in wrong]

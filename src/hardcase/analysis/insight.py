@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from hardcase.analysis import curves
 from hardcase.analysis.maps import cells_of, grid_from
 from hardcase.analysis.slices import Rules, Slice, find_slices
-from hardcase.analysis.tags import Column, Kind, Tags, measure
+from hardcase.analysis.tags import Tags, measure
 from hardcase.campaign.claims import Claims, claim_context
 from hardcase.conditions import WorstCase
 from hardcase.corruptions import CORRUPTIONS, corruption
@@ -30,14 +31,7 @@ from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model
 
 Progress = Callable[[int, int], None]
-Outcome = Literal["failing", "confirmed", "witnessed"]
-IMAGENET = 1000
-"""Classes of the data on which AlexNet's errors were published; elsewhere nothing is divided by
-them."""
-NOTE = (
-    "mCE divides by AlexNet's published errors on ImageNet-C; frost is missing, so it is not the "
-    "published mean"
-)
+Outcome = Literal["failing", "confirmed"]
 
 
 def severity_curves(
@@ -62,10 +56,9 @@ def severity_curves(
         progress: Told how many curves are done, and of how many.
 
     Returns:
-        For each corruption (``corruptions``, severity 0 to 5), and for all declared conditions
-        together and each alone (``conditions``, scale 0 to 1), the share failing on a grid of 16
-        severities with intervals, the crossing severity of the seeds, and the share of seeds whose
-        failing is not monotone in severity; and the mean corruption error.
+        For each corruption (severity 0 to 5), and for all declared conditions together and each
+        alone (scale 0 to 1), the share failing on a grid of 16 severities with intervals, where
+        seeds cross, and the share whose failing is not monotone; and the mean corruption error.
     """
     chosen = [corruption(name).name for name in names]
     if claim_context(images.context):  # some corruptions move objects, and say not where to
@@ -110,20 +103,20 @@ def severity_curves(
     if worst is not None:
         together = {"all conditions together": worst.least_scale, **worst.alone}
         scaled = [_scaled(name, least[usable.cpu()]) for name, least in together.items()]
-    clean = 1 - len(usable) / len(images)
-    counted = {name: row for name, row in errors.items() if not CORRUPTIONS[name].extra} or errors
-    known = curves.ALEXNET if len(images.classes) == IMAGENET else None
-    mean = curves.corruption_error(counted, known) if rows else None
+    counted = [name for name in errors if not CORRUPTIONS[name].extra] or list(errors)
+    mean = None
+    if counted:
+        plain = fmean(fmean(errors[name]) for name in counted)
+        mean = {"plain": plain, "corruptions": counted}
     return {
         "model": subject.name,
         "data": images.name,
         "images": len(images),
         "usable": len(usable),
-        "clean_error": clean,
+        "clean_error": 1 - len(usable) / len(images),
         "corruptions": rows,
         "conditions": scaled,
         "corruption_error": mean,
-        "note": NOTE if known else "",
     }
 
 
@@ -141,31 +134,30 @@ def _scaled(name: str, least: Float[Tensor, " n"]) -> dict[str, Any]:
 
 
 def slices_of_run(
-    run: Run,
-    *,
-    outcome: Outcome = "failing",
-    kind: Kind | Literal["auto"] = "auto",
-    table: Mapping[str, Mapping[str, Any]] | None = None,
-    rules: Rules | None = None,
-    seed: int = 0,
+    run: Run, *, outcome: Outcome = "failing", rules: Rules | None = None, seed: int = 0
 ) -> list[Slice]:
     """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
     group.
 
     Args:
         run: A stored run.
-        outcome: What counts: a finding on which the label is left, one that the judge confirmed, or
-            one that every witness keeps.
-        kind: Which measures suit the images.
-        table: Columns of the data: for each name, a value for each seed id; a seed without one gets
-            "unknown".
+        outcome: What counts: a finding on which the label is left, or one that the judge confirmed.
         rules: When a condition is called a slice.
         seed: Of the division into thirds.
     """
     seeds = _attempted(run)
-    bad = _failing_seeds(run, outcome)
+    findings = run.findings.select(["id", "seed", "kind"]).to_pylist()
+    rows = [row for row in findings if row["kind"] == "label"]
+    if outcome == "confirmed":
+        if run.verdicts is None:
+            raise Problem(
+                f"no judge has seen the findings of {run.folder}.",
+                fix=f"hardcase judge {run.folder}",
+            )
+        rows = [row for row in rows if confirmed_by(run.verdicts, row["id"])]
+    bad = {row["seed"] for row in rows}
     return find_slices(
-        _tags_of(seeds, kind, table),
+        _tags_of(seeds),
         torch.tensor([name in bad for name in seeds.id]),
         seeds.y,
         group=[digest([image.numpy().tobytes()]) for image in seeds.x],
@@ -174,15 +166,10 @@ def slices_of_run(
     )
 
 
-def tagged_seeds(
-    run: Run,
-    *,
-    kind: Kind | Literal["auto"] = "auto",
-    table: Mapping[str, Mapping[str, Any]] | None = None,
-) -> tuple[Tags, tuple[str, ...]]:
+def tagged_seeds(run: Run) -> tuple[Tags, tuple[str, ...]]:
     """The tags of the attempted seeds of a run, and the seeds' ids."""
     seeds = _attempted(run)
-    return _tags_of(seeds, kind, table), seeds.id
+    return _tags_of(seeds), seeds.id
 
 
 def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
@@ -223,19 +210,10 @@ def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
     return Images(images, y, names, run.classes, name=str(run.folder), context=context)
 
 
-def _tags_of(
-    seeds: Images,
-    kind: Kind | Literal["auto"],
-    table: Mapping[str, Mapping[str, Any]] | None,
-) -> Tags:
-    columns: dict[str, Column] = {
-        name: [str(values.get(seed_id, "unknown")) for seed_id in seeds.id]
-        for name, values in (table or {}).items()
-    }
+def _tags_of(seeds: Images) -> Tags:
     claims = Claims.of(seeds)
-    if claims is not None:
-        columns |= {name: values.tolist() for name, values in claims.places().items()}
-    return measure(from_bytes(seeds.x), kind=kind, table=columns)
+    places = claims.places() if claims is not None else {}
+    return measure(from_bytes(seeds.x), table={name: one.tolist() for name, one in places.items()})
 
 
 CONFIRMED = "confirmed"
@@ -308,21 +286,3 @@ def _visits(run: Run, cells: int) -> list[int]:
             total += visits
     counted: list[int] = total.tolist()
     return counted
-
-
-def _failing_seeds(run: Run, outcome: Outcome) -> set[str]:
-    """Seeds with a finding of that outcome."""
-    findings = run.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
-    rows = [row for row in findings if row["kind"] == "label"]
-    if outcome == "witnessed":
-        if all(row["witnessed"] is None for row in rows):
-            raise Problem(f"{run.folder} had no witnesses.", fix="outcome='failing'")
-        rows = [row for row in rows if row["witnessed"]]
-    elif outcome == "confirmed":
-        if run.verdicts is None:
-            raise Problem(
-                f"no judge has seen the findings of {run.folder}.",
-                fix=f"hardcase judge {run.folder}",
-            )
-        rows = [row for row in rows if confirmed_by(run.verdicts, row["id"])]
-    return {row["seed"] for row in rows}

@@ -7,15 +7,15 @@ had its share of the queries, or is done, `Illumination` moves candidates toward
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from hardcase.analysis.tags import Kind, kind_of, measures_of
+from hardcase.analysis.tags import MEASURES, Kind, kind_of
 from hardcase.errors import Problem, choice
 from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
@@ -43,7 +43,7 @@ class Features:
     kind: Kind
 
     def __call__(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-        values = measures_of(self.kind)(x)
+        values = MEASURES[self.kind](x)
         return torch.stack([values[name] for name in self.names], 1)
 
 
@@ -56,7 +56,7 @@ def grid_of(text: str, images: Images) -> CellGrid:
     some = images.sample(count=min(LOOKED, len(images)), seed=0) if len(images) else images
     x = from_bytes(some.x)
     kind = kind_of(x)
-    known = measures_of(kind)(x[:1])
+    known = MEASURES[kind](x[:1])
     for name in names:
         if name not in known:
             raise choice(f"feature of a {kind}", name, list(known))
@@ -135,8 +135,7 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
     return replace(method, search=search, guides=(archive,), until="budget", budget=budget)
 
 
-def cells_of(grid: CellGrid, images: Sequence[Tensor] | Tensor) -> list[int]:
+def cells_of(grid: CellGrid, x: UInt8[Tensor, "n c h w"]) -> list[int]:
     """The cell of each 8-bit image."""
-    x = images if isinstance(images, Tensor) else torch.stack(list(images))
     parts = [grid(from_bytes(x[part])) for part in chunks(len(x), 256)]
     return torch.cat(parts).tolist() if parts else []

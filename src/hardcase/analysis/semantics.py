@@ -16,20 +16,29 @@ from torch import Tensor
 from hardcase.tensors import per_row
 
 EMPTY = 1e-6
+FIVE_DEGREES = 0.087
 PIXEL = 1 / 28
 """A pixel of the images by whose size a length is seen; larger ones are seen at the same size."""
 
 
 class Feature(NamedTuple):
-    """A number of an image, the words for its rise and fall, and the least change that a person
-    can be expected to see. `turns`: it lies on a circle of length 1."""
+    """A number of an image, what moves and the words for its rise and fall, and the least change
+    that a person can be expected to see. `turns`: it lies on a circle of length 1."""
 
     name: str
-    up: str
-    down: str
+    what: str
+    ways: tuple[str, str]
     noticeable: float
     measure: Callable[[_Parts], Tensor]
     turns: bool = False
+
+    @property
+    def up(self) -> str:
+        return f"{self.what} {self.ways[0]}"
+
+    @property
+    def down(self) -> str:
+        return f"{self.what} {self.ways[1]}"
 
 
 class _Parts(NamedTuple):
@@ -127,58 +136,29 @@ def _detail(p: _Parts) -> Tensor:
 
 
 LEVELS = 10 / 255
+_BRIGHTNESS = ("got brighter", "got darker")
 FEATURES = (
-    Feature(
-        "brightness",
-        "the image got brighter",
-        "the image got darker",
-        LEVELS,
-        lambda p: p.grey.mean((1, 2)),
-    ),
-    Feature(
-        "contrast", "the contrast rose", "the contrast fell", LEVELS, lambda p: p.grey.std((1, 2))
-    ),
-    Feature(
-        "background",
-        "the background got brighter",
-        "the background got darker",
-        LEVELS,
-        lambda p: p.background,
-    ),
-    Feature("figure", "the figure got brighter", "the figure got darker", LEVELS, _figure_level),
+    Feature("brightness", "the image", _BRIGHTNESS, LEVELS, lambda p: p.grey.mean((1, 2))),
+    Feature("contrast", "the contrast", ("rose", "fell"), LEVELS, lambda p: p.grey.std((1, 2))),
+    Feature("background", "the background", _BRIGHTNESS, LEVELS, lambda p: p.background),
+    Feature("figure", "the figure", _BRIGHTNESS, LEVELS, _figure_level),
     Feature(
         "hue",
-        "the colour turned from red towards green and blue",
-        "the colour turned from blue towards green and red",
+        "the colour turned from",
+        ("red towards green and blue", "blue towards green and red"),
         10 / 360,
         _hue,
         turns=True,
     ),
-    Feature("saturation", "the colours got stronger", "the colours got paler", 0.1, _saturation),
-    Feature("stroke", "the strokes got thicker", "the strokes got thinner", PIXEL / 2, _stroke),
+    Feature("saturation", "the colours got", ("stronger", "paler"), 0.1, _saturation),
+    Feature("stroke", "the strokes got", ("thicker", "thinner"), PIXEL / 2, _stroke),
+    Feature("slant", "the figure leaned further to the", ("right", "left"), FIVE_DEGREES, _slant),
     Feature(
-        "slant",
-        "the figure leaned further to the right",
-        "the figure leaned further to the left",
-        0.087,  # five degrees
-        _slant,
+        "x", "the figure moved to the", ("right", "left"), PIXEL, lambda p: p.mean(p.places()[0])
     ),
-    Feature(
-        "x",
-        "the figure moved to the right",
-        "the figure moved to the left",
-        PIXEL,
-        lambda p: p.mean(p.places()[0]),
-    ),
-    Feature(
-        "y",
-        "the figure moved down",
-        "the figure moved up",
-        PIXEL,
-        lambda p: p.mean(p.places()[1]),
-    ),
-    Feature("scale", "the figure grew", "the figure shrank", PIXEL / 2, _scale),
-    Feature("detail", "fine detail rose", "fine detail fell", 0.1, _detail),
+    Feature("y", "the figure moved", ("down", "up"), PIXEL, lambda p: p.mean(p.places()[1])),
+    Feature("scale", "the figure", ("grew", "shrank"), PIXEL / 2, _scale),
+    Feature("detail", "fine detail", ("rose", "fell"), 0.1, _detail),
 )
 OF_FIGURES = ("background", "figure", "stroke", "slant", "x", "y", "scale")
 """Features of a figure on a plain ground; a photograph in colour has none."""

@@ -1,18 +1,15 @@
 """Slices: named conditions under which a model fails more often, found, tested and estimated on
 three different thirds.
 
-Third A proposes at most 20 single tags and pairs of tags. Third B tests each with a one-sided exact
-test stratified by class, corrected by Holm for the number carried. Third C only estimates what is
-printed. Groups of images that belong together (one seed, near-duplicates) are never split, and in B
-and C one image drawn from each group stands for it, so that images count as often as they are
-independent. What is failing must be decided per *attempted seed*; tags must not depend on the
+Third A proposes tags and pairs of tags, B tests each with a one-sided exact test stratified by
+class and corrected by Holm, C only estimates what is printed. Groups of images that belong together
+are never split, and in B and C one image drawn from each stands for it. Tags must not depend on the
 outcome.
 
 The test: given how many images of each class fail and how many have the tag, the number of failing
 ones among the tagged is a sum of hypergeometric counts; p is the chance of as many or more (the
 exact conditional form of W. G. Cochran, 1954, and N. Mantel, W. Haenszel, 1959). A pair of tags
-must besides hold against the rest of each of its parents by the same test (the largest of the three
-p counts), or it says no more than they do.
+must also hold against the rest of each of its parents, or it says no more than they do.
 """
 
 from __future__ import annotations
@@ -141,8 +138,7 @@ def split(
 ) -> Int[Tensor, " n"]:
     """The third (0, 1 or 2) of every image: whole groups, the classes spread evenly, drawn by
     `seed`."""
-    number = _numbers(group)
-    keys = _keys(group)
+    number, keys = _groups(group)
     count = len(keys)
     first = torch.full((count,), len(number)).scatter_reduce(
         0, number, torch.arange(len(number)), "amin"
@@ -154,21 +150,13 @@ def split(
     return third[number]
 
 
-def _numbers(group: Sequence[str] | Tensor) -> Int[Tensor, " n"]:
-    """Groups counted from 0."""
+def _groups(group: Sequence[str] | Tensor) -> tuple[Int[Tensor, " n"], Int[Tensor, " g"]]:
+    """Groups counted from 0, and what the random numbers of each follow from."""
     if isinstance(group, Tensor):
-        number: Tensor = torch.unique(group.cpu(), return_inverse=True)[1]
-        return number
+        keys, number = torch.unique(group.cpu(), return_inverse=True)
+        return number, keys.long()
     place = {name: i for i, name in enumerate(dict.fromkeys(group))}
-    return torch.tensor([place[name] for name in group], dtype=torch.int64)
-
-
-def _keys(group: Sequence[str] | Tensor) -> Int[Tensor, " g"]:
-    """What the random numbers of each group follow from, in the order of `_numbers`."""
-    if isinstance(group, Tensor):
-        known: Tensor = torch.unique(group.cpu())
-        return known.long()
-    return keys_of(list(dict.fromkeys(group)))
+    return torch.tensor([place[name] for name in group], dtype=torch.int64), keys_of(list(place))
 
 
 def _one_each(number: Int[Tensor, " n"], rows: Int[Tensor, " r"], rng: Rng) -> Int[Tensor, " g"]:
@@ -208,7 +196,7 @@ def find_slices(
     if not count or len(tags.has) != count:
         raise Problem(f"tags of {len(tags.has)} images do not fit {count} outcomes.")
     whole = torch.arange(count) if group is None else group
-    number = _numbers(whole)
+    number, _ = _groups(whole)
     if len(number) != count:
         raise Problem(f"{len(number)} groups are named for {count} images.")
     third = split(whole, strata, seed=seed)
@@ -274,7 +262,7 @@ def stratified_p(
     depend on being inside."""
     if not len(inside):
         return 1.0
-    number = _numbers(strata)
+    number, _ = _groups(strata)
     size = int(number.max()) + 1
     counts = [
         torch.bincount(number[rows], minlength=size).numpy()
@@ -323,7 +311,7 @@ def _pairs(
 ) -> tuple[Float[Tensor, "t t"], Float[Tensor, "t t"], Float[Tensor, "t t"]]:
     """Images and failing images that have two tags (a tag with itself on the diagonal), and the
     failing ones less those expected by stratum, in standard deviations."""
-    number = _numbers(third.strata)
+    number, _ = _groups(third.strata)
     tags = third.has.shape[1]
     total, hits, gap, spread = torch.zeros(4, tags, tags, dtype=torch.float64).unbind()
     for stratum in range(int(number.max()) + 1):

@@ -1,9 +1,8 @@
 """Tags of images: plain words for what is measured of them, before any outcome is known.
 
-A measure is a number of an image; its tags are "in the lowest third" and "in the highest third" of
-the images given, each with a word of its own. Columns of a user's data become tags too: one for
-each value of a column of words, thirds of a column of numbers. Tags describe *seeds* (or codes
-drawn at random): tags of found images describe findings and enter no rate.
+A measure is a number of an image; its tags are its lowest and its highest third of the images
+given. Columns of a user's data become tags too: one for each value of a column of words, thirds of
+a column of numbers. Tags describe *seeds*: those of found images enter no rate.
 """
 
 from __future__ import annotations
@@ -89,9 +88,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
 def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
     """Two tags a measure: its lowest and its highest third of these images. Constant measures give
     none."""
-    names: list[str] = []
-    family: list[str] = []
-    columns = []
+    found = list[tuple[str, str, Tensor]]()
     for name, value in values.items():
         known = value[value.isfinite()]
         if not len(known) or bool(known.amin() == known.amax()):
@@ -100,24 +97,20 @@ def thirds(values: Mapping[str, Float[Tensor, " n"]]) -> Tags:
             torch.tensor([1 / 3, 2 / 3], dtype=torch.float64, device=value.device)
         )
         words = WORDS.get(name, (f"low {name}", f"high {name}"))
-        for word, has in zip(words, (value < low, value > high)):
-            if bool(has.any()):
-                names.append(word)
-                family.append(name)
-                columns.append(has)
-    some = next(iter(values.values()), torch.zeros(0))
-    empty = torch.zeros(len(some), 0, dtype=torch.bool, device=some.device)
-    return Tags(tuple(names), tuple(family), torch.stack(columns, 1) if columns else empty)
+        sides = zip(words, (value < low, value > high))
+        found += [(word, name, has) for word, has in sides if bool(has.any())]
+    if not found:
+        some = next(iter(values.values()), torch.zeros(0))
+        return Tags((), (), torch.zeros(len(some), 0, dtype=torch.bool, device=some.device))
+    names, family, columns = zip(*found)
+    return Tags(names, family, torch.stack(columns, 1))
 
 
 def columns(table: Mapping[str, Column], *, least: float = LEAST_SHARE) -> Tags:
     """Tags from what else is known of each image."""
-    parts = [_column(name, column, least) for name, column in table.items()]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        count = len(next(iter(table.values()), ()))
-        return Tags((), (), torch.zeros(count, 0, dtype=torch.bool))
-    return join(*parts)
+    count = len(next(iter(table.values()), ()))
+    none = Tags((), (), torch.zeros(count, 0, dtype=torch.bool))
+    return join(none, *(_column(name, column, least) for name, column in table.items()))
 
 
 def _column(name: str, column: Column, least: float) -> Tags:
@@ -129,11 +122,8 @@ def _column(name: str, column: Column, least: float) -> Tags:
     words = [str(value) for value in values]
     kinds = [kind for kind in sorted(set(words)) if least <= words.count(kind) / len(words) < 1]
     has = torch.tensor([[word == kind for kind in kinds] for word in words], dtype=torch.bool)
-    return Tags(
-        tuple(f"{name}: {kind}" for kind in kinds),
-        (name,) * len(kinds),
-        has.reshape(len(words), -1),
-    )
+    names = tuple(f"{name}: {kind}" for kind in kinds)
+    return Tags(names, (name,) * len(kinds), has.reshape(len(words), len(kinds)))
 
 
 def figure_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, " m"]]:
@@ -150,11 +140,14 @@ def photograph_measures(x: Float[Tensor, "m c h w"]) -> dict[str, Float[Tensor, 
     Sobel gradient is 0.25 or more."""
     grey = x.mean(1, keepdim=True)
     laplacian = _filtered(grey, (0, 1, 0), (1, -4, 1), (0, 1, 0))
+    sobel = ((-1, 0, 1), (-2, 0, 2), (-1, 0, 1))
+    slopes = [_filtered(grey, *kernel) / 4 for kernel in (sobel, tuple(zip(*sobel)))]
+    edges = (slopes[0].square() + slopes[1].square()).sqrt() >= EDGE
     measures = {
         "brightness": grey.mean((1, 2, 3)),
         "contrast": grey.flatten(1).std(1),
         "sharpness": laplacian.flatten(1).var(1).clamp_min(1e-12).log(),
-        "edges": _edges(grey),
+        "edges": edges.to(grey.dtype).mean((1, 2, 3)),
     }
     if x.shape[1] == 3:
         red, green, blue = x.unbind(1)
@@ -171,15 +164,11 @@ def _filtered(grey: Float[Tensor, "m 1 h w"], *kernel: tuple[float, ...]) -> Ten
     return functional.conv2d(grey, torch.tensor(kernel).to(grey)[None, None])
 
 
-def _edges(grey: Float[Tensor, "m 1 h w"]) -> Float[Tensor, " m"]:
-    across = _filtered(grey, (-1, 0, 1), (-2, 0, 2), (-1, 0, 1)) / 4
-    along = _filtered(grey, (-1, -2, -1), (0, 0, 0), (1, 2, 1)) / 4
-    return ((across.square() + along.square()).sqrt() >= EDGE).to(grey.dtype).mean((1, 2, 3))
-
-
-def measures_of(kind: Kind) -> Callable[[Tensor], dict[str, Tensor]]:
-    """What is measured of images of a kind."""
-    return figure_measures if kind == "figure" else photograph_measures
+MEASURES: Mapping[Kind, Callable[[Tensor], dict[str, Tensor]]] = {
+    "figure": figure_measures,
+    "photograph": photograph_measures,
+}
+"""What is measured of images of a kind."""
 
 
 def kind_of(x: Float[Tensor, "m c h w"]) -> Kind:
@@ -209,9 +198,7 @@ def measure(
     """
     if not len(x):
         raise Problem("there are no images to tag.")
-    how = measures_of(kind_of(x) if kind == "auto" else kind)
+    how = MEASURES[kind_of(x) if kind == "auto" else kind]
     pieces = [how(x[part]) for part in chunks(len(x), batch)]
     values = {name: torch.cat([piece[name] for piece in pieces]).cpu() for name in pieces[0]}
-    if not table:
-        return thirds(values)
-    return join(thirds(values), columns(table))
+    return join(thirds(values), columns(table)) if table else thirds(values)

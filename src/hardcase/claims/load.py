@@ -27,8 +27,7 @@ from hardcase.claims.answers import (
 from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
 from hardcase.errors import Problem, choice
-from hardcase.models.adapters import own_names
-from hardcase.models.checkpoints import fit_state, read_state
+from hardcase.models.adapters import fit_state, own_names, read_state
 from hardcase.models.http import checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub
 from hardcase.models.load import (

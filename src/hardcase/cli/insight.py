@@ -105,9 +105,7 @@ def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
         )
     mean = found["corruption_error"]
     if mean is not None:
-        over = mean["relative_to"]
-        beside = "" if over is None else f"; over AlexNet's: {over:.1%} ({found['note']})"
-        tell(f"mean corruption error: {mean['plain']:.1%}{beside}")
+        tell(f"mean corruption error: {mean['plain']:.1%}")
     flags.say(f"{found['usable']} of {found['images']} images classified correctly")
 
 

@@ -25,7 +25,7 @@ from pyarrow import parquet as pq
 from hardcase.cache import regular, unpacked
 from hardcase.errors import Problem
 
-__all__ = ["Form", "batches", "content_hashes", "idx", "split_by_content", "split_rows"]
+__all__ = ["Form", "batches", "content_hashes", "split_by_content", "split_rows"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -84,16 +84,13 @@ def read_idx(path: Path) -> Bytes:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def read_idx_pair(
-    images: Path, labels: Path, *, first_label: int = 0, turned: bool = False
-) -> Part:
-    """Grey images and labels from two IDX files; `turned` swaps rows and columns."""
+def read_idx_pair(images: Path, labels: Path) -> Part:
+    """Grey images and labels from two IDX files."""
     x = read_idx(images)
     y = read_idx(labels)
     if x.ndim != 3 or y.shape != x.shape[:1]:
         raise damaged(images, f"{x.shape} images do not fit {y.shape} labels")
-    x = x.transpose(0, 2, 1) if turned else x
-    return np.ascontiguousarray(x[:, None]), y.astype(np.int64) - first_label
+    return np.ascontiguousarray(x[:, None]), y.astype(np.int64)
 
 
 def read_cifar_binary(path: Path) -> Part:
@@ -189,22 +186,17 @@ class Form:
     read: Callable[[Mapping[str, Path]], Parts]
 
 
-def idx(train: str, test: str, *, first_label: int = 0, turned: bool = False) -> Form:
-    kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
-    names = {
-        "train": [f"{train}-{kind}" for kind in kinds],
-        "test": [f"{test}-{kind}" for kind in kinds],
-    }
+_IDX = {
+    split: (f"{word}-images-idx3-ubyte", f"{word}-labels-idx1-ubyte")
+    for split, word in (("train", "train"), ("test", "t10k"))
+}
 
-    def read(files: Mapping[str, Path]) -> Parts:
-        return {
-            split: read_idx_pair(
-                files[images], files[labels], first_label=first_label, turned=turned
-            )
-            for split, (images, labels) in names.items()
-        }
 
-    return Form((*names["train"], *names["test"]), read)
+def _read_idx_files(files: Mapping[str, Path]) -> Parts:
+    return {split: read_idx_pair(*(files[name] for name in pair)) for split, pair in _IDX.items()}
+
+
+IDX = Form((*_IDX["train"], *_IDX["test"]), _read_idx_files)
 
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

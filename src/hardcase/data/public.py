@@ -28,12 +28,12 @@ from hardcase import registry
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.formats import (
     DIGITS_5K,
+    IDX,
     PIXEL_ROWS,
     Form,
     Part,
     Parts,
     batches,
-    idx,
     open_npz,
     read_cifar_binary,
     read_cifar_pickled,
@@ -242,7 +242,7 @@ _register(
         classes=DIGITS,
         counts={"train": 60_000, "test": 10_000},
         hashes={"train": "4767d7ae57ec7a71", "test": "f249c3d32a1f8808"},
-        forms=(idx("train", "t10k"),),
+        forms=(IDX,),
         routes=(
             _addresses(
                 "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -267,7 +267,7 @@ _register(
         classes=tuple(CLOTHES.split(", ")),
         counts={"train": 60_000, "test": 10_000},
         hashes={"train": "4c9f69daa13cf5c0", "test": "70f0a1f3b0f5d508"},
-        forms=(idx("train", "t10k"),),
+        forms=(IDX,),
         routes=(
             _addresses(
                 "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -307,27 +307,6 @@ _register(
     paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
     "University of Toronto, 2009",
     cite="krizhevsky2009cifar",
-)
-_register(
-    "EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test.",
-    (1, 28, 28),
-    PublicSet(
-        name="emnist",
-        classes=tuple(string.ascii_lowercase),
-        counts={"train": 124_800, "test": 20_800},
-        forms=(idx("emnist-letters-train", "emnist-letters-test", first_label=1, turned=True),),
-        routes=(
-            mirror(
-                (
-                    "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-                    "58c8d27c78d21e728a6bc7b3cc06412e",
-                )
-            ),
-        ),
-    ),
-    paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters,"
-    " IJCNN 2017",
-    cite="cohen2017emnist",
 )
 
 

@@ -23,9 +23,8 @@ from torch import nn
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem, choice, reading
-from hardcase.models.adapters import own_names
-from hardcase.models.checkpoints import fit_state, read_state
-from hardcase.models.pretrained import synsets
+from hardcase.models.adapters import fit_state, own_names, read_state
+from hardcase.models.names import COUNT, imagenet
 from hardcase.usercode import require_consent
 
 __all__ = ["LOADERS", "Hub", "from_hub"]
@@ -344,10 +343,10 @@ LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torch
 
 def imagenet_names(outputs: int) -> tuple[str, ...]:
     """Names of ImageNet's classes for 1,000 outputs, if they are on this machine."""
-    if outputs != synsets.COUNT:
+    if outputs != COUNT:
         return ()
     try:
-        return tuple(row.name for row in synsets.imagenet(fetch=False))
+        return tuple(row.name for row in imagenet(fetch=False))
     except Problem:
         return ()
 

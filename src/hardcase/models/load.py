@@ -24,14 +24,15 @@ from hardcase.errors import Problem
 from hardcase.models.adapters import (
     Adapted,
     adapted_if_needed,
+    fit_state,
     from_model_file,
     function_model,
     is_model,
     module_of,
     own_names,
+    read_state,
     without_trainer,
 )
-from hardcase.models.checkpoints import fit_state, read_state
 from hardcase.models.health import answers
 from hardcase.models.http import ClientConfig, Http, checked_url, is_here
 from hardcase.models.hubs import LOADERS, from_hub

@@ -4,22 +4,36 @@ a network's outputs.
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.streams import LabelledSet
-from hardcase.errors import Problem
-from hardcase.models.pretrained import synsets
+from hardcase.errors import Problem, reading
+from hardcase.models.pretrained.catalogue import CLASSES
 
-__all__ = ["ClassMap", "aligned", "class_map", "map_between", "merged", "same_outputs"]
+__all__ = [
+    "ClassMap",
+    "ImageNetClass",
+    "aligned",
+    "class_map",
+    "imagenet",
+    "map_between",
+    "merged",
+    "same_outputs",
+]
 
 _WORDS = (
     ("airplane", "aeroplane"),
@@ -172,10 +186,10 @@ def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """All names of ImageNet's classes by synset, if these are they and they are known here."""
-    if len(model) != synsets.COUNT:
+    if len(model) != COUNT:
         return {}
     try:
-        rows = synsets.imagenet(fetch=False)
+        rows = imagenet(fetch=False)
     except Problem:
         return {}
     own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
@@ -208,7 +222,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 def same_outputs(classes: Sequence[str]) -> Groups:
     """The outputs of a network that mean the same, where its classes are ImageNet's."""
-    if len(classes) != synsets.COUNT:
+    if len(classes) != COUNT:
         return ()
     first = [name.partition(",")[0].replace("_", " ").strip().lower() for name in classes]
     found = (
@@ -237,3 +251,91 @@ def folded(images: LabelledSet) -> LabelledSet:
     for first, *others in groups:
         to[others] = first
     return replace(images, y=to[images.y])
+
+
+# ImageNet's 1,000 classes: the WordNet synset and the name of each, in the order of the outputs.
+# They are read out of an installed ``timm`` (which is not imported), or out of its package, once,
+# and kept in the cache.
+
+COUNT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ImageNetClass:
+    """An output of an ImageNet network, as ``n01440764`` and ``tench``, and all its names."""
+
+    synset: str
+    name: str
+    lemmas: tuple[str, ...] = ()
+
+
+def imagenet_cache() -> Path:
+    return cache_folder() / "data" / "imagenet-classes.json"
+
+
+def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClass, ...]:
+    """The classes in the order of the outputs; with `fetch`, from the package if need be."""
+    path = imagenet_cache()
+    if path.exists():
+        return _kept(path)
+    installed = _installed()
+    if installed is not None:
+        return _keep(parse_imagenet(installed))
+    if not fetch:
+        raise Problem(
+            "the names of ImageNet's classes are not on this machine.",
+            fix="hardcase fetch model resnet50-imagenet, or pip install timm",
+        )
+    from hardcase.models.pretrained.fetching import obtain
+
+    with tempfile.TemporaryDirectory(prefix="hardcase-") as place:
+        files = obtain(CLASSES, Path(place), offline=offline)
+        return _keep(parse_imagenet(files))
+
+
+def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
+    """From a list of synsets in output order, and a table of their lemmas."""
+    order = files["imagenet_synsets.txt"].read_text(encoding="utf-8").split()
+    table = dict[str, tuple[str, ...]]()
+    for line in files["imagenet_synset_to_lemma.txt"].read_text(encoding="utf-8").splitlines():
+        synset, _, words = line.partition("\t")
+        table[synset] = tuple(word.strip() for word in words.split(",") if word.strip())
+    if len(order) != COUNT or not all(SYNSET.fullmatch(synset) for synset in order):
+        raise Problem(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
+    firsts = [table.get(synset, (synset,))[0] for synset in order]
+    count = Counter(firsts)
+    return tuple(
+        ImageNetClass(
+            synset,
+            first if count[first] == 1 else f"{first} ({synset})",
+            table.get(synset, ()),
+        )
+        for synset, first in zip(order, firsts)
+    )
+
+
+def _installed() -> dict[str, Path] | None:
+    found = importlib.util.find_spec("timm")
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    for place in places:
+        files = {name: place / "data" / "_info" / name for name in CLASSES.files}
+        if all(path.is_file() for path in files.values()):
+            return files
+    return None
+
+
+def _keep(rows: tuple[ImageNetClass, ...]) -> tuple[ImageNetClass, ...]:
+    text = json.dumps([[row.synset, row.name, list(row.lemmas)] for row in rows], indent=0)
+    write_atomically(imagenet_cache(), text.encode())
+    return rows
+
+
+def _kept(path: Path) -> tuple[ImageNetClass, ...]:
+    with reading(f"{path} cannot be read", fix=f"delete {path}"):
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        classes = tuple(ImageNetClass(synset, name, tuple(lemmas)) for synset, name, lemmas in rows)
+    if len(classes) != COUNT:
+        raise Problem(
+            f"{path} holds {len(classes)} classes instead of {COUNT}.", fix=f"delete {path}"
+        )
+    return classes

@@ -23,7 +23,6 @@ def severities(run: Run) -> dict[str, Any] | None:
         usable = int(said["usable"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
-        relative = None if error is None else error["relative_to"]
         model = str(said["model"])
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
         return None  # it says nothing that can be drawn
@@ -33,7 +32,6 @@ def severities(run: Run) -> dict[str, Any] | None:
         "model": model,
         "rows": rows,
         "mean_corruption_error": plain,
-        "mce": None if relative is None else float(relative),
         "sentence": _sentence(rows, usable),
     }
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import against, lost_in_words, percent, shown_draws, span
+from hardcase.analysis.conditions import lost_in_words, percent, shown_draws, span
+from hardcase.analysis.references import against
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem

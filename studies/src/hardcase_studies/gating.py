@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import hardcase as hc
-from hardcase.analysis.conditions import against, paired_differences
+from hardcase.analysis.references import against, paired_differences
 from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.conditions.risk import POWER, needed_seeds
 from hardcase.data.sources import load

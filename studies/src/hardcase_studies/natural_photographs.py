@@ -21,7 +21,7 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural, natural_blackbox
 from hardcase.models.health import answers
-from hardcase.models.pretrained.synsets import COUNT
+from hardcase.models.names import COUNT
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import augmentation_for, even_half
 from hardcase.models.zoo import trained_classifier

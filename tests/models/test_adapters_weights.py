@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models.checkpoints import fit_state, read_state, state_of
+from hardcase.models.adapters import fit_state, read_state, state_of
 
 
 def net(classes=3):
