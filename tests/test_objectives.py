@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hardcase.objectives import UNFIT, Balanced, NearestFailing, NearestSplit, Surprise
+from hardcase.objectives import UNFIT, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import LeavesLabel, Splits, Surprising
 from hardcase.types import Probe, Seeds
 
@@ -66,21 +66,3 @@ def test_surprise_is_raised_or_brought_to_a_goal():
     assert goal(rows).tolist() == [-3, -1, -torch.inf]
     assert Surprising(goal, -1.5)(rows).tolist() == [False, True, False]
     assert Surprising(highest, 1.0)(rows).tolist() == [True, True, False]
-
-
-def test_what_stands_beside_has_its_share_of_the_gradient_whatever_its_size():
-    z = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    rows = replace(probe([[0.5, 0.5]] * 5, [[0.5, 0.5]] * 5), z=z)
-
-    def first(one):
-        return one.z[:, 0] * 3
-
-    def second(one):
-        return one.z[:, 1] * torch.tensor([1e-3, 1.0, 50.0, 1e4, 0.0])
-
-    score = Balanced(first, ((0.5, second),))(rows)
-    (slope,) = torch.autograd.grad(score.sum(), z)
-    assert slope[:, 0].tolist() == pytest.approx([3.0] * 5)
-    assert slope[:, 1].tolist() == pytest.approx([1.5] * 4 + [0.0])
-    plain = Balanced(first, ((0.5, second),))(replace(rows, z=z.detach()))
-    assert not plain.requires_grad

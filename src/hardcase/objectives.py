@@ -14,27 +14,13 @@ from torch import Tensor
 
 from hardcase.oracles import MARGIN, LeavesLabel, Witnessed
 from hardcase.registry import part
-from hardcase.tensors import flat, length, margin, total
+from hardcase.tensors import flat, margin, total
 from hardcase.types import Method, Objective, Oracle, Probe
 
 __all__ = [
-    "Balanced",
-    "Competitors",
-    "ConfidenceFalls",
-    "CrossEntropy",
-    "Differential",
-    "KeptByWitnesses",
-    "LabelFalls",
-    "Margin",
-    "NearestFailing",
-    "NearestSplit",
-    "Pushed",
-    "Sum",
-    "Surprise",
-    "TargetMargin",
-    "joint",
-    "nearest",
-    "with_witnesses",
+    *("Competitors", "ConfidenceFalls", "CrossEntropy", "Differential"),
+    *("KeptByWitnesses", "LabelFalls", "Margin", "NearestFailing", "NearestSplit", "Pushed", "Sum"),
+    *("Surprise", "TargetMargin", "joint", "nearest", "with_witnesses"),
 ]
 
 
@@ -334,41 +320,6 @@ class Sum:
 
     def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
         return total(torch.stack([weight * term(probe) for weight, term in self.terms]), 0)
-
-
-@part("objective", "balanced", needs="gradients", paper="ours")
-@dataclass(frozen=True, slots=True)
-class Balanced:
-    """A main objective and others beside it, each with its share of the gradient.
-
-    Gradients of objectives can differ by orders of magnitude, so that one weight means another
-    thing for each. Here the gradient of each objective beside the main one is scaled, row by row,
-    to `weight` times the length of the main one's. It takes one backward pass more for each.
-
-    Args:
-        main: What the search is for.
-        beside: Pairs of a weight and an objective.
-    """
-
-    main: Objective
-    beside: tuple[tuple[float, Objective], ...]
-
-    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
-        score = self.main(probe)
-        steepness = _slope(score, probe)
-        for weight, objective in self.beside:
-            other = objective(probe)
-            share = weight * steepness / _slope(other, probe).clamp_min(1e-12)
-            score = score + share * other
-        return score
-
-
-def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
-    """The length of each row's gradient by its code; 1 where no gradient is asked for."""
-    if not (score.requires_grad and probe.z.requires_grad):
-        return torch.ones_like(score)
-    (slope,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
-    return length(flat(slope))
 
 
 @part("objective", "nearest-split", needs="peers", paper="Kang, Feldt and Yoo, SBST 2020")

@@ -16,20 +16,9 @@ from hardcase.tensors import margin
 from hardcase.types import Kind, Objective, Oracle, Probe
 
 __all__ = [
-    "MARGIN",
-    "MIN_MARGIN",
-    "NAMED",
-    "Anything",
-    "Confident",
-    "Disagree",
-    "LeavesLabel",
-    "NonFinite",
-    "Reaches",
-    "Splits",
-    "Surprising",
-    "Witnessed",
-    "wanted_oracle",
-    "witness_margin",
+    *("MARGIN", "MIN_MARGIN", "NAMED", "Anything", "Confident", "Disagree", "LeavesLabel"),
+    *("NonFinite", "Reaches", "Splits", "Surprising", "Witnessed"),
+    *("wanted_oracle", "witness_margin"),
 ]
 
 

@@ -44,34 +44,20 @@ _WILSON = "Wilson's interval, JASA 1927"
 _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
+_RATES = {
+    "failing": ("a run", "seeds with a finding that leaves their label, of those attempted"),
+    "witnessed": (
+        "witnesses",
+        "seeds with a failing finding on which every witness keeps the label",
+    ),
+    "valid": ("a judge", "seeds with a failing finding that looks like the data"),
+    "label_kept": ("a judge", "seeds with a failing finding that still is what the seed was"),
+    "confirmed": ("a judge", "seeds with one finding that is failing, valid and label kept"),
+}
 METRICS = (
     Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
     Metric("attempted", "usable seeds that were searched from", "a run"),
-    Metric(
-        "failing",
-        "seeds with a finding that leaves their label, of those attempted",
-        "a run",
-        _WILSON,
-    ),
-    Metric(
-        "witnessed",
-        "seeds with a failing finding on which every witness keeps the label",
-        "witnesses",
-        _WILSON,
-    ),
-    Metric("valid", "seeds with a failing finding that looks like the data", "a judge", _WILSON),
-    Metric(
-        "label_kept",
-        "seeds with a failing finding that still is what the seed was",
-        "a judge",
-        _WILSON,
-    ),
-    Metric(
-        "confirmed",
-        "seeds with one finding that is failing, valid and label kept",
-        "a judge",
-        _WILSON,
-    ),
+    *(Metric(name, text, needs, _WILSON) for name, (needs, text) in _RATES.items()),
     Metric(
         "distinct",
         "groups of confirmed findings that look like one fault",

@@ -18,11 +18,14 @@ from hardcase.errors import Problem
 from hardcase.randomness import Rng, balanced_order
 
 __all__ = [
-    *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Evaluator", "Feedback"),
-    *("Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model", "Objective"),
-    *("Offer", "Oracle", "Probe", "Search", "Seeds", "Space", "State", "Tap", "Targets"),
-    *("WAYS", "Verdicts", "is_photographic"),
+    *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Encoded", "Evaluator"),
+    *("Feedback", "Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model"),
+    *("Objective", "Offer", "Oracle", "Probe", "Search", "Seeds", "Space", "State", "Tap"),
+    *("Targets", "WAYS", "Verdicts", "is_photographic"),
 ]
+
+Encoded = tuple[Tensor, Mapping[str, Tensor]]
+"""Codes, and what a space must know of each seed beside its code (`Seeds.context`)."""
 
 State = dict[str, Tensor]
 """What a search remembers between steps: plain tensors, so that it can be saved and loaded at any
@@ -491,9 +494,7 @@ class Space(Protocol):
     @property
     def keeps_code(self) -> bool: ...
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]: ...
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded: ...
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]: ...
 

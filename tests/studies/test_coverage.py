@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from hardcase.criteria.criterion import parse
 from hardcase.models import zoo
 from hardcase.registry import parts
+from hardcase.types import Probe, Seeds
 from hardcase_studies import coverage, maxplore
 from hardcase_studies.bench import Bench
-from hardcase_studies.coverage import Sizes, Trial, found_table, gained_tables
+from hardcase_studies.coverage import Balanced, Sizes, Trial, found_table, gained_tables
 from tiny import bars, weights
 
 MODELS = """
@@ -155,3 +157,16 @@ def test_maxplore_tells_each_claim_apart(bench, networks, monkeypatch):
     assert [row[0] for row in sweep.rows] == list(maxplore.SWEEP)
     distances = [float(str(row[3]).split()[0]) for row in sweep.rows]
     assert distances[-1] > distances[0], "more units pushed, more pixels moved"
+
+
+def test_what_stands_beside_has_its_share_of_the_gradient_whatever_its_size():
+    z = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x, y = torch.zeros(5, 1, 2, 2), torch.zeros(5, dtype=torch.int64)
+    probe = Probe(z, x, torch.zeros(5, 2), Seeds(z.detach(), x, y, torch.arange(5)))
+    sizes = torch.tensor([1e-3, 1.0, 50.0, 1e4, 0.0])
+    beside = ((0.5, lambda probe: probe.z[:, 1] * sizes),)
+    score = Balanced(lambda probe: probe.z[:, 0] * 3, beside)
+    (slope,) = torch.autograd.grad(score(probe).sum(), z)
+    assert slope[:, 0].tolist() == pytest.approx([3.0] * 5)
+    assert slope[:, 1].tolist() == pytest.approx([1.5] * 4 + [0.0])
+    assert not score(replace(probe, z=z.detach())).requires_grad

@@ -38,26 +38,9 @@ from hardcase.types import Images, Model, Probe, State, Tap, Targets
 from hardcase.usercode import guarded
 
 __all__ = [
-    "COUNT",
-    "SUM",
-    "CoverageResult",
-    "CriterionPlan",
-    "Measure",
-    "Rule",
-    "Spec",
-    "Toward",
-    "batch_for",
-    "build_criteria",
-    "criterion",
-    "layer_graph",
-    "names",
-    "parse",
-    "parse_list",
-    "plan",
-    "profile_for",
-    "requirements",
-    "specs_of",
-    "toward",
+    *("COUNT", "SUM", "CoverageResult", "CriterionPlan", "Measure", "Rule", "Spec", "Toward"),
+    *("batch_for", "build_criteria", "criterion", "layer_graph", "names", "parse", "parse_list"),
+    *("plan", "profile_for", "requirements", "specs_of", "toward"),
 ]
 
 Options = Mapping[str, str | int | float | bool]

@@ -18,14 +18,8 @@ from hardcase.errors import Problem
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 
 __all__ = [
-    "Distance",
-    "Likelihood",
-    "Mahalanobis",
-    "ReferencePoints",
-    "SurpriseModel",
-    "Traces",
-    "fit_notes",
-    "refuse_few",
+    *("Distance", "Likelihood", "Mahalanobis", "ReferencePoints", "SurpriseModel", "Traces"),
+    *("fit_notes", "refuse_few"),
 ]
 
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.

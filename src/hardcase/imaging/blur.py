@@ -20,20 +20,8 @@ from hardcase.imaging.resample import along
 from hardcase.tensors import constant, per_row, total
 
 __all__ = [
-    "bilateral",
-    "binomial",
-    "box",
-    "convolve",
-    "disc",
-    "filtered",
-    "gaussian",
-    "gaussian_matrix",
-    "gaussian_window",
-    "median",
-    "mirrored",
-    "streak",
-    "stroke_width",
-    "tent",
+    *("bilateral", "binomial", "box", "convolve", "disc", "filtered", "gaussian"),
+    *("gaussian_matrix", "gaussian_window", "median", "mirrored", "streak", "stroke_width", "tent"),
 ]
 
 Batch = Float[Tensor, "m c h w"]
@@ -44,14 +32,10 @@ BINOMIAL = tuple(tuple(a * b / 256 for a in (1, 4, 6, 4, 1)) for b in (1, 4, 6, 
 def convolve(
     x: Batch, kernel: Float[Tensor, "m k k"], *, border: Literal["mirror", "repeat"] = "mirror"
 ) -> Batch:
-    """Every image convolved with its own kernel.
+    """Every image convolved with its own kernel, of odd side, whose weights add to 1.
 
-    What is computed is the *change*, exactly 0 for a kernel of one point.
-
-    Args:
-        x: Images.
-        kernel: Weights that add to 1, of odd side, the middle at the centre.
-        border: Beyond its edges the image is mirrored about its outermost pixels, or they repeat.
+    What is computed is the *change*, exactly 0 for a kernel of one point. Beyond its edges the
+    image is mirrored about its outermost pixels, or they repeat.
     """
     radius = kernel.shape[-1] // 2
     if border == "mirror":
@@ -93,11 +77,8 @@ def disc(
 ) -> Float[Tensor, "m k k"]:
     """The kernel of a lens out of focus in a hand that moved: an even disc drawn along a line.
 
-    Args:
-        radius: Of the disc, in pixels; its edge is one pixel wide.
-        length: Of the line, in pixels.
-        angle: Of the line, in degrees.
-        reach: Pixels from the middle to the edge of the kernel.
+    Lengths are in pixels, the angle is in degrees; the disc's edge is one pixel wide, and the
+    kernel ends `reach` pixels from its middle.
     """
     offset = torch.arange(-reach, reach + 1, device=radius.device, dtype=radius.dtype)
     down, right = torch.meshgrid(offset, offset, indexing="ij")
@@ -128,11 +109,8 @@ def streak(
 ) -> Float[Tensor, "m k k"]:
     """The kernel of a motion: half a normal curve along a line from the middle.
 
-    Args:
-        length: Pixels after which the line ends.
-        sigma: Standard deviation of the weights in pixels; 0 is no motion.
-        angle: Direction in degrees, 0 to the left, 90 upwards.
-        reach: The greatest length that may come, in pixels.
+    The line ends after `length` pixels, of which none exceeds `reach`; `sigma` is the deviation of
+    the weights in pixels, 0 no motion; angles are in degrees, 0 to the left, 90 upwards.
     """
     half = math.ceil(reach)
     tap = torch.arange(half + 1, device=length.device, dtype=length.dtype)
@@ -150,13 +128,10 @@ def streak(
 def gaussian_matrix(
     size: int, sigma: Float[Tensor, " m"], *, reach: float, truncate: float = 4.0
 ) -> Float[Tensor, "m size size"]:
-    """The matrix that blurs an axis, its outermost pixels repeated beyond it.
+    """The matrix that blurs an axis of `size` pixels, its outermost pixels repeated beyond it.
 
-    Args:
-        size: Pixels of the axis.
-        sigma: Standard deviation in pixels, one per row; 0 is the identity.
-        reach: The largest sigma that may come, in pixels.
-        truncate: The kernel ends after so many standard deviations.
+    `sigma` is in pixels, one per row, at most `reach`; 0 is the identity. The kernel ends after
+    `truncate` standard deviations.
     """
     radius = int(truncate * reach + 0.5)
     inside = torch.arange(size, device=sigma.device)
@@ -209,13 +184,8 @@ def median(x: Batch, size: int) -> Batch:
 
 
 def bilateral(x: Batch, *, size: int = 7, far: float = 50.0, unlike: float = 50 / 255) -> Batch:
-    """A mean in which near and alike pixels weigh more.
-
-    Args:
-        x: Images.
-        size: Pixels across the round neighbourhood.
-        far: Standard deviation of nearness, in pixels.
-        unlike: Standard deviation of likeness, in units of [0, 1].
+    """A mean over `size` pixels across in which near and alike ones weigh more: `far` and `unlike`
+    are the deviations of nearness, in pixels, and of likeness, in units of [0, 1].
     """
     half = size // 2
     around = _windows(x, size)

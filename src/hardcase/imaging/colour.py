@@ -37,13 +37,8 @@ def relit(
     gamma: Float[Tensor, " m"],
     contrast: Float[Tensor, " m"],
 ) -> Batch:
-    """Images in another light.
-
-    Args:
-        x: Images in [0, 1].
-        stops: Of exposure, of any shape that broadcasts over images.
-        gamma: The exponent of mid-tones; 1 changes nothing.
-        contrast: More (above 0) or less, as a share, about mid-grey.
+    """Images in another light: `stops` of exposure (of any shape that broadcasts), the exponent
+    `gamma` of mid-tones (1 changes nothing), and more or less contrast about mid-grey, as a share.
     """
     x = x * torch.exp2(stops / ENCODING)
     x = x * torch.exp(per_row(gamma - 1, x) * x.clamp_min(DARKEST).log())
@@ -54,11 +49,8 @@ def relit(
 def white_balance(
     temperature: Float[Tensor, " m"], tint: Float[Tensor, " m"]
 ) -> Float[Tensor, "m 3 1 1"]:
-    """Stops by channel that leave the luminance of grey nearly as it is.
-
-    Args:
-        temperature: Stops of red against blue.
-        tint: Stops of green against red and blue.
+    """Stops by channel that leave the luminance of grey nearly as it is: temperature is red against
+    blue, tint green against both.
     """
     red = temperature / 2 - tint / 2
     green = tint / 2

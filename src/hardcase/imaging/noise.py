@@ -80,16 +80,11 @@ def _mixed(numbers: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
 def grain(x: Float[Tensor, "m c h w"], key: Int[Tensor, " m"]) -> Float[Tensor, "m c h w"]:
     """Noise of unit variance for images like `x`, mostly of luminance as in a processed photograph.
 
-    Sums of uniform integers rather than logarithms: the same numbers on every device.
-
-    Args:
-        x: Images, for their shape.
-        key: What the pattern of each row follows from.
+    Sums of uniform integers rather than logarithms: the same numbers on every device. The pattern
+    of each row follows from `key`.
     """
     count, channels, height, width = x.shape
-    layers = 1
-    if channels > 1:
-        layers += channels
+    layers = 1 + channels * (channels > 1)
     one = lattice(key, layers * height * width, salt=1)
     two = lattice(key, layers * height * width, salt=2)
     total = (one & 0xFFFF) + (one >> 16) + (two & 0xFFFF) + (two >> 16)

@@ -18,16 +18,8 @@ from torch.nn import functional
 from hardcase.tensors import constant
 
 __all__ = [
-    "affine",
-    "along",
-    "bend",
-    "cell_matrix",
-    "centred_places",
-    "combine",
-    "pose",
-    "resample",
-    "spread",
-    "zoom_matrix",
+    *("affine", "along", "bend", "cell_matrix", "centred_places", "combine", "pose", "resample"),
+    *("spread", "zoom_matrix"),
 ]
 
 
@@ -41,12 +33,8 @@ def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 
 def bend(
     places: Float[Tensor, "m 2 h w"], coarse: Float[Tensor, "m 2 p p"], limit: float
 ) -> Float[Tensor, "m 2 h w"]:
-    """Places moved as a rubber sheet is: by displacements at control points.
-
-    Args:
-        places: Where pixels are read, in pixels from the centre.
-        coarse: Displacements down and right at the control points, in pixels.
-        limit: No place moves farther than so many pixels.
+    """Places moved as a rubber sheet is: by displacements (down, right) at control points, in
+    pixels, none farther than `limit`.
     """
     field = spread(coarse, places.shape[2], places.shape[3])
     excess = (field.square().sum(1, keepdim=True) / limit**2).clamp_min(1)
@@ -65,18 +53,11 @@ def pose(
     shear: Float[Tensor, " m"],
     distance: float,
 ) -> Float[Tensor, "m 2 h w"]:
-    """Places as a camera in another pose sees them.
+    """Places as a camera in another pose sees them: lengths in pixels, angles in degrees.
 
-    Args:
-        places: Where pixels are read, in pixels from the centre.
-        right: How far the scene moves to the right, in pixels.
-        down: How far it moves down.
-        left_view: How far the camera stands to the left, in degrees.
-        top_view: How far it stands above.
-        zoom: By how much the scene is enlarged; 1 is not at all.
-        rotation: Clockwise, in degrees.
-        shear: Pixels sideways for each pixel down.
-        distance: From the camera to the scene, a plane, in pixels.
+    The scene, a plane at `distance`, moves right and down and is enlarged by `zoom`; the camera
+    stands to the left (`left_view`) and above (`top_view`) and turns clockwise; `shear` is pixels
+    sideways for each pixel down.
     """
     y = places[:, 0] - _wide(down)
     x = places[:, 1] - _wide(right)
@@ -144,11 +125,12 @@ def affine(
     mode: str = "bilinear",
     waves: Float[Tensor, "m 2 p p"] | None = None,
 ) -> Float[Tensor, "m c h w"]:
-    """Every image seen through a 2x3 matrix of its own, in coordinates from -1 to 1.
+    """Every image seen through a 2x3 matrix of its own: from where (right, down), in coordinates
+    from -1 to 1, the pixel at a place is taken.
 
     Args:
         x: Images.
-        matrix: From where (right, down) the pixel at a place is taken.
+        matrix: One for each image.
         outside: What lies beyond the edges: ``zeros``, ``border`` or ``reflection``.
         mode: ``bilinear`` or ``bicubic`` between pixels.
         waves: Further displacements at control points, interpolated bicubically.

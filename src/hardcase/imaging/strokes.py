@@ -17,13 +17,8 @@ Ground = Float[Tensor, "m c 1 1"]
 def widened(x: Batch, ground: Ground, amount: Float[Tensor, " m"], *, most: int) -> Batch:
     """Return figures whose strokes grow by `amount` pixels on each side, or shrink below 0.
 
-    A stroke grows where a neighbour belongs to it; parts of a pixel are parts of that change.
-
-    Args:
-        x: Images in [0, 1].
-        ground: What the figures stand on.
-        amount: Pixels on each side.
-        most: No amount is larger than this.
+    A stroke grows where a neighbour belongs to it; parts of a pixel are parts of that change. No
+    amount is larger than `most`.
     """
     bright = (ground.mean((1, 2, 3)) > 0.5).to(x.dtype)
     sign = per_row(1 - 2 * bright, x)

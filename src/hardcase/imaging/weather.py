@@ -26,14 +26,8 @@ def weathered(
     rain: Float[Tensor, " m"],
     snow: Float[Tensor, " m"],
 ) -> Batch:
-    """Images in bad weather.
-
-    Args:
-        x: Images in [0, 1].
-        key: What the places of banks, streaks and flakes follow from.
-        fog: The share of light that comes from the fog, where it is densest.
-        rain: The opacity of the streaks.
-        snow: The opacity of the flakes.
+    """Images in bad weather: the share of light from the fog where it is densest, and the
+    opacity of streaks and flakes. Their places follow from `key`.
     """
     x = x + per_row(fog, x) * _mist(key, x) * (0.82 - x)
     wet = per_row(rain, x)
@@ -93,12 +87,8 @@ def _specks(
 ) -> Layer:
     """Soft ellipses in three of four cells of a slanted lattice, each at its own place.
 
-    Args:
-        key: What the places follow from.
-        x: Images, for their size, device and type.
-        cell: Height and width of a cell in pixels.
-        size: Half height and half width of an ellipse.
-        salt: Tells layers apart.
+    `cell` is the height and width of a cell in pixels, `size` half of those of an ellipse; `salt`
+    tells layers apart.
     """
     height, width = x.shape[2:]
     down = torch.arange(height, device=x.device, dtype=torch.float32)[:, None]
@@ -148,9 +138,7 @@ def plasma(draws: Draws, decay: Float[Tensor, " m"], size: int) -> Float[Tensor,
 def drops(liquid: Layer, least: Tensor) -> Layer:
     """How strongly drops shine, lit from the upper left: 1 where the liquid is level.
 
-    Args:
-        liquid: How thick it lies everywhere.
-        least: There is a drop where it is thicker than this.
+    There is a drop where the liquid is thicker than `least`.
     """
     wet = (liquid >= least).to(liquid.dtype)
     edged = functional.pad(liquid, (1, 1, 1, 1), mode="replicate")

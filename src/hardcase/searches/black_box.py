@@ -27,9 +27,9 @@ __all__ = ["Evolution", "SurrogateGradients"]
 class Evolution:
     """Candidates on both sides of a centre, ranked by score, lead the centre uphill.
 
-    Each step asks about `pairs` antithetic pairs per seed. While nothing fails the spread grows, so
-    that a subject that tells only its label is found out as well; from the first failure on, the
-    way between the seed and the nearest failing candidate is halved, keeping to the failing side.
+    While nothing fails the spread grows, so that a subject that tells only its label is found out
+    as well; from the first failure on, the way between the seed and the nearest failing candidate
+    is halved, keeping to the failing side.
 
     Args:
         pairs: Antithetic pairs of candidates per step and seed.

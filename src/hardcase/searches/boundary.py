@@ -25,12 +25,11 @@ __all__ = ["Bisection", "Crossing", "Exits", "lengths", "nearest"]
 class Bisection:
     """Smallest interpolation weight of near partners that reaches each other class.
 
-    Then what of the change can be taken back. First, for each other class, the `rounds` nearest
-    partners in turn: for each the interval of shares is halved `halvings` times toward the smallest
-    that makes the subject say that class. Then, for the nearest code that did, places of the grid
-    return to the seed's own code wherever the subject still says that class: the most changed
-    places first, in blocks of each of the sizes `blocks`. A class that was never reached costs
-    nothing more, and so does a place at rest.
+    For each other class the nearest partners in turn: the interval of shares is halved toward the
+    smallest that makes the subject say that class. Then, for the nearest code that did, places of
+    the grid return to the seed's own code wherever the subject still says that class, the most
+    changed ones first. A class that was never reached costs nothing more, and so does a place at
+    rest.
 
     Args:
         partners: Codes of training images, as `hc.spaces.partners` collects them.
@@ -267,20 +266,18 @@ WIDE = 4.0
 class Crossing:
     """Shortest way into a near other class: few coordinates, shortened, bisected to the boundary.
 
-    Walks start from every seed; a query only asks whether a candidate fails.
+    A query only asks whether a candidate fails.
 
-    *Race*: the steps to the `classes` nearest classes, each cut to its largest coordinates, are
-    tried in turn, `reach` times as long at first, then just inside the shortest failing length; one
-    that fails there is halved `halvings` times. The first of `cuts` is the share of coordinates
-    that is kept; where all goals are missed the next one is tried, and in the end the nearest codes
-    themselves. *Shorten*: `shorten` times a tenth of the coordinates goes back to the seed's and
-    the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: `closing`
-    halvings along the ray from the seed, so that the last failing candidate lies on the boundary.
-    Lengths are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from
-    the prior.
+    *Race*: the steps to the nearest classes, each cut to its largest coordinates, are tried in
+    turn, `reach` times as long at first, then just inside the shortest failing length; one that
+    fails there is halved. Where all goals are missed the next of `cuts` is tried, and in the end
+    the nearest codes themselves. *Shorten*: a tenth of the coordinates goes back to the seed's and
+    the rest grows to a slightly shorter length, which is kept if it fails. *Close in*: halvings
+    along the ray from the seed, so that the last failing candidate lies on the boundary. Lengths
+    are L1. No coordinate leaves the range of `codes`; without `codes`, steps are drawn from the
+    prior.
 
-    With `apart` every class is a race of its own, won by reaching that class; with `toward` there
-    is only that class. A race is a track in the state, which names its seed by `row`.
+    A race is a track in the state, which names its seed by `row`.
 
     Args:
         codes: Codes of training images, to walk toward.
@@ -291,7 +288,7 @@ class Crossing:
         halvings: Bisection steps of each walk toward the boundary.
         shorten: Attempts to leave coordinates out of the step that was found.
         closing: Last bisection steps toward the seed.
-        apart: Keep the nearest failure of every class.
+        apart: Every class is a race of its own, won by reaching that class.
         toward: Walk to this class alone.
     """
 
@@ -451,16 +448,13 @@ class Crossing:
 class Exits:
     """Random walks out of a class, bisected to the boundary, and the class they enter there.
 
-    `walks` straight walks from every seed, all at once: one query at the far end, then `halvings`
-    of those that fail there.
+    Straight walks from every seed, all at once: one query at the far end, then halvings of those
+    that fail there. A walk goes along the difference of two random codes (without `codes` along the
+    prior), or toward near classes, along more or fewer of the step's largest coordinates, of which
+    each walk leaves out others; every fourth goes anywhere.
 
-    A walk goes along the difference of two random codes, `reach` times as long as codes vary;
-    without `codes` along the prior. With `classes`, walks take turns toward that many near classes,
-    along more or fewer (`cuts`) of the step's largest coordinates, of which each walk leaves out
-    others; every fourth goes anywhere. With `answers` a walk has left where the subject leaves the
-    seed's label, whatever the oracle says. The state ends with the class that each walk enters
-    where it leaves the seed's (-1: it never left) and the share of the walk at which it does; `row`
-    names the seed.
+    The state ends with the class that each walk enters where it leaves the seed's (-1: it never
+    left) and the share of the walk at which it does; `row` names the seed.
 
     Args:
         codes: Codes of training images, to walk toward.

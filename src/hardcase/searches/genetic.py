@@ -25,11 +25,9 @@ class Genetic:
     """Population per seed: crossover, mutation where a code differs from its seed, reset mask.
 
     SINVAD's genetic algorithm; all seeds are in one batch. Each generation keeps the `elite` best
-    and fills up with children of two parents drawn from them: single-point crossover, normal
-    mutation of the seed's current size on coordinates that differ from the seed's code, then every
-    coordinate is reset to the seed's with probability `reset`. A seed's mutation size shrinks by
-    `decay` while its best does not improve by more than `tolerance`, returns to `mutation` when it
-    does, and the seed retires below `smallest` or after `generations`.
+    and fills up with children of two of them: single-point crossover, normal mutation, then the
+    reset. A seed's mutation size shrinks by `decay` while its best does not improve by more than
+    `tolerance`, and returns to `mutation` when it does.
 
     Args:
         population: Codes of a generation, parents among them.
@@ -155,13 +153,9 @@ def _gather(z: Float[Tensor, "r p d"], index: Int[Tensor, "r c"]) -> Float[Tenso
 class PixelGenetic:
     """Population per seed: tournaments, uniform crossover and small mutations of pixels.
 
-    DiffChaser's genetic search; all seeds are in one batch, the best survives, every other place
-    goes to a child.
-
-    A child takes each number of its code from one of two parents, both winners of tournaments of
-    `tournament`, with equal chance; then a share of `rate` of its numbers moves by up to `reach` in
-    either direction. The first population are copies of the seed mutated at `first` instead. A seed
-    retires after `generations`.
+    DiffChaser's genetic search; all seeds are in one batch. The best survives, every other place
+    goes to a child that takes each number of its code from one of two winners of tournaments, with
+    equal chance. The first population are copies of the seed, mutated.
 
     Args:
         population: Individuals per seed.

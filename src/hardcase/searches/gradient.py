@@ -54,11 +54,9 @@ class OwnGradients:
 class AdamAscent:
     """Adam on the code, then a bisection from the first failure back to the seed.
 
-    Steps of about `step_size` a coordinate, each seed with its own moments, until it fails.
-
-    Then, when no seed climbs any more, `bisections` halvings of the way between the seed and the
-    failure, each keeping to the failing side, and the seed is finished. With 0 of them the campaign
-    must stop seeds at their first failure.
+    Each seed climbs with its own moments until it fails. When no seed climbs any more, the way
+    between the seed and the failure is halved, keeping to the failing side. Without bisections the
+    campaign must stop seeds at their first failure.
 
     Args:
         step_size: Size of one step.
@@ -251,17 +249,14 @@ def free(move: Tensor, rows: Int[Tensor, " m"], rng: Rng) -> Tensor:
 class GradientAscent:
     """Steps along the sign, the unit vector or the scaled gradient of the score.
 
-    From the seed (moved by uniform noise up to `jitter`), steps of `step_size` along `direction` of
-    the gradient.
-
-    Each walk follows the targets that guides choose for it when it starts, and a new one every
-    `renew` steps (0: never). `shape` is what is left of a move once a constraint has had its say.
+    Each walk follows the targets that guides choose for it when it starts, and new ones every
+    `renew` steps.
 
     Args:
         step_size: Size of one step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         jitter: Size of the uniform noise at the start.
-        renew: Steps after which guides choose anew what to push.
+        renew: Steps after which guides choose anew what to push; 0: never.
         shape: What of a step is kept, e.g. one that is the same for all pixels.
     """
 
@@ -295,11 +290,9 @@ class GradientAscent:
 class Fan:
     """Several gradient walks per seed, each with targets of its own.
 
-    One for every unit, filter or layer, as MaXplore goes: `walks` walks of `steps` steps from each
-    seed, `width` of them at a time; a walk that fails stops if `stop`.
-
-    The seed is evaluated first, so that guides know it. A walk's targets are chosen by its number:
-    guides that `follow` are told ``walk`` and ``row``, and so is every evaluation.
+    One for every unit, filter or layer, as MaXplore goes. The seed is evaluated first, so that
+    guides know it. A walk's targets are chosen by its number: guides that `follow` are told
+    ``walk`` and ``row``, and so is every evaluation.
 
     Args:
         walks: Walks from every seed.
@@ -384,9 +377,7 @@ class CarliniWagner:
 
     Adam on ``‖z - seed‖² + weight · max(0, confidence - score)``; after every `steps` steps each
     seed's weight is halved toward the largest that failed or multiplied by ten, and the walk starts
-    again from the seed.
-
-    The score is a logit margin, positive where the subject fails.
+    again from the seed. The score is a logit margin, positive where the subject fails.
 
     Args:
         step_size: Adam's step size.

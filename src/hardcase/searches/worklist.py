@@ -29,28 +29,24 @@ __all__ = ["Worklist"]
 class Worklist:
     """Short gradient walks from a list that grows by candidates that are new and near.
 
-    Each seed has a list of entries, first come first served, that begins with the seed itself.
+    Each seed has a list of entries, first come first served, that begins with the seed itself. A
+    walk starts at the next entry with targets of its own; a candidate joins the list (as a copy) if
+    it adds more than `gain` to what the guides know and lies within `radius` of the seed.
 
-    A walk takes `steps` steps of `step_size` along `direction` of the gradient, from the next entry
-    and with targets of its own. A candidate joins the list (as a copy) if it adds more than `gain`
-    to what the guides know and lies within `radius` of the seed, relative to the seed's length.
-    When a list is empty its seed starts again if `restart`, else it retires.
-
-    `decay`: the gain asked for is divided by 1 + the entries walked before ("entries") or 1 + the
-    seed's number ("seeds"). `peek`: an entry is evaluated before guides choose for it. Evaluations
-    carry among their targets ``row``, the seed's place, and ``seen``, whether the image was
-    evaluated before (walks start from pictures that were).
+    Evaluations carry among their targets ``row``, the seed's place, and ``seen``, whether the image
+    was evaluated before (walks start from pictures that were).
 
     Args:
         step_size: Size of one step.
         direction: How a gradient becomes a step: `sign`, `unit`, `rms` or `raw`.
         steps: Gradient steps of one walk.
         gain: Least gain that makes a candidate an entry.
-        radius: Largest relative L2 distance of an entry from its seed.
+        radius: Largest L2 distance of an entry from its seed, relative to the seed's length.
         capacity: Entries per seed.
-        restart: Start again from the seed when the list is empty.
+        restart: Start again from the seed when the list is empty; otherwise it retires.
         peek: Query an entry before guides choose what to push from it.
-        decay: Whether the least gain falls with ``entries`` or with ``seeds``.
+        decay: What the least gain is divided by: 1 plus the ``entries`` walked before, or 1 plus
+            the number of the seed (``seeds``).
     """
 
     step_size: float

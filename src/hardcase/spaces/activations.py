@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -17,7 +17,7 @@ from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
-from hardcase.types import Seeds
+from hardcase.types import Encoded, Seeds
 
 __all__ = [
     *("Activations", "InStages", "Place", "Staged", "Styles", "conditioned_stages", "early_places")
@@ -100,9 +100,7 @@ class Activations:
     name: ClassVar[str] = "activations"
     keeps_code: ClassVar[bool] = True
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         width = sum(place.width for place in self.places)
         return torch.zeros(len(x), width, device=x.device), {"class": y.clone()}
 
@@ -160,9 +158,7 @@ class Styles:
     name: ClassVar[str] = "styles"
     keeps_code: ClassVar[bool] = True
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         zero = torch.zeros(len(x), self.classes, len(self.stages), device=x.device)
         return zero, {"class": y.clone()}
 

@@ -34,7 +34,7 @@ from hardcase.spaces.coordinates import (
 )
 from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Stroke, Warp, Weather
 from hardcase.tensors import constant, length, tiled
-from hardcase.types import Seeds
+from hardcase.types import Encoded, Seeds
 
 __all__ = ["PARTS", "Appearance", "appearance"]
 
@@ -181,9 +181,7 @@ class Appearance:
             for row in group.table()
         ]
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         self._check(x)
         return torch.zeros(len(x), self.size, device=x.device, dtype=x.dtype), {}
 

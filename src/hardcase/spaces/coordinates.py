@@ -19,20 +19,16 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 
 __all__ = [
-    "ChangeFamily",
-    "CheckedPart",
-    "Coordinate",
-    "CoordinateGroup",
-    "Geometry",
-    "Optics",
-    "Shape",
-    "Values",
-    "alone",
-    "control_points",
+    *("Batch", "ChangeFamily", "CheckedPart", "Coordinate", "CoordinateGroup", "Geometry"),
+    *("Optics", "Places", "Shape", "Values", "alone", "control_points"),
 ]
 
 Shape = tuple[int, int, int]
 """Channels, height and width of the images."""
+
+Batch = Float[Tensor, "m c h w"]
+Places = Float[Tensor, "m 2 h w"]
+"""Where the pixels of images are read: rows and columns, in pixels from the centre."""
 
 Values = Mapping[str, Tensor]
 """Physical values by name: one number per row for a coordinate, one row of numbers for a field of
@@ -249,10 +245,8 @@ class ChangeFamily(Protocol):
 class Geometry(ChangeFamily, Protocol):
     """A part that says where each pixel is taken from; several are composed into one resampling."""
 
-    def move(
-        self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
-    ) -> Float[Tensor, "m 2 h w"]:
-        """New places (rows, columns; pixels from the centre) for those of images of this shape."""
+    def move(self, places: Places, values: Values, shape: Shape) -> Places:
+        """New places for those of images of this shape."""
         ...
 
 
@@ -260,8 +254,6 @@ class Geometry(ChangeFamily, Protocol):
 class Optics(ChangeFamily, Protocol):
     """A part that changes what pixels show."""
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         """The changed images. `key` is what random patterns (grain, drops) of a row follow from."""
         ...

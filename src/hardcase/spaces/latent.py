@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -17,22 +17,11 @@ from hardcase.graphs import replayed
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
-from hardcase.types import Images, Probe, Seeds, Space
+from hardcase.types import Encoded, Images, Probe, Seeds, Space
 
 __all__ = [
-    "Autoencoder",
-    "Conditional",
-    "Grid",
-    "Labelled",
-    "Latent",
-    "Library",
-    "Quantiser",
-    "ReEncoded",
-    "WithResidual",
-    "collect",
-    "example_decoder",
-    "latent",
-    "partners",
+    *("Autoencoder", "Conditional", "Grid", "Labelled", "Latent", "Library", "Quantiser"),
+    *("ReEncoded", "WithResidual", "collect", "example_decoder", "latent", "partners"),
 ]
 
 # Codes of many images, encoded once: partners to mix seeds with.
@@ -173,9 +162,7 @@ class Latent(_FreeCode):
     vae: Autoencoder
     name: ClassVar[str] = "vae"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         return tiled(lambda images: self.vae.encode(images)[0], x), {}
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
@@ -209,9 +196,7 @@ class Labelled(_FreeCode):
     vae: Conditional
     name: ClassVar[str] = "conditional vae"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         return tiled(lambda images, labels: self.vae.encode(images, labels)[0], x, y), {}
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
@@ -243,9 +228,7 @@ class _Wrapped:
     def keeps_code(self) -> bool:
         return self.space.keeps_code
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         return self.space.encode(x, y, rng)
 
     def decode(self, z: Float[Tensor, "m *code"], origin: Seeds) -> Float[Tensor, "m c h w"]:
@@ -303,9 +286,7 @@ class WithResidual(_Wrapped):
     def name(self) -> str:
         return f"{self.space.name} + residual"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         z, context = self.space.encode(x, y, rng)
         here = Seeds(z, x, y, torch.arange(len(y), device=y.device), context)
         return z, {**context, "residual": x - self.space.decode(z, here)}
@@ -342,9 +323,7 @@ class Grid(_FreeCode):
     vqvae: Quantiser
     name: ClassVar[str] = "vqvae"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         return tiled(self.vqvae.encode, x), {}
 
     def decode(self, z: Float[Tensor, "m d i j"], origin: Seeds) -> Float[Tensor, "m c h w"]:

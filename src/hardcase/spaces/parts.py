@@ -11,16 +11,18 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.imaging import blur, colour, jpeg, noise, resample, strokes, weather
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
+    Batch,
     CheckedPart,
     Coordinate,
     CoordinateGroup,
+    Places,
     Shape,
     Values,
     alone,
@@ -77,9 +79,7 @@ class Warp(CheckedPart):
         points = _natural(self.points, shape, small=7, large=6)
         return int(points), _natural(self.reach, shape, small=0.06, large=0.05)
 
-    def move(
-        self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
-    ) -> Float[Tensor, "m 2 h w"]:
+    def move(self, places: Places, values: Values, shape: Shape) -> Places:
         points, reach = self._range(shape)
         side = min(shape[1:])
         coarse = values["bend"].reshape(-1, 2, points, points) * (side / 100)
@@ -139,9 +139,7 @@ class Camera(CheckedPart):
             CoordinateGroup(name="view", coordinates=view),
         )
 
-    def move(
-        self, places: Float[Tensor, "m 2 h w"], values: Values, shape: Shape
-    ) -> Float[Tensor, "m 2 h w"]:
+    def move(self, places: Places, values: Values, shape: Shape) -> Places:
         side = min(shape[1:])
         return resample.pose(
             places,
@@ -177,9 +175,7 @@ class Stroke(CheckedPart):
             alone("fading", "%", 100 * self.fading, signed=False, plus="faded by {}"),
         )
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         side = min(x.shape[2:])
         most = math.ceil(self.width * side / 2)
         ground = strokes.plain_ground(x)
@@ -236,9 +232,7 @@ class Light(CheckedPart):
         )
         return (*groups, shade)
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         coarse = values["shade"].reshape(-1, 1, self.points, self.points)
         shade = resample.spread(coarse, x.shape[2], x.shape[3])
         stops = (per_row(values["exposure"], x) + shade).clamp(-self.stops, self.stops)
@@ -272,9 +266,7 @@ class Weather(CheckedPart):
             for name, reach in reaches.items()
         )
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         shares = {name: values[name] / 100 for name in ("fog", "rain", "snow")}
         return weather.weathered(x, key, **shares)
 
@@ -315,9 +307,7 @@ class Focus(CheckedPart):
         motion = _natural(self.motion, shape, small=0.08, large=0.035) * side
         return defocus, motion
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         channels, height, width = x.shape[1:]
         defocus, motion = self._range((channels, height, width))
         reach = math.ceil(defocus + motion / 2)
@@ -363,9 +353,7 @@ class Sensor(CheckedPart):
             alone("JPEG quality", "", worse, plus="JPEG quality {}", **best),
         )
 
-    def render(
-        self, x: Float[Tensor, "m c h w"], values: Values, key: Int[Tensor, " m"]
-    ) -> Float[Tensor, "m c h w"]:
+    def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         channels, height, width = x.shape[1:]
         widest = 1 + _natural(self.resolution, (channels, height, width), small=0.5, large=1.5)
         if widest > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.registry import space
 from hardcase.tensors import flat, per_row, total
-from hardcase.types import Seeds
+from hardcase.types import Encoded, Seeds
 
 __all__ = ["L2", "Blackout", "Brightness", "Linf", "Occlusion", "Pixels", "Unclipped"]
 
@@ -30,13 +29,14 @@ class _PixelCode:
     __slots__ = ()
     keeps_code: ClassVar[bool] = False
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         return x.clone(), {}
 
     def decode(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
+
+    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
+        return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
 
 
 @space("unclipped", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -48,9 +48,6 @@ class Unclipped(_PixelCode):
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         return z
-
-    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
 
 
 @space("light", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -68,13 +65,11 @@ class Brightness(_PixelCode):
     name: ClassVar[str] = "light"
 
     def project(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        return origin.z + per_row(self._shift(z, origin), z)
+        shift = (total(flat(z - origin.z)) / z[0].numel()).clamp(-self.most, self.most)
+        return origin.z + per_row(shift, z)
 
     def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
         return (total(flat(z.clamp(0, 1) - origin.x)) / z[0].numel()).abs()
-
-    def _shift(self, z: Tensor, origin: Seeds) -> Float[Tensor, " m"]:
-        return (total(flat(z - origin.z)) / z[0].numel()).clamp(-self.most, self.most)
 
 
 @space("occlusion", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -93,9 +88,7 @@ class Occlusion(_PixelCode):
     clip: bool = True
     name: ClassVar[str] = "occlusion"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         _fits(self.size, self.place, x)
         if self.place is None:
             corner = _corners(x, self.size, 1, rng)[:, 0]
@@ -110,9 +103,6 @@ class Occlusion(_PixelCode):
         if self.clip:
             z = z.clamp(0, 1)
         return torch.where(inside, z, origin.z)
-
-    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return total(flat(z.clamp(0, 1) - origin.x).square()).sqrt()
 
 
 @space("blackout", needs="nothing", paper="Pei, Cao, Yang and Jana, SOSP 2017")
@@ -129,9 +119,7 @@ class Blackout(_PixelCode):
     count: int = 8
     name: ClassVar[str] = "blackout"
 
-    def encode(
-        self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def encode(self, x: Float[Tensor, "n c h w"], y: Int[Tensor, " n"], rng: Rng) -> Encoded:
         _fits((self.size, self.size), None, x)
         return x.clone(), {"squares": _corners(x, (self.size, self.size), self.count, rng)}
 
@@ -139,9 +127,6 @@ class Blackout(_PixelCode):
         squares = origin.context["squares"]
         inside = _inside(squares, torch.full_like(squares, self.size), z)
         return torch.where(inside, torch.minimum(z, origin.z).clamp(0, 1), origin.z)
-
-    def distance(self, z: Float[Tensor, "m c h w"], origin: Seeds) -> Float[Tensor, " m"]:
-        return total(flat(z - origin.x).square()).sqrt()
 
 
 def _corners(x: Tensor, size: tuple[int, int], count: int, rng: Rng) -> Int[Tensor, "n k 2"]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hardcase.criteria.criterion import LAWS
 from hardcase.guides.units import take
 from hardcase.randomness import Rng
 from hardcase.types import Criterion, Objective, Probe, State
@@ -22,8 +23,8 @@ def check_criterion(
 ) -> None:
     """Check a criterion's laws; an AssertionError says what was seen.
 
-    Laws that may be declared: ratio, monotone, order-free, idempotent, mergeable; "to rounding"
-    lets sums differ by `tolerance`.
+    Laws that may be declared are `hardcase.criteria.criterion.LAWS`; "to rounding" lets sums differ
+    by `tolerance`.
 
     Args:
         make: Makes a fresh criterion.
@@ -32,36 +33,21 @@ def check_criterion(
         tolerance: Difference that rounding may make.
     """
     declared = set(laws)
-    unknown = declared - {
-        "ratio",
-        "monotone",
-        "order-free",
-        "idempotent",
-        "mergeable",
-        "to rounding",
-    }
+    unknown = declared - set(LAWS)
     assert not unknown, f"unknown laws: {sorted(unknown)}"
-    near = tolerance if "to rounding" in declared else 0.0
+    near = tolerance * ("to rounding" in declared)
     assert make().value() == 0, f"a fresh criterion says {make().value()}, not 0"
     _probes_untouched(make, probes)
     _gain_pure(make, probes)
     _chooses(make, probes[0])
     if "ratio" in declared or "monotone" in declared:
         _grows(make, probes, declared)
-    if "order-free" in declared:
-        _same(
-            value_of(make, probes),
-            value_of(make, probes[::-1]),
-            near,
-            "the order of the probes matters",
-        )
-    if "idempotent" in declared:
-        _same(
-            value_of(make, probes),
-            value_of(make, [*probes, *probes]),
-            near,
-            "seeing the same probes again matters",
-        )
+    for law, others, what in (
+        ("order-free", probes[::-1], "the order of the probes matters"),
+        ("idempotent", [*probes, *probes], "seeing the same probes again matters"),
+    ):
+        if law in declared:
+            _same(value_of(make, probes), value_of(make, others), near, what)
     if "mergeable" in declared:
         _mergeable(make, probes, near)
 
@@ -140,13 +126,13 @@ def _gain_pure(make: Make, probes: Sequence[Probe]) -> None:
     for probe in probes[:-1]:
         criterion.update(probe)
     value = criterion.value()
-    state = _copied(criterion.delta())
+    state = {name: value.clone() for name, value in criterion.delta().items()}
     gain = criterion.gain(last)
     assert gain.shape == (len(last.logits),), f"gains have the shape {tuple(gain.shape)}"
     assert bool(gain.isfinite().all()), "a gain is not finite"
     assert torch.equal(gain, criterion.gain(last)), "asking for the gain twice gives two answers"
     assert criterion.value() == value, "asking for the gain changed the value"
-    assert _equal(state, criterion.delta(), 0), "asking for the gain changed the delta"
+    assert _equal(state, criterion.delta()), "asking for the gain changed the delta"
     for row in range(len(gain)):
         alone = criterion.gain(take(last, torch.tensor([row])))
         assert torch.allclose(alone, gain[row : row + 1], atol=1e-6), (
@@ -219,14 +205,9 @@ def _through_a_file(state: State) -> State:
     return dict(load(save({name: value.contiguous() for name, value in state.items()})))
 
 
-def _copied(state: State) -> State:
-    return {name: value.clone() for name, value in state.items()}
-
-
-def _equal(a: State, b: State, near: float) -> bool:
+def _equal(a: State, b: State) -> bool:
     return set(a) == set(b) and all(
-        torch.allclose(a[n].double(), b[n].double(), rtol=near, atol=near, equal_nan=True)
-        for n in a
+        torch.allclose(a[n].double(), b[n].double(), rtol=0, atol=0, equal_nan=True) for n in a
     )
 
 

@@ -20,10 +20,10 @@ from hardcase.generators.gan import Gan, small as small_gan
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
-from hardcase.randomness import Rng, stream
+from hardcase.randomness import stream
 from hardcase.registry import Part
 from hardcase.spaces.activations import Activations, Staged, early_places
-from hardcase.spaces.latent import Grid, Latent, Library, collect
+from hardcase.spaces.latent import Grid, Latent, partners
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.training.loop import own_randomness
@@ -215,7 +215,7 @@ class World:
         """The method with `options`, given whatever its parameters ask for."""
         able: Mapping[str, Callable[[], Any]] = {
             "space": lambda: self.space(part),
-            "partners": lambda: self._library(self.space(part)),
+            "partners": lambda: partners(self.space(part), self.partners, device="cpu"),
             "subject": lambda: self.subject,
             "peers": lambda: self.peers(part),
             "profile": lambda: Profiles(from_bytes(self.images(1).x), lambda: self.profiled),
@@ -236,15 +236,6 @@ class World:
     def seeds(self, part: Part) -> Callable[[int], Images]:
         """Where the method's seeds come from: the data, or its generator."""
         return self.generated if part.facts.get("seeds") == "generator" else self.images
-
-    def _library(self, space: Space) -> Library:
-        """Codes of training images in `space`."""
-        images = self.partners
-        return collect(
-            images,
-            lambda x: space.encode(x, images.y[: len(x)], Rng.numbered(0, "space", len(x)))[0],
-            device=torch.device("cpu"),
-        )
 
 
 @cache

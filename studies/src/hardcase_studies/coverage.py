@@ -17,6 +17,7 @@ from time import perf_counter, process_time
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from hardcase import statistics
@@ -28,10 +29,10 @@ from hardcase.methods.pgd import pgd
 from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
-from hardcase.objectives import Balanced, Sum
+from hardcase.objectives import Sum
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tensors import from_bytes
-from hardcase.types import KINDS, Budget, Images, Method
+from hardcase.tensors import flat, from_bytes, length
+from hardcase.types import KINDS, Budget, Images, Method, Objective, Probe
 from hardcase_studies.bench import Bench, mean
 from hardcase_studies.inference import family_intervals
 from hardcase_studies.lab import PHOTOGRAPH, Lab
@@ -229,6 +230,35 @@ def _trial(
 
     name = f"{generator} {guide} {share:g} {repeat}"
     return Trial.read(bench.cell(name, numbers, but=PARTS), sizes.all_measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """A main objective and others beside it, each with its share of the gradient.
+
+    Gradients of objectives can differ by orders of magnitude. Here the gradient of each objective
+    beside the main one is scaled, row by row, to its weight times the length of the main one's.
+    """
+
+    main: Objective
+    beside: tuple[tuple[float, Objective], ...]
+
+    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+        score = self.main(probe)
+        steepness = _slope(score, probe)
+        for weight, objective in self.beside:
+            other = objective(probe)
+            share = weight * steepness / _slope(other, probe).clamp_min(1e-12)
+            score = score + share * other
+        return score
+
+
+def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
+    """The length of each row's gradient by its code; 1 where no gradient is asked for."""
+    if not (score.requires_grad and probe.z.requires_grad):
+        return torch.ones_like(score)
+    (slope,) = torch.autograd.grad(score.sum(), probe.z, retain_graph=True)
+    return length(flat(slope))
 
 
 def _method(here: Lab, sizes: Sizes, generator: str, guide: str, share: float) -> Method:
