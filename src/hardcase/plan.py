@@ -50,7 +50,6 @@ def plan_of(context: Context) -> Plan:
         parse_list(config.criteria)
     if context.conditions is not None:
         _check_conditions(context, context.conditions)
-    _ = (context.options, context.witnesses, context.peers, context.method)  # the campaign's parts
     campaign = context.campaign
     shard = config.campaign.shard
     if shard is None:
