@@ -253,10 +253,6 @@ def conduct(
             if judged and by_features:
                 beside.enter_context(judge_in_background(folder, say))
             done = start.start(plan, folder, watcher, again=again)
-            if context.campaign.method.details.keys() & {"places", "mix"}:
-                from hardcase.report.paths import paint_paths
-
-                paint_paths(done, context.campaign, context.seeds)
         if not done.record["complete"]:
             return done
         criteria = context.config.criteria

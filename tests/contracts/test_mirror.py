@@ -37,9 +37,9 @@ ELSEWHERE = {
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
-    "criteria/batch criteria/conventions criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
-    "claims/test_answers.py": "claims/outputs claims/load",
+    "claims/test_answers.py": "claims/load",
     "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
     "cli/test_main.py": "errors",
     "data/test_images.py": "data/streams",
@@ -53,7 +53,7 @@ ELSEWHERE = {
     "models/pretrained/test_resnet50.py": "models/pretrained/lpips models/pretrained/mobile",
     "reference/test_baselines.py": "methods/baselines",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
-    "report/test_page.py": "report/paths report/trust report/weakness",
+    "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
     "suite/test_gate.py": "suite/junit",

@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase import api, tensors
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.generators import selection
 from hardcase.methods.argus import argus, argus_adaptive
-from hardcase.report.pictures import ways
 from hardcase.spaces.latent import Grid, collect
-from hardcase.tensors import from_bytes, to_bytes
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 
 
@@ -57,37 +54,3 @@ def test_options_that_mean_nothing_are_refused():
     for options in ({"rounds": 0}, {"halvings": -1}, {"blocks": (0,)}):
         with pytest.raises(Problem):
             argus_adaptive(space=Grid(net), partners=codes, **options)
-
-
-def test_the_report_shows_the_seed_its_partner_and_the_result(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    net, seeds, mix = ToyQuantiser(), toy_images(6, seed=6), 0.7
-    codes = collect(toy_images(20, seed=2), net.encode, device=torch.device("cpu"))
-    run = api.run(
-        toy_subject(),
-        seeds,
-        method=argus(space=Grid(net), partners=codes, mix=mix),
-        out=tmp_path / "run",
-    )
-    found = ways(run, {row["id"] for row in run.findings.to_pylist()})
-    assert len(found) == len(run.findings) > 0
-    generated = {tensors.encode(picture) for picture in to_bytes(net.decode(codes.codes))}
-    for row in run.findings.to_pylist():
-        own, partner = found[row["id"]].values()
-        assert list(found[row["id"]]) == [0, pytest.approx(1 / mix)]
-        seed = seeds.x[seeds.id.index(row["seed"])]
-        assert (
-            tensors.decode(own).int()
-            - to_bytes(net.decode(net.encode(from_bytes(seed[None]))))[0].int()
-        ).abs().max() <= 1
-        assert (
-            min(
-                (tensors.decode(partner).int() - tensors.decode(one).int()).abs().max()
-                for one in generated
-            )
-            <= 1
-        )
-    run.report()
-    page = (tmp_path / "run/report/index.html").read_text()
-    assert page.count('title="partner"') == page.count('class="way"') > 0
-    assert "whose code was mixed" in page

@@ -1,6 +1,5 @@
 """Feature perturbation from the command line: with a small GAN, a VAE's decoder, and a generator of one's own."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase import registry, tensors
+from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import gan, vae
 from hardcase.generators.staged import Decoder, Supplied
 from hardcase.models import witnesses
 from hardcase.randomness import Rng, stream
-from hardcase.report.pictures import ways
 from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
@@ -140,17 +138,6 @@ def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     assert f"{made['verified']} of these verified by most of 3 others" in said.out
     assert list(run.record["funnel"])[:3] == ["generated", "verified", "seeds"]
     assert len(rows[0]["code"]) == sum(place["width"] for place in run.record["places"])
-    run.report()
-    told = json.loads(Path("run/report/report.json").read_text())["runs"][0]["weakness"][
-        "differences"
-    ]
-    assert sum(place["share"] for place in told["carried"]) == pytest.approx(1, abs=1e-4)
-    page = Path("run/report/index.html").read_text()
-    assert "Where the generator was perturbed" in page
-    triples = json.loads(Path("run/report/report.json").read_text())["runs"][0]["triples"]
-    assert all(triple["path"] == [0.25, 0.5, 0.75] for triple in triples)
-    assert page.count('class="way"') == len(triples)
-    assert page.count(" % of the way from the seed to finding ") == 3 * len(triples)
 
 
 def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
@@ -171,27 +158,6 @@ def test_a_generator_whose_samples_others_do_not_recognise_is_refused(capsys):
     assert run.record["funnel"]["verified"] is None
     run.report()
     assert "not checked" in Path("unchecked/report/index.html").read_text()
-
-
-def test_the_way_leads_from_the_seed_to_the_test(capsys):
-    run = ran("--generator", "own.py:make")
-    found = ways(run, {row["id"] for row in run.findings.to_pylist()})
-    assert len(found) == len(run.findings) > 0
-    for finding in run:
-        seed, test = (
-            tensors.decode(row["image"]["bytes"]).float() for row in (finding.seed, finding.row)
-        )
-        way = [
-            seed,
-            *(tensors.decode(data).float() for data in found[finding.row["id"]].values()),
-            test,
-        ]
-        far = [float((picture - seed).norm()) for picture in way]
-        assert far == sorted(far)
-        assert far[2] == pytest.approx(far[4] / 2, rel=0.2)
-    Path("run/state/paths.parquet").write_bytes(b"damaged")
-    assert ways(run, {"x"}) == {}
-    run.report()
 
 
 @pytest.mark.parametrize("kind", ["gan", "vae"])

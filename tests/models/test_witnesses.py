@@ -50,6 +50,24 @@ def test_three_networks_of_other_weights_are_trained_once(quick):
     assert [one.hash for one in again] == [one.hash for one in first]
 
 
+def test_much_colour_is_read_by_deeper_witnesses(monkeypatch):
+    """A LeNet reads half of CIFAR-10: what it keeps says little."""
+    grey, colour = (
+        bars(4),
+        Images(
+            torch.zeros(4, 3, 8, 8, dtype=torch.uint8),
+            torch.arange(4),
+            tuple("abcd"),
+            tuple("0123"),
+        ),
+    )
+    assert {witnesses.network_for(images) for images in (grey, colour)} == {"lenet5"}
+    monkeypatch.setattr(witnesses, "MANY", 4)
+    assert witnesses.network_for(grey) == "lenet5"
+    assert witnesses.network_for(colour) == "vgg16-small"
+    assert lineage("witness:vgg16-small 1") == "vgg, trained here"
+
+
 def test_photographs_have_no_default_witnesses():
     x = torch.zeros(4, 3, 96, 96, dtype=torch.uint8)
     images = Images(x, torch.arange(4), tuple("abcd"), tuple("0123"))

@@ -1,6 +1,5 @@
 """What the report says about how tests differ from their seeds, on runs whose change is known."""
 
-import pytest
 import torch
 from drawn import digits, record
 
@@ -65,20 +64,3 @@ def test_half_of_the_tests_are_no_rule(tmp_path):
     assert not [
         one for one in said(stored(tmp_path / "run", half))["sentences"] if one["feature"] == "x"
     ]
-
-
-def test_the_place_that_carried_the_change_is_reported(tmp_path):
-    places = [
-        {"number": 0, "shape": [2], "spread": 1.0, "width": 2},
-        {"number": 1, "shape": [1], "spread": 1.0, "width": 1},
-    ]
-    code = torch.tensor([3.0, 4.0, 0.0]).expand(40, 3)
-    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3), code=code, places=places))[
-        "carried"
-    ]
-    assert [place["length"] for place in found] == pytest.approx([5.0, 0.0])
-    assert [place["share"] for place in found] == pytest.approx([1.0, 0.0])
-
-
-def test_a_run_of_pixels_has_no_places(tmp_path):
-    assert said(stored(tmp_path / "run", lambda x: x.roll(3, 3)))["carried"] is None

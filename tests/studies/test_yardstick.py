@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -56,6 +57,26 @@ def test_every_method_has_as_many_settings_to_choose_from():
     tuned = [len(entry.settings) for entry in yardstick.ROWS if entry.option]
     assert set(tuned) == {3}
     assert [entry.name for entry in yardstick.ROWS if not entry.option] == [files.NULL]
+
+
+def test_a_budget_by_the_clock_is_as_many_passes_as_the_time_bought(bench, monkeypatch):
+    took = SimpleNamespace(columns={"seconds": torch.tensor([0.25])})
+    monkeypatch.setattr(yardstick, "_cell", lambda *given: took)
+    one = object.__new__(yardstick.Setting)
+    object.__setattr__(one, "other", toy_images(2))
+    assert yardstick._bought(bench(), one, yardstick.ROWS[0], {}, 100) == 100
+    assert yardstick._bought(bench(seconds=1.0), one, yardstick.ROWS[0], {}, 100) == 400
+
+
+def test_methods_with_the_same_time_are_compared_whatever_their_passes(tmp_path):
+    timed = [
+        one.model_copy(update={"seconds": 0.5})
+        for one in (row(files.NULL, confirmed=0.1, passes=400), row(passes=100))
+    ]
+    table = files.merged(files.YardstickTable(schema=1), timed)
+    assert {one.budget for one in table.rows} == {"0.5 s"}
+    with pytest.raises(ValueError, match="no row of random conditions"):
+        files.merged(files.YardstickTable(schema=1), [timed[0], row(passes=100)])
 
 
 def test_mcnemar_counts_seeds_that_differ():

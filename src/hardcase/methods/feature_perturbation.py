@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from hardcase.methods.parts import targeted_objective
+from hardcase.methods.parts import method, targeted_objective
 from hardcase.objectives import ConfidenceFalls, Margin
 from hardcase.oracles import Confident
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method, Objective
@@ -72,11 +72,8 @@ def feature_perturbation(
 
     Args:
         space: Activations of a conditional generator.
-        target: Targeted search: only this predicted class counts as a failure.
-        step_size: Size of one step.
         confidence: Logit margin by which the wrong class must lead.
         radius: Largest length of the perturbation, in spreads of its places.
-        gradients: Gradient budget per seed.
         bisections: Bisection steps back to the seed after the first failure.
         places: Numbers of the activations to perturb; by default the early ones.
         checkpoint: Spend time to save memory in the generator.

@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 NETWORK = "lenet5"
+COLOUR_NETWORK = "vgg16-small"
+"""What witnesses of colour are from `MANY` training images on: a LeNet reads half of CIFAR-10."""
+MANY = 20_000
 SEEDS = (1, 2, 3)
 TRAINED_ON = {
     "handwriting": "turned, stretched, sheared, moved, bent; thicker, thinner, fainter strokes",
@@ -77,11 +80,20 @@ def augmentation_for(images: Images) -> str:
 def default_witnesses(
     train: Images, test: Images, *, device: torch.device | str = "cpu", **how: Any
 ) -> tuple[Subject, ...]:
-    """Three LeNet-5 of other seeds than a subject's, trained on half of `train`; cached."""
+    """Three networks of other seeds than a subject's, trained on half of `train`; cached."""
+    name = network_for(train)
+    kind = "" if name == NETWORK else f"{name} "
     return tuple(
-        Subject(net, classes=test.classes, name=f"witness:{card['seed']}", device=device)
+        Subject(net, classes=test.classes, name=f"witness:{kind}{card['seed']}", device=device)
         for net, card in trained_witnesses(train, test, device=device, **how)
     )
+
+
+def network_for(images: Images) -> str:
+    """Which network of the zoo the default witnesses are: LeNet-5, a VGG-16 for much colour."""
+    if images.x.shape[1] > 1 and len(images) >= MANY:
+        return COLOUR_NETWORK
+    return NETWORK
 
 
 def pretrained_witnesses(
@@ -281,7 +293,7 @@ def trained_witnesses(
 
     return [
         trained_classifier(
-            NETWORK,
+            network_for(train),
             part,
             test,
             seed=seed,
@@ -304,8 +316,10 @@ def lineage(spec: str) -> str:
     if known is not None:
         return known.lineage
     form, _, name = spec.rpartition(":")
+    if form == "witness" and name.isdecimal():
+        name = NETWORK
     if form in ("zoo", "witness"):
-        return f"{_family(NETWORK if form == 'witness' else name)}, trained here"
+        return f"{_family(name)}, trained here"
     return _family(name)
 
 

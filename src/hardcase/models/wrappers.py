@@ -18,7 +18,7 @@ from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered, within
 
-__all__ = ["Cached", "LabelOnly", "Retrying", "without_memory"]
+__all__ = ["Cached", "LabelOnly", "Retrying"]
 
 
 class ModelWrapper:
@@ -79,13 +79,6 @@ class Cached(ModelWrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "known": {}}
-
-
-def without_memory(model: Model) -> Model:
-    """`model` without the answers that it remembers: it is asked itself."""
-    if isinstance(model, Cached):
-        return model.model
-    return LabelOnly(without_memory(model.model)) if isinstance(model, LabelOnly) else model
 
 
 class LabelOnly(ModelWrapper):

@@ -233,6 +233,7 @@ _RESIDUAL = TrainingRecipe(
     half=True,
     smoothing=0.1,
 )
+_SMALL = replace(_RESIDUAL, epochs=16, steps=1500, batch=128, lr=0.1, smoothing=0.0)
 _lenet_row = partial(
     _network,
     needs="images of 4x4 or more",
@@ -252,7 +253,6 @@ _vgg_row = partial(
     needs="images of 2x2 or more",
     paper="Simonyan and Zisserman, ICLR 2015",
     cite="simonyan2015vgg",
-    recipe=_COLOUR,
 )
 _resnet_row = partial(
     _network, needs="any image size", paper="He et al., CVPR 2016", cite="he2016resnet"
@@ -411,7 +411,7 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
     return nn.Sequential(layers)
 
 
-@_vgg_row("vgg16")
+@_vgg_row("vgg16", recipe=_COLOUR)
 def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
     """VGG-16 with batch normalisation for small colour images; train it on a GPU.
 
@@ -441,7 +441,7 @@ def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequ
     return nn.Sequential(layers)
 
 
-@_vgg_row("vgg16-small")
+@_vgg_row("vgg16-small", recipe=_SMALL)
 def vgg16_small(channels: int, size: int, classes: int) -> nn.Sequential:
     """VGG-16 at a quarter of its width, for a CPU."""
     return vgg16(channels, size, classes, width=16)
@@ -513,7 +513,7 @@ def resnet18(channels: int, size: int, classes: int, *, width: int = 64) -> nn.S
     return nn.Sequential(layers)
 
 
-@_resnet_row("resnet18-small", recipe=_COLOUR)
+@_resnet_row("resnet18-small", recipe=_SMALL)
 def resnet18_small(channels: int, size: int, classes: int) -> nn.Sequential:
     """ResNet-18 at a quarter of its width, for a CPU."""
     return resnet18(channels, size, classes, width=16)

@@ -42,12 +42,15 @@ def steps(
     last = rows[-1]
     end = f'cx="{to_x(last[across]):.1f}" cy="{to_y(last[up]):.1f}"'
     parts = [
-        *(_level(to_y(value), f"{value:,g}") for value in levels),
-        *(_mark(to_x(value), f"{value:,g}") for value in marks),
+        *(_line("grid", to_y(value), WIDTH - _RIGHT) for value in levels),
+        *(_text(_LEFT - 6, to_y(value) + 3.5, f"{value:,g}", "end") for value in levels),
+        *(_text(to_x(value), HEIGHT - _BOTTOM + 16, f"{value:,g}") for value in marks),
         f'<path class="area" d="{line}V{to_y(0):.1f}H{to_x(0):.1f}Z"/>',
         f'<path class="line" d="{line}"/><circle class="end" {end} r="3"/>',
-        _axis(x, (WIDTH + _LEFT - _RIGHT) / 2, HEIGHT - 4),
-        _axis(y, -(HEIGHT - _BOTTOM + _TOP) / 2, 11, ' transform="rotate(-90)"'),
+        _text((WIDTH + _LEFT - _RIGHT) / 2, HEIGHT - 4, x, kind="axis"),
+        '<g transform="rotate(-90)">',
+        _text(-(HEIGHT - _BOTTOM + _TOP) / 2, 11, y, kind="axis"),
+        "</g>",
     ]
     if top:
         parts.append(_line("ceiling", to_y(top), WIDTH - _RIGHT))
@@ -61,8 +64,8 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str, kind: st
     )
 
 
-def _axis(text: str, x: float, y: float, turned: str = "") -> str:
-    place = f'class="axis" x="{x}" y="{y}" text-anchor="middle"{turned}'
+def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "tick") -> str:
+    place = f'class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f"<text {place}>{escape(text)}</text>"
 
 
@@ -81,11 +84,9 @@ def severity(rows: Sequence[Mapping[str, float]], most: float, *, label: str) ->
     back = [f"{x:.1f} {to_y(row['low']):.1f}" for x, row in reversed(points)]
     parts = []
     for y in (0, 0.5, 1):
-        place = f'x="{left - 4}" y="{to_y(y) + 3.5:.1f}" text-anchor="end"'
-        parts += [_line("grid", to_y(y), width - 6, left), f"<text {place}>{y:.0%}</text>"]
-    for at in (0, most / 2, most):
-        place = f'x="{to_x(at):.1f}" y="{height - 4}" text-anchor="middle"'
-        parts.append(f"<text {place}>{at:g}</text>")
+        number = _text(left - 4, to_y(y) + 3.5, f"{y:.0%}", "end", "")
+        parts += [_line("grid", to_y(y), width - 6, left), number]
+    parts += [_text(to_x(at), height - 4, f"{at:g}", kind="") for at in (0, most / 2, most)]
     parts.append(f'<path class="area" d="M{"L".join([*there, *back])}Z"/>')
     parts.append(f'<path class="line" d="M{to_x(0):.1f} {to_y(0):.1f}L{line}"/>')
     return _svg(parts, width, height, label)
@@ -140,13 +141,3 @@ def ticks(largest: float, *, whole: bool = False, count: int = 4) -> list[float]
 
 def _scale(largest: float, start: float, end: float) -> Callable[[float], float]:
     return lambda value: start + (end - start) * value / largest
-
-
-def _level(y: float, text: str, right: float = WIDTH - _RIGHT) -> str:
-    place = f'class="tick" x="{_LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end"'
-    return f"{_line('grid', y, right)}<text {place}>{escape(text)}</text>"
-
-
-def _mark(x: float, text: str, height: float = HEIGHT) -> str:
-    place = f'class="tick" x="{x:.1f}" y="{height - _BOTTOM + 16}" text-anchor="middle"'
-    return f"<text {place}>{escape(text)}</text>"

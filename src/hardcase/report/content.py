@@ -21,12 +21,10 @@ from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
 from hardcase.report.claims import MEANINGS, claims_section
-from hardcase.report.curves import severities
 from hardcase.report.decision import decision, together
-from hardcase.report.pictures import ways
 from hardcase.report.trust import trust
 from hardcase.report.weakness import differences, weakness
-from hardcase.report.where import failure_map, where
+from hardcase.report.where import failure_map, severities, where
 from hardcase.report.words import Sheet, number, plural
 from hardcase.runs.files import read_plain
 from hardcase.runs.results import Run, people_said
@@ -224,7 +222,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     images = accuracy.get("images")
     value = accuracy.get("value")
     shown = words.gallery(sheet, gallery)
-    triples = _triples(run, sheet)
+    triples = [sheet.facts(row) for row in words.triples(sheet, TRIPLES)]
     weak = weakness(sheet, run.classes, told)
     place = where(run, counts)
     return {
@@ -279,14 +277,6 @@ def _regressions(run: Run) -> list[str]:
         "inputs too; only what exceeds the same search with the roles swapped, and with a "
         f"retraining of the old version, is a regression. {beyond}"
     ]
-
-
-def _triples(run: Run, sheet: Sheet) -> list[dict[str, Any]]:
-    """The findings that are shown large; `path`: the interpolation weights at which there are
-    images."""
-    rows = words.triples(sheet, TRIPLES)
-    known = ways(run, {sheet.id[row] for row in rows})
-    return [{**sheet.facts(row), "path": list(known.get(sheet.id[row], ()))} for row in rows]
 
 
 def _summary(

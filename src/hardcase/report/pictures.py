@@ -4,46 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Float
 from PIL import Image
 
 from hardcase.analysis.conditions import shown_draws
-from hardcase.errors import Problem
 from hardcase.report.claims import ClaimPictures
 from hardcase.runs.results import Run
-from hardcase.runs.tables import PATHS, read
 from hardcase.tensors import remade
-
-Way = dict[float, bytes]
-"""Encoded images by the share of the way, in its order."""
-
-
-def ways(run: Run, names: Collection[str]) -> dict[str, Way]:
-    """The ways to the named findings, as far as there are any."""
-    path = run.folder / "state/paths.parquet"
-    if not path.is_file() or not names:
-        return {}
-    found: dict[str, Way] = {}
-    try:
-        rows = _named(read(path, PATHS), names)
-    except Problem:  # images only for the eye: a report without them is better than none
-        return {}
-    for row in sorted(rows, key=lambda row: float(row["share"])):
-        found.setdefault(row["id"], {})[float(row["share"])] = remade(row["image"]["bytes"])
-    return found
-
-
-def _named(table: pa.Table, names: Collection[str]) -> list[dict[str, Any]]:
-    rows = [i for i, name in enumerate(table["id"].to_pylist()) if name in names]
-    chosen: list[dict[str, Any]] = table.take(pa.array(rows, pa.int64())).to_pylist()
-    return chosen
-
 
 LARGE = 1_500_000
 SMALL = 2_000_000
@@ -67,7 +39,7 @@ Shown = tuple[int, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Data URIs by kind (seed, test, difference, a share of the way), run and row in its table.
+    """Data URIs by kind (seed, test, difference), run and row in its table.
 
     `width` is what they were reduced to, if they were."""
 
@@ -76,7 +48,7 @@ class Pictures:
 
 
 def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
-    """Seeds, findings, differences and interpolation paths of the findings shown large."""
+    """Seeds, findings and differences of the findings shown large."""
     shown = [(run, fact) for run, section in enumerate(sections) for fact in section["triples"]]
     files = _files(runs, shown)
     changes = {
@@ -85,13 +57,7 @@ def triples(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
         )
         for run, fact in shown
     }
-    between: Files = {}
-    for number, run in enumerate(runs):
-        row = {fact["id"]: fact["row"] for own, fact in shown if own == number}
-        for name, way in ways(run, row).items():
-            between |= {(f"at {share}", number, row[name]): data for share, data in way.items()}
-    files = _with_claims(runs, files)
-    return _fitted(files | changes | between, [*_used(shown), *changes, *between], LARGE)
+    return _fitted(_with_claims(runs, files) | changes, [*_used(shown), *changes], LARGE)
 
 
 def thumbnails(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:

@@ -27,15 +27,17 @@ _QUANTILES = (5, 25, 50, 75, 95)
 def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     """Distances, the generator's quality and the judge's error rates; `counts` is what the funnel
     counted."""
+    judge = run.record.get("judge") or {}
+    accuracy = judge.get("accuracy")
     lost = counts["skipped"]["reconstruction"]
     tests = sheet.l2[sheet.label]
     pairs = real_pairs(run)
     typical = float(np.median(pairs)) if len(pairs) else None
     nearer = None if typical is None else rate(int((tests < typical).sum()), len(tests))
     return {
-        "judge": run.record.get("judge"),
-        "weak": weak(run.record.get("judge")),
-        "errors": errors(run.record.get("judge")),
+        "judge": judge or None,
+        "weak": accuracy if accuracy is not None and accuracy < WEAK else None,
+        "errors": errors(judge),
         "tests": quantiles(tests),
         "pairs": quantiles(pairs),
         "nearer": nearer,
@@ -46,17 +48,9 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def weak(judge: Mapping[str, Any] | None) -> float | None:
-    """The share of real test images that a judge classifies correctly, if it is too small to rely
-    on."""
-    share = (judge or {}).get("accuracy")
-    return float(share) if share is not None and share < WEAK else None
-
-
-def errors(judge: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def errors(judge: Mapping[str, Any]) -> dict[str, Any] | None:
     """How often the judge is wrong, by question: measured on rated images of this data (`own`), or
     else of other data."""
-    judge = judge or {}
     own = judge.get("calibration")
     measured = own or judge.get("elsewhere")
     if not measured:

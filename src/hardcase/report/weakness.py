@@ -57,7 +57,6 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
         "features": features,
         "pairs": pairs,
         "sentences": _sentences(pairs, classes),
-        "carried": _carried(run, rows),
     }
 
 
@@ -154,30 +153,6 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
     return sorted(said, key=lambda one: -one["rate"]["low"])[:SENTENCES]
 
 
-def _carried(run: Run, rows: Int[np.ndarray, " t"]) -> list[dict[str, Any]] | None:
-    """For a generator's activations: the length of the change at each place, and its share of the
-    whole (squared)."""
-    places = run.record.get("places") or []
-    widths = [place["width"] for place in places]
-    if not places or not len(rows):
-        return None
-    codes = run.findings.column("code").take(pa.array(rows)).to_pylist()
-    if codes[0] is None or len(codes[0]) != sum(widths):
-        return None
-    pieces = torch.split(torch.tensor(codes), widths, 1)
-    lengths = torch.stack([piece.norm(dim=1) for piece in pieces], 1)
-    shares = lengths.square() / lengths.square().sum(1, keepdim=True).clamp_min(1e-12)
-    return [
-        {
-            "place": place["number"],
-            "shape": place["shape"],
-            "length": float(lengths[:, i].median()),
-            "share": float(shares[:, i].mean()),
-        }
-        for i, place in enumerate(places)
-    ]
-
-
 CLASSES_SHOWN = 20
 """A matrix of more classes than this cannot be read: the ones with the most findings are shown."""
 
@@ -190,10 +165,9 @@ def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, 
     labels = sorted({*range(len(classes)), *seen})
     shown = _shown(pairs, labels)
     at = {(pair["expected"], pair["predicted"]): pair for pair in pairs}
-    largest = max((pair["tests"] for pair in pairs), default=0)
     return {
         "pairs": pairs,
-        "largest": largest,
+        "largest": pairs[0]["tests"] if pairs else 0,
         "shown": shown,
         "matrix": [[at.get((expected, predicted)) for predicted in shown] for expected in shown],
         "left_out": len(labels) - len(shown),

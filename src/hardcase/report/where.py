@@ -1,5 +1,5 @@
-"""Where it fails: the conditions in words under which seeds fail more often, if any held, and the
-map of failures."""
+"""Where it fails: the conditions in words under which seeds fail more often, if any held, the map
+of failures, and how failing grows with severity."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hardcase.analysis.slices import Rules, Slice
 from hardcase.analysis.tags import WORDS
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
-from hardcase.report.words import number, plural, rate
+from hardcase.report.words import number, percent, plural, rate
 from hardcase.runs.results import Run
+from hardcase.runs.verify import CURVES, read_beside
 
 NEEDED = 3 * 3 * Rules().support
 """Attempted seeds with which a third of a measure can have its images on each third of the seeds.
@@ -145,4 +146,71 @@ def _map_sentence(found: Mapping[str, Any]) -> str:
         f" model fails{told}{witnessed}. In {number(counts[LEVELS[1]])} cells it was tried and"
         f" never failed, {number(counts[LEVELS[0]])} cells this search did not reach, which does"
         " not say that nothing can."
+    )
+
+
+FRAGILE = 3
+"""Changes that the sentence names."""
+
+
+def severities(run: Run) -> dict[str, Any] | None:
+    """The curves that ``hardcase curve`` left in a run, the most fragile change first; or None."""
+    said = read_beside(run.store, CURVES)
+    if said is None:
+        return None
+    try:
+        rows = [_curve(row) for row in (*said["corruptions"], *said["conditions"])]
+        usable = int(said["usable"])
+        error = said["corruption_error"]
+        plain = None if error is None else float(error["plain"])
+        model = str(said["model"])
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
+        return None  # it says nothing that can be drawn
+    rows.sort(key=lambda row: (-row["mean"], row["name"]))
+    return {
+        "usable": usable,
+        "model": model,
+        "rows": rows,
+        "mean_corruption_error": plain,
+        "sentence": _fragile(rows, usable),
+    }
+
+
+def _curve(said: Mapping[str, Any]) -> dict[str, Any]:
+    points = [
+        {name: float(point[name]) for name in ("severity", "share", "low", "high")}
+        | {name: int(point[name]) for name in ("failing", "total")}
+        for point in said["curve"]
+    ]
+    middle = said["crossing"]["quartiles"][1]
+    corruption = said.get("corruption")
+    return {
+        "name": str(corruption or said["condition"]).replace("_", " "),
+        "kind": "corruption" if corruption else "condition",
+        "most": float(said["most"]),
+        "points": points,
+        "mean": sum(point["share"] for point in points) / len(points),
+        "crossing": None if middle is None else float(middle),
+        "crossed": int(said["crossing"]["crossed"]),
+        "queries": int(said["crossing"]["queries"]),
+        "non_monotone": float(said["non_monotone"]["share"]),
+    }
+
+
+def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
+    worst = [row for row in rows if row["points"][-1]["failing"]][:FRAGILE]
+    if not worst:
+        return f"None of {plural(usable, 'seed')} fails under any of {len(rows)} changes."
+    told = []
+    for row in worst:
+        end = row["points"][-1]
+        half = (
+            f"half of the seeds fail by severity {row['crossing']:.2f}"
+            if row["crossing"] is not None
+            else f"{percent(end['share'])} fail at the end"
+        )
+        told.append(f"{row['name']} ({half})")
+    return (
+        f"{number(usable)} correctly classified seeds under {plural(len(rows), 'change')}. "
+        f"Most fragile: {', '.join(told)}."
     )

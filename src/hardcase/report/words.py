@@ -100,14 +100,9 @@ class Sheet:
 
     def _support(self, row: int) -> dict[str, float]:
         """How far the model supports a claim, in logits: of the seed and of the finding."""
-        before = float(self.seeds[self.seed[row]]["confidence"])
-        after = 1 - float(self.confidence[row])
-        return {"seed": _log_odds(before), "finding": _log_odds(after)}
-
-
-def _log_odds(share: float) -> float:
-    inside = min(max(share, 1e-6), 1 - 1e-6)
-    return math.log(inside / (1 - inside))
+        seed = float(self.seeds[self.seed[row]]["confidence"])
+        shares = np.clip([seed, 1 - float(self.confidence[row])], 1e-6, 1 - 1e-6)
+        return dict(zip(("seed", "finding"), np.log(shares / (1 - shares)).tolist()))
 
 
 def triples(sheet: Sheet, count: int) -> list[int]:
@@ -116,16 +111,18 @@ def triples(sheet: Sheet, count: int) -> list[int]:
     rows = np.flatnonzero(sheet.label)
     confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
     if not confirmed:
-        return _whole(rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)])
+        return list(map(int, rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)]))
     rows = np.array(confirmed)
     group = _groups(sheet, confirmed)
-    return _whole(rows[spread(group, sheet.l2[rows], min(count, len(np.unique(group))))])
+    chosen = spread(group, sheet.l2[rows], min(count, len(np.unique(group))))
+    return list(map(int, rows[chosen]))
 
 
 def gallery(sheet: Sheet, count: int) -> list[int]:
     """Findings of every class pair, shown in the order of their classes."""
     rows = spread(_pair(sheet), sheet.l2, count)
-    return _whole(rows[np.lexsort((sheet.l2[rows], sheet.predicted[rows], sheet.expected[rows]))])
+    order = np.lexsort((sheet.l2[rows], sheet.predicted[rows], sheet.expected[rows]))
+    return list(map(int, rows[order]))
 
 
 def spread(
@@ -150,10 +147,6 @@ def _groups(sheet: Sheet, rows: list[int]) -> Int[np.ndarray, " r"]:
     names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in rows]
     known = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return np.array([-1 - row if name is None else known[name] for row, name in zip(rows, names)])
-
-
-def _whole(rows: Int[np.ndarray, " r"]) -> list[int]:
-    return [int(row) for row in rows]
 
 
 Rate = dict[str, Any]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from hardcase.cache import flush_files, unwritable
 from hardcase.runs.files import LARGE, append_plain, read_plain
 
-__all__ = ["PATHS", "SEEDS", "Entry", "Ledger", "files_of", "sound_beginning", "wrong_record"]
+__all__ = ["SEEDS", "Entry", "Ledger", "files_of", "sound_beginning", "wrong_record"]
 
 # --- records
 
@@ -230,14 +230,12 @@ OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``seeds.parquet`` instead of a shard."""
-PATHS = -2
-"""The line that speaks of ``state/paths.parquet``."""
 
 
 def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the files of a shard, or of what else has a line: those it has, and may have."""
     if number < 0:
-        return ({SEEDS: "seeds.parquet", PATHS: "state/paths.parquet"}.get(number, ""),), ()
+        return ("seeds.parquet" if number == SEEDS else "",), ()
     part = f"findings/part-{number:05d}.parquet"
     return (part, f"state/seeds-{number:05d}.parquet"), (f"state/deltas-{number:05d}.safetensors",)
 

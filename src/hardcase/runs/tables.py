@@ -29,7 +29,7 @@ from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 
 __all__ = [
-    *("FINDINGS", "PATHS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
+    *("FINDINGS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
     *("group_rows", "overlay", "read", "read_groups", "seeds_table", "summarise", "table"),
     *("to_parquet", "write_parquet"),
 ]
@@ -79,14 +79,14 @@ VERDICTS: dict[str, pa.DataType] = {
     "label_kept": pa.bool_(),
 }
 """What a judge says at least."""
-PATHS: dict[str, pa.DataType] = {"id": pa.string(), "share": pa.float32(), "image": _IMAGE}
-"""Images on the way to some of the findings."""
 _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
 """Bytes of a file that is read in one go."""
 GROUP = 2**25
-"""Pixel values of the seeds that are one row group: what is in memory at once."""
+"""Pixel values of the seeds that are one row group: what is in memory at once, ..."""
+ROWS = 2**16
+"""... and how many seeds these are at most, however small their images."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -128,7 +128,7 @@ def findings_table(
 
 def group_rows(shape: Sequence[int]) -> int:
     """How many seeds of these channels, height and width are one row group."""
-    return max(256, GROUP // math.prod(shape))
+    return min(ROWS, max(256, GROUP // math.prod(shape)))
 
 
 def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) -> pa.Table:
@@ -226,8 +226,7 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """`rows`, if their ids are those of findings where they have to be: words could be paths."""
-    known = any(types is one for one in (FINDINGS, VERDICTS, PATHS))
-    if not known or "id" not in rows.column_names:
+    if (types is not FINDINGS and types is not VERDICTS) or "id" not in rows.column_names:
         return rows
     good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
     if not pc.all(good).as_py() and len(rows):
@@ -237,7 +236,7 @@ def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
     """The table of all seeds with what finished shards say of theirs."""
-    where = pc.index_in(seeds["id"], value_set=spent["id"].combine_chunks())
+    where = pc.index_in(seeds["id"], value_set=spent["id"])
     for name in SPENT:
         if name != "id":
             place = seeds.column_names.index(name)

@@ -290,15 +290,16 @@ def scored(
     found = on_cpu(_one_each(found))
     columns = {"passes": _spread(attempted, passes, len(seeds))}
     said = {name: judge(found) for name, judge in here.judges.items()}
-    keeps = torch.stack([~errs(one, found.x, found.expected) for one in here.scorers])
-    right = keeps.sum(0)
+    kept = [~errs(one, found.x, found.expected) for one in here.scorers]
+    keeps = torch.stack(kept) if kept else torch.zeros(0, len(found))
+    right = keeps.sum(0) if kept else torch.full((len(found),), torch.nan)
     change = from_bytes(found.x) - from_bytes(seeds.x[found.seed])
     values: dict[str, Tensor] = {
         "failing": torch.ones(len(found)),
         "witnessed": found.witnessed,
         **{name: confirmed(verdicts) for name, verdicts in said.items()},
-        "most": 2 * right > len(here.scorers),
-        "all": right == len(here.scorers),
+        "most": torch.where(right.isnan(), right, 2 * right > len(here.scorers)),
+        "all": torch.where(right.isnan(), right, right == len(here.scorers)),
         **{f"scorer {i}": kept for i, kept in enumerate(keeps, 1)},
     }
     for name, value in values.items():

@@ -26,6 +26,7 @@ from hardcase.analysis.maps import cells_of, grid_of
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.context import Context
+from hardcase.data.sources import load
 from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
@@ -34,7 +35,7 @@ from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
-from hardcase.types import KINDS, Budget, Images, Seeds
+from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
 from hardcase_studies.blind_study import blind_study
@@ -69,8 +70,14 @@ READ = 40
 """Images of each method that people are asked to name."""
 EXAMPLE = 16
 """Rows on which operations are counted."""
+GREY = ("feature-perturbation", "style-mixing")
+"""Methods that paint images of a class, for which there is a small generator of grey images only."""
 MAPS = {1: "stroke,slant", 3: "brightness,contrast"}
 """Features whose cells are counted, by the number of channels."""
+
+
+RADII = (8 / 255, 4 / 255, 16 / 255)
+"""Radii of attacks on colour images that articles use; digits stand much more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +89,10 @@ class Entry:
         method: As ``--method`` takes it.
         option: The option that the three settings differ in; empty: there is nothing to choose.
         trials: Its values; the first is the default.
+        colour: Its values for colour, where they are others.
         steps: The option that is given how many steps the budget buys.
         fixed: Options of all settings.
-        values: Further keys of a configuration.
+        values: Further keys of a configuration, for grey images.
         fresh: It paints its own seeds, so no seed can be compared with another method's.
     """
 
@@ -92,6 +100,7 @@ class Entry:
     method: str
     option: str = ""
     trials: tuple[Any, ...] = ()
+    colour: tuple[Any, ...] = ()
     steps: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -131,10 +140,13 @@ ROWS: tuple[Entry, ...] = (
     Entry(name="deephunter", method="deephunter", option="beta", trials=(0.2, 0.1, 0.4)),
     Entry(name="tensorfuzz", method="tensorfuzz", option="sigma", trials=(0.1, 0.05, 0.2), steps="queries"),
     Entry(name="diffchaser", method="diffchaser", option="reach", trials=(32 / 255, 16 / 255, 64 / 255)),
-    Entry(name="pgd", method="pgd", option="epsilon", trials=(0.3, 0.1, 0.2), steps="gradients"),
+    Entry(
+        name="pgd", method="pgd", option="epsilon", trials=(0.3, 0.1, 0.2), colour=RADII, steps="gradients"
+    ),
     Entry(name="cw", method="cw", option="step_size", trials=(0.02, 0.05, 0.1), fixed={"rounds": 3}),
     Entry(
-        name="square", method=f"{RIVALS}:square", option="epsilon", trials=(0.3, 0.1, 0.2), steps="queries"
+        name="square", method=f"{RIVALS}:square", option="epsilon", trials=(0.3, 0.1, 0.2), colour=RADII,
+        steps="queries",
     ),
     Entry(name="natural", method="natural", option="step_size", trials=(0.1, 0.05, 0.2), steps="gradients"),
     Entry(
@@ -153,6 +165,8 @@ ROWS: tuple[Entry, ...] = (
 def run(bench: Bench) -> Outcome:
     """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
 
+    ``seconds=S`` gives every method as many passes as it can make in S seconds per seed; measure it on a machine that does nothing else.
+    ``retrained=false`` trains no second subject, and nothing is said of what one would fail on.
     ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
     """
     bench = limited(bench)
@@ -160,29 +174,41 @@ def run(bench: Bench) -> Outcome:
     grid = [int(one) for one in bench.options.get("passes", [100, 1000] if bench.full else [100])]
     settings = settings_of(bench)
     found = measure(bench, settings, entries, grid)
+    limit = bench.options.get("seconds")
+    notes = notes_of(settings)
+    if limit is not None:
+        notes.append(
+            f"each method may spend the passes that {limit} s per seed bought on the tuning seeds"
+        )
     write(bench.out / "yardstick.json", YardstickTable(schema=1, rows=tuple(rows_of(bench, found))))
     first = {name: one.outcomes[0] for (name, passes), one in found.items() if passes == min(grid)}
     blind_study(bench.out / "blind", first, seed=bench.seed, each=READ)
-    return Outcome("yardstick", tables(found, grid, entries, accuracies(settings)))
+    return Outcome("yardstick", tables(found, grid, entries, notes, limit))
 
 
-def accuracies(settings: Sequence[Setting]) -> list[str]:
-    """What subjects and judge read rightly of the test images."""
+def notes_of(settings: Sequence[Setting]) -> list[str]:
+    """What subjects, witnesses and judge read rightly of the test images, and what their training took."""
     first = settings[0]
     test = first.lab.test
     right = [accuracy(one.world.subject, test) for one in settings]
-    judge = first.world.judges["confirmed"].card["accuracy"]
+    judge = first.world.judges["confirmed"].card
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
-        f"rightly, the judge {judge:.1%}"
+        f"rightly, the judge {judge['accuracy']:.1%}",
+        f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
 
 
 def chosen(bench: Bench) -> list[Entry]:
     """The null and the methods that were asked for, and those of others."""
-    wanted = bench.names("methods", [row.name for row in ROWS])
+    colour = len(load(bench.data, split="test").x[0]) > 1
+    usual = [row.name for row in ROWS if not (colour and row.name in GREY)]
+    wanted = bench.names("methods", usual)
     own = [entry_of(spec) for spec in bench.names("add", ())]
-    return [row for row in ROWS if row.name in (NULL, *wanted)] + own
+    rows = [row for row in ROWS if row.name in (NULL, *wanted)]
+    if colour:
+        rows = [replace(row, trials=row.colour or row.trials) for row in rows]
+    return rows + own
 
 
 def entry_of(spec: str) -> Entry:
@@ -192,12 +218,13 @@ def entry_of(spec: str) -> Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One training: networks, seeds and what everybody is judged by."""
+    """One training: networks, seeds, what everybody is judged by, and the seconds that the subject's training took."""
 
     world: WitnessWorld
     seeds: Images
     other: Images
     lab: Lab
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +239,7 @@ class Measured:
         seconds: Of the search, per seed.
         drawn: Hash of the seeds of all trainings.
         subject: Name of the network under test.
+        allowed: Passes that a seed may cost.
     """
 
     entry: Entry
@@ -221,6 +249,7 @@ class Measured:
     seconds: float
     drawn: str
     subject: str
+    allowed: int
 
 
 def measure(
@@ -231,7 +260,8 @@ def measure(
     for entry in entries:
         options = _tuned(bench, settings[0], entry, min(grid))
         for passes in grid:
-            cells = [_cell(bench, one, one.seeds, entry, options, passes) for one in settings]
+            allowed = _bought(bench, settings[0], entry, options, passes)
+            cells = [_cell(bench, one, one.seeds, entry, options, allowed) for one in settings]
             found[entry.name, passes] = Measured(
                 entry=entry,
                 setting=options,
@@ -240,8 +270,19 @@ def measure(
                 seconds=float(torch.stack([one.columns["seconds"][0] for one in cells]).mean()),
                 drawn=digest([one.seeds.hash for one in settings]),
                 subject=settings[0].world.subject.name,
+                allowed=allowed,
             )
     return found
+
+
+def _bought(
+    bench: Bench, one: Setting, entry: Entry, options: Mapping[str, Any], passes: int
+) -> int:
+    """The passes of a budget; with ``seconds=S`` as many as S seconds per seed bought on the seeds that settings were chosen on."""
+    if "seconds" not in bench.options:
+        return passes
+    took = float(_cell(bench, one, one.other, entry, options, passes).columns["seconds"][0])
+    return max(2, int(passes * float(bench.options["seconds"]) / max(took, 1e-6)))
 
 
 def settings_of(bench: Bench) -> list[Setting]:
@@ -251,8 +292,10 @@ def settings_of(bench: Bench) -> list[Setting]:
         lab.train, lab.test, config=bench.options.get("judge_training"), device=bench.device
     )
     trainings = range(bench.seed, bench.seed + bench.size("trainings", 1, 8))
-    subjects = [lab.network(seed=number)[0] for number in trainings]
-    retrained = [lab.network(seed=number + RETRAINED)[0] for number in trainings]
+    subjects, cards = zip(*(lab.network(seed=number) for number in trainings), strict=True)
+    retrained: list[tuple[Model, ...]] = [() for _ in trainings]
+    if bench.options.get("retrained", True):
+        retrained = [(lab.network(seed=number + RETRAINED)[0],) for number in trainings]
     read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
     right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
     count = bench.size("seeds", 60, 200)
@@ -260,12 +303,13 @@ def settings_of(bench: Bench) -> list[Setting]:
     rows = torch.arange(len(drawn))
     return [
         Setting(
-            world=WitnessWorld(subject, (), (again,), {"confirmed": judge}),
+            world=WitnessWorld(subject, (), again, {"confirmed": judge}),
             seeds=drawn.take(rows[:count]),
             other=drawn.take(rows[count:]),
             lab=Lab(bench, splits=(lab.train, lab.test), subject=subject),
+            seconds=float(card["seconds"]),
         )
-        for subject, again in zip(subjects, retrained, strict=True)
+        for subject, again, card in zip(subjects, retrained, cards, strict=True)
     ]
 
 
@@ -285,16 +329,16 @@ def _cell(
     bench: Bench, one: Setting, seeds: Images, entry: Entry, options: Mapping[str, Any], passes: int
 ) -> SeedOutcomes:
     parts = Parts.of(bench, "yardstick", seeds)
-    limit = bench.options.get("seconds")
     asked = {
         **asdict(entry),
         "method": entry.method.removeprefix(str(RIVALS.parent)),
         "trials": None,
+        "colour": None,
     }
-    known = digest([json.dumps([asked, dict(options), passes, limit], sort_keys=True)])
+    known = digest([json.dumps([asked, dict(options), passes], sort_keys=True)])
     name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
     return parts.outcomes(
-        one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes, limit)
+        one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes)
     )
 
 
@@ -305,13 +349,14 @@ def _searched(
     entry: Entry,
     options: Mapping[str, Any],
     passes: int,
-    limit: float | None,
 ) -> SeedOutcomes:
     """One method at one budget on one sample of seeds, each scored by its nearest failing image."""
 
     def made(**more: Any) -> Context:
         given = {**entry.fixed, **options, **more}
-        settings = {"seed": bench.seed, "data": bench.data, **entry.values}
+        settings: dict[str, Any] = {"seed": bench.seed, "data": bench.data}
+        if seeds.x.shape[1] == 1:  # colour has one generator for all
+            settings |= entry.values
         return Context.of(
             one.world.subject, seeds, entry.method, options=given, train=one.lab.train, **settings
         )
@@ -326,8 +371,6 @@ def _searched(
     budget = Budget(queries=calls)
     if graded:
         budget = Budget(queries=calls - BACKWARD * steps, gradients=steps)
-    if limit is not None:
-        budget = Budget(time=f"{float(limit) * len(images):.3f}s")
     campaign = replace(ready.campaign, keep=parse_keep("best"))
     right = (answers(one.world.subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1)
     bench.say(f"{entry.name} {dict(options)}: {passes} passes, {steps} steps, {len(right)} seeds")
@@ -374,12 +417,11 @@ def rows_of(bench: Bench, found: Mapping[tuple[str, int], Measured]) -> list[Yar
     for passes in {passes for _, passes in found}:
         adjusted |= {(name, passes): p for name, p in _adjusted(found, passes).items()}
     return [
-        _as_row(bench, one, passes, adjusted.get((name, passes)))
-        for (name, passes), one in found.items()
+        _as_row(bench, one, adjusted.get((name, passes))) for (name, passes), one in found.items()
     ]
 
 
-def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> YardstickRow:
+def _as_row(bench: Bench, one: Measured, p: float | None) -> YardstickRow:
     parts = one.outcomes
     failing, confirmed = together(parts, "failing"), together(parts, "confirmed")
     again = torch.where(confirmed > 0, 1 - together(parts, "all"), torch.nan)
@@ -387,7 +429,8 @@ def _as_row(bench: Bench, one: Measured, passes: int, p: float | None) -> Yardst
         method=one.entry.name,
         data=bench.data,
         subject=one.subject.removeprefix("zoo:"),
-        passes=passes,
+        passes=one.allowed,
+        seconds=bench.options.get("seconds"),
         trainings=len(parts),
         attempted=int(failing.isfinite().sum()),
         failing=_share(failing),
@@ -447,15 +490,20 @@ def tables(
     grid: Sequence[int],
     entries: Sequence[Entry],
     notes: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> list[Table]:
     """A table per budget: what each method reaches, and what it adds to random conditions."""
-    return [_table(found, passes, entries, notes) for passes in grid]
+    names = {passes: f"{passes} passes per seed" for passes in grid}
+    if seconds is not None:
+        names = dict.fromkeys(grid, f"{seconds} s per seed")
+    return [_table(found, passes, entries, names[passes], notes) for passes in grid]
 
 
 def _table(
     found: Mapping[tuple[str, int], Measured],
     passes: int,
     entries: Sequence[Entry],
+    name: str,
     more: Sequence[str],
 ) -> Table:
     null = found[NULL, passes]
@@ -464,21 +512,22 @@ def _table(
     columns = [
         "method", "attempted", "failing", "confirmed", "confirmed, by training", "confirmed of failing", "points above random conditions",
         "p, Holm", "median L2", "median LPIPS", "groups", "cells", "a retraining fails too", "passes per seed",
-        "ms per seed", "passes per candidate", "setting",
+        "ms per seed", "passes to a confirmed failure", "seconds to a confirmed failure", "passes per candidate", "setting",
     ]  # fmt: skip
     trainings = len(null.outcomes)
     notes = [
         *more,
-        f"{passes} passes per seed at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
+        f"{name} at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
         "settings were chosen on other seeds of the first training; all trainings have the same seeds, generators, witnesses and judge",
         "confirmed: valid and label kept by one judge, fixed before and asked by no search; of attempted seeds",
         "groups: of confirmed findings; cells: of a 10 x 10 map with a confirmed finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
+        "to a confirmed failure: what all seeds cost over the number of seeds that are confirmed",
         f"LPIPS on AlexNet, of images enlarged where they are smaller than {SMALLEST} pixels",
         f"training of generators, witnesses and the judge is not counted; up to {READ} images per method stand ready for "
         "`hardcase study serve OUT/blind`, which nobody has answered",
         "feature-perturbation and style-mixing paint their own seeds and are compared with nobody",
     ]
-    return Table(f"{passes} passes per seed", columns, rows, notes)
+    return Table(name, columns, rows, notes)
 
 
 def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
@@ -506,6 +555,8 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
         _percent(again),
         f"{float(together(parts, 'passes').nanmean()):.0f}",
         f"{1000 * one.seconds:.1f}",
+        _each(float(together(parts, "passes").nanmean()), confirmed, ".0f"),
+        _each(one.seconds, confirmed, ".2f"),
         f"{one.weight:.2f}",
         json.dumps(dict(one.setting)) if one.setting else "",
     ]
@@ -515,6 +566,12 @@ def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
     """The least and the greatest share of a training."""
     each = confirmed.nanmean(0)
     return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
+
+
+def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str | None:
+    """What was spent per seed, over the share of seeds that are confirmed."""
+    share = float(confirmed.nanmean())
+    return format(spent / share, form) if share > 0 else None
 
 
 def _number(value: float, form: str) -> str | None:

@@ -50,6 +50,7 @@ class YardstickRow(_Strict):
         data: Data set of seeds and subject.
         subject: The network under test.
         passes: Forward passes of the subject that a seed may cost.
+        seconds: Where methods have the same time instead of the same passes: how much, per seed.
         trainings: Trainings of the subject.
         attempted: Seeds, over all trainings.
         failing: Seeds with a failing image, of attempted.
@@ -70,6 +71,7 @@ class YardstickRow(_Strict):
     data: str
     subject: str
     passes: int = Field(gt=0)
+    seconds: float | None = Field(default=None, gt=0)
     trainings: int = Field(gt=0)
     attempted: int = Field(ge=0)
     failing: Share
@@ -90,6 +92,11 @@ class YardstickRow(_Strict):
         """Rows with the same one are compared."""
         return (self.data, self.subject, self.trainings, self.seeds)
 
+    @property
+    def budget(self) -> str:
+        """What a seed may cost, in words."""
+        return f"{self.passes:,}" if self.seconds is None else f"{self.seconds} s"
+
     @model_validator(mode="after")
     def _possible(self) -> YardstickRow:
         if self.confirmed.value > self.failing.value + 1e-9:
@@ -109,11 +116,11 @@ class YardstickTable(_Strict):
 
     @model_validator(mode="after")
     def _comparable(self) -> YardstickTable:
-        known = [(row.setting, row.passes, row.method) for row in self.rows]
+        known = [(row.setting, row.budget, row.method) for row in self.rows]
         twice = sorted({row[2] for row in known if known.count(row) > 1})
         if twice:
             raise ValueError(f"{twice[0]} stands twice in one setting")
-        alone = [row for row in self.rows if (row.setting, row.passes, NULL) not in known]
+        alone = [row for row in self.rows if (row.setting, row.budget, NULL) not in known]
         if alone:
             raise ValueError(f"{alone[0].method} has no row of random conditions beside it")
         return self
@@ -142,24 +149,24 @@ def write(path: Path, table: YardstickTable) -> Path:
 
 def merged(old: YardstickTable, new: Sequence[YardstickRow]) -> YardstickTable:
     """The old rows, those that were measured again replaced by the new ones."""
-    key = {(row.setting, row.passes, row.method) for row in new}
-    rest = [row for row in old.rows if (row.setting, row.passes, row.method) not in key]
+    key = {(row.setting, row.budget, row.method) for row in new}
+    rest = [row for row in old.rows if (row.setting, row.budget, row.method) not in key]
     return YardstickTable(schema=SCHEMA, rows=(*rest, *new))
 
 
 # The page: a table that sorts by a click, and a plot of shares against passes.
 
 COLUMNS = (
-    "method", "passes", "attempted", "failing", "confirmed", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
-    "passes spent", "ms",
+    "method", "budget", "attempted", "failing", "confirmed", "of failing", "p", "L2", "LPIPS", "groups", "cells", "retraining fails too",
+    "passes spent", "ms", "passes to a confirmed failure",
 )  # fmt: skip
 STYLE = """body{font:15px system-ui;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
 th:first-child,td:first-child{text-align:left}th button{all:unset;cursor:pointer;font-weight:600}
 th button:focus-visible{outline:2px solid #06c}tr.null{background:#f3f3f3}svg{max-width:100%}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}th,td{border-color:#444}tr.null{background:#262626}}"""
-SORT = """document.querySelectorAll('th button').forEach((b,i)=>b.onclick=()=>{const t=b.closest('table'),
-r=[...t.tBodies[0].rows],d=b.dataset.d=b.dataset.d==='1'?-1:1,v=x=>{const s=x.cells[i%13].dataset.v;
+SORT = """document.querySelectorAll('th button').forEach(b=>b.onclick=()=>{const t=b.closest('table'),
+r=[...t.tBodies[0].rows],d=b.dataset.d=b.dataset.d==='1'?-1:1,v=x=>{const s=x.cells[b.closest('th').cellIndex].dataset.v;
 return s===''?-Infinity:isNaN(s)?s:+s};r.sort((a,c)=>v(a)<v(c)?-d:v(a)>v(c)?d:0).forEach(x=>t.tBodies[0].append(x))})"""
 
 
@@ -187,10 +194,11 @@ def _setting(rows: Sequence[YardstickRow]) -> str:
 def _line(row: YardstickRow) -> str:
     cells: list[tuple[str | float | None, str]] = [
         (row.method, row.method),
-        (row.passes, f"{row.passes:,}"),
+        (row.passes, row.budget),
         (row.attempted, f"{row.attempted:,}"),
         (row.failing.value, _percent(row.failing)),
         (row.confirmed.value, _percent(row.confirmed)),
+        _ratio(row.confirmed.value, row.failing.value, ".0%"),
         (row.p, _number(row.p, ".2g")),
         (row.l2, _number(row.l2, ".2f")),
         (row.lpips, _number(row.lpips, ".3f")),
@@ -199,12 +207,18 @@ def _line(row: YardstickRow) -> str:
         (row.again.value if row.again else None, _percent(row.again)),
         (row.spent, f"{row.spent:.0f}"),
         (row.milliseconds, f"{row.milliseconds:.1f}"),
+        _ratio(row.spent, row.confirmed.value, ".0f"),
     ]
     shown = "".join(
         f'<td data-v="{html.escape(str("" if value is None else value))}">{html.escape(text)}</td>'
         for value, text in cells
     )
     return f'<tr class="{"null" if row.method == NULL else ""}">{shown}</tr>'
+
+
+def _ratio(part: float, whole: float, form: str) -> tuple[float | None, str]:
+    value = part / whole if whole > 0 else None
+    return value, _number(value, form)
 
 
 def _percent(share: Share | None) -> str:

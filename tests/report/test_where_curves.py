@@ -8,8 +8,8 @@ import pytest
 from drawn import drawn_curves
 
 from hardcase.report.charts import severity
-from hardcase.report.curves import severities
 from hardcase.report.page import write
+from hardcase.report.where import severities
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CURVES, keep_beside
 
