@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
-from hardcase.models.names import merged, same_outputs
-from hardcase.models.pretrained.synsets import COUNT as IMAGENET_CLASSES
+from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
