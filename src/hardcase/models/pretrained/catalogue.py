@@ -30,7 +30,8 @@ class Package:
     built: bool = False
 
     def __str__(self) -> str:
-        return f"{'PyPI' if self.client == 'pip' else 'npm'} {self.name} {self.version}"
+        registry = {"pip": "PyPI", "npm": "npm"}[self.client]
+        return f"{registry} {self.name} {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
