@@ -56,7 +56,6 @@ ELSEWHERE = {
     "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
-    "suite/test_gate.py": "suite/junit",
     "test_context.py": "what a campaign is made of: plan splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",

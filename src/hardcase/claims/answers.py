@@ -26,7 +26,7 @@ from hardcase.claims.subjects import flat_table
 from hardcase.data.own import file_bytes
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import logits_of
-from hardcase.models.http import Http, TensorSpec, decode, encode, name_of, output_specs
+from hardcase.models.http import Http, decode, encode, name_of
 from hardcase.models.onnx import KINDS, SURE, Array, Onnx, PixelLayout, filled
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.pretrained.fetching import load as load_fetched
@@ -629,20 +629,14 @@ class HttpAnswers(AskedNetwork, Http):
     ) -> Answer:
         return Http.__call__(self, x, taps)
 
-    def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
-        path = self.client.place.path.removesuffix("/infer")
-        first = super()._metadata(until)
-        self.every = output_specs(self.client.ask("GET", path, {}, b"", until=until)[1])
-        return first
-
     def _answer(self, array: Array, until: float, *, binary: bool) -> Array:
-        headers, body = encode(array, self.input_spec, *self.every, binary=binary)
+        headers, body = encode(array, self.input_spec, *self.output_specs, binary=binary)
         path = self.client.place.path
         answered, content = self.client.ask(
             "POST", path, headers, body, rows=len(array), until=until
         )
         name = name_of(array)
-        said = {one.name: decode(answered, content, one, name=name) for one in self.every}
+        said = {one.name: decode(answered, content, one, name=name) for one in self.output_specs}
         wrong = [one.shape for one in said.values() if len(one) != len(array)]
         if wrong:
             raise ValueError(f"an answer of shape {wrong[0]} for {len(array)} images")

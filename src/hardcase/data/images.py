@@ -35,8 +35,6 @@ from hardcase.data.streams import Stream, peeked, to_tensor
 from hardcase.errors import Problem
 from hardcase.types import Images
 
-__all__ = ["image_pixels", "images_of", "is_lazy", "stream_of"]
-
 IMAGE_KEYS = (*IMAGES, *PATHS)
 
 

@@ -54,7 +54,6 @@ def feature_perturbation(
     gradients: int = 300,
     bisections: int = 5,
     places: Sequence[int] | None = None,
-    checkpoint: bool = False,
     loss: Literal["margin", "top confidence"] = "margin",
 ) -> Method:
     """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
@@ -76,7 +75,6 @@ def feature_perturbation(
         radius: Largest length of the perturbation, in spreads of its places.
         bisections: Bisection steps back to the seed after the first failure.
         places: Numbers of the activations to perturb; by default the early ones.
-        checkpoint: Spend time to save memory in the generator.
         loss: What is raised: the logit margin, or minus the top confidence.
     """
     chosen = space.places
@@ -84,7 +82,7 @@ def feature_perturbation(
         chosen = early_places(space.generator, places, classes=space.classes)
     losses: dict[str, Objective] = {"margin": Margin(), "top confidence": ConfidenceFalls()}
     return Method(
-        space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
+        space=replace(space, places=chosen, radius=radius),
         search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=targeted_objective(target, losses[loss]),
         oracle=Confident(confidence=confidence, target=target),

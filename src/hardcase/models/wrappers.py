@@ -18,8 +18,6 @@ from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered, within
 
-__all__ = ["Cached", "LabelOnly", "Retrying", "without_memory"]
-
 
 class ModelWrapper:
     """A model around another one; `tally` counts what answers take, for all layers."""

