@@ -2,6 +2,7 @@
 
 import csv
 import json
+from xml.sax.saxutils import escape
 
 import numpy as np
 from PIL import Image
@@ -75,6 +76,20 @@ def write_yolo(root, *, outline=False, scenes=SCENES):
         "path: .\nnames:\n" + "".join(f"  {i}: {w}\n" for i, w in enumerate(CLASSES))
     )
     return f"yolo:{root}?split=all"
+
+
+def write_voc(root, scenes=SCENES):
+    write_images(root / "JPEGImages", scenes)
+    (root / "Annotations").mkdir()
+    for number, (name, _, objects) in enumerate(scenes):
+        inside = "".join(
+            f"<object><name>{CLASSES[label]}</name><bndbox><xmin>{x0 + 1}</xmin><ymin>{y0 + 1}</ymin>"
+            f"<xmax>{x1}</xmax><ymax>{y1}</ymax></bndbox></object>"
+            for label, (x0, y0, x1, y1) in objects
+        )
+        text = f"<annotation><filename>{escape(name)}</filename>{inside}</annotation>"
+        (root / "Annotations" / f"{number}.xml").write_text(text)
+    return f"voc:{root}?split=all"
 
 
 def write_tags(root, *, columns, scenes=SCENES):

@@ -118,6 +118,14 @@ def test_data_sets_of_torchvision():
     annotated = load_annotations(Pairs(boxes, classes=CLASSES))
     assert annotated.images.classes == CLASSES
     assert annotated.annotations[1].boxes.tolist() == [[1, 2, 20, 22]]
+    coco = [[{"bbox": [1, 2, 19, 20], "category_id": 1}], []]
+    annotated = load_annotations(Pairs(coco))
+    assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
+    place = {"xmin": "2", "ymin": "3", "xmax": "20", "ymax": "22"}
+    voc = {"annotation": {"object": [{"name": "dog", "bndbox": place}]}}
+    annotated = load_annotations(Pairs([voc, {"annotation": {}}]))
+    assert annotated.images.classes == ("dog",)
+    assert annotated.annotations[0].boxes.tolist() == [[1, 2, 20, 22]]
     masks = [np.full((30, 40), 1, dtype=np.uint8)] * 2
     annotated = load_annotations(Pairs(masks), task="masks")
     assert annotated.annotations[0].labels.tolist() == [1]

@@ -11,6 +11,7 @@ from claims.files import (
     write_coco,
     write_masks,
     write_tags,
+    write_voc,
     write_yolo,
 )
 from hardcase.claims.annotations import load_annotations
@@ -22,6 +23,7 @@ WRITERS = {
     "coco": write_coco,
     "yolo": write_yolo,
     "yolo outlines": lambda root: write_yolo(root, outline=True),
+    "voc": write_voc,
 }
 
 
@@ -159,6 +161,13 @@ def lose_image(root):
         (write_coco, lose_image, "1 of 4 images"),
         (write_yolo, text("labels/one.txt", "7 0.5 0.5 0.1 0.1\n"), "class 7"),
         (write_yolo, text("labels/one.txt", "0 0.5 0.5\n"), "line 1"),
+        (write_voc, text("Annotations/0.xml", "<annotation><object>"), "Pascal VOC"),
+        (
+            write_voc,
+            text("Annotations/0.xml", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'),
+            "entities",
+        ),
+        (write_voc, lose_image, "1 of 4 images"),
         (lambda root: write_tags(root, columns=True), break_table, "maybe"),
     ],
 )

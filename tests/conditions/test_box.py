@@ -120,6 +120,15 @@ def test_distributions_other_than_uniform():
     assert degrees.std().item() == pytest.approx(3, abs=0.15)
 
 
+def test_rows_of_a_table_are_drawn_whole(tmp_path):
+    file = tmp_path / "field.csv"
+    file.write_text("rotation,exposure\n8,1\n-8,-1\n4,0.5\n")
+    box = condition_box(Conditions({}, table=str(file)), SHAPE)
+    z = box.draw(rng_of(30), torch.arange(30), 16).z.flatten(0, 1)
+    assert torch.allclose(z[:, 0], z[:, 1], atol=1e-6), "columns stay correlated"
+    assert set((z[:, 0] * 8).round(decimals=3).tolist()) == {-8.0, 4.0, 8.0}
+
+
 def test_a_sampler_of_ones_own(tmp_path):
     file = tmp_path / "ours.py"
     file.write_text("def twice(u):\n    return {'rotation': 2 * u[:, 0]}\n")

@@ -1,8 +1,5 @@
 """Declarations: what is read, and what is refused with the line that is wrong."""
 
-import tomllib
-from importlib.resources import files
-
 import pytest
 
 import hardcase as hc
@@ -76,8 +73,7 @@ def test_every_profile_says_why_and_what_is_known_of_people(name):
     found = Conditions.load(name)
     assert found.name == name
     assert found.about
-    card = tomllib.loads(files("hardcase.conditions").joinpath(f"profiles/{name}.toml").read_text())
-    assert all(row["why"] and row["people"] for row in card["ranges"].values())
+    assert all(declared.why and declared.people for declared in found.ranges.values())
 
 
 def test_a_profile_is_where_an_own_declaration_may_start(tmp_path):
@@ -105,26 +101,59 @@ def test_a_record_declares_the_same_again():
     assert dict(again.ranges) == dict(found.ranges)
 
 
+def test_a_table_declares_the_span_of_its_columns(tmp_path):
+    file = tmp_path / "field.csv"
+    file.write_text("rotation,blur\n1,0.5\n-3,1.5\n")
+    found = Conditions({}, table=str(file))
+    assert (found.ranges["rotation"].low, found.ranges["rotation"].high) == (-3, 1)
+    assert (found.ranges["defocus"].low, found.ranges["defocus"].high) == (0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("rotation\n1\n", "1 rows"),
+        ("rotation\n1\nnan\n", "line 3"),
+        ("rotation,blur\n1,2\n1\n", "line 3, blur"),
+        ("rotation\n1\n2,3\n", "line 3 has more columns"),
+        ("rotaton\n1\n2\n", "try: rotation"),
+        ("rotation\n1\n999\n", "line 3"),
+        ("rotation\n1\n9\n", "line 3: rotation is 9, outside what is declared"),
+        ("", "0 rows"),
+        ("rotation\n", "0 rows"),
+        ("rotation,\n1,2\n3,4\n", "line 1: a column has no name"),
+        ("blur,defocus\n1,2\n1,2\n", "line 1 has 'defocus' twice"),
+        ("rotation,blur\n1,\n2,1\n", "line 2, blur"),
+    ],
+)
+def test_a_table_that_is_wrong_names_the_line(tmp_path, text, fragment):
+    file = tmp_path / "field.csv"
+    file.write_text(text)
+    beside = {"rotation": "±8 deg"} if "9" in text else {}
+    with pytest.raises(Problem, match=fragment):
+        Conditions(beside, table=str(file))
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('rotatoin = "±8 deg"', "there is no condition 'rotatoin'"),
-        ('rotation = "±8"', "conditions.rotation"),
-        ('corruption.fog = "0..9"', "conditions.corruption.fog"),
-        ('"corruption.fog" = "1..3"', "conditions.corruption.fog"),
-        ('corruption.foggy = "0..3"', "there is no condition 'corruption.foggy'"),
-        ('corruption = "0..3"', "conditions.corruption"),
-        ("name = 5", "conditions.name"),
-        ('sampler = "ours"', "conditions.sampler"),
-        ("rare = 1", "conditions.rare"),
+        ('rotatoin = "±8 deg"', "line 3: there is no condition 'rotatoin'"),
+        ('rotation = "±8"', "line 3: conditions.rotation"),
+        ('corruption.fog = "0..9"', "line 3: conditions.corruption.fog"),
+        ('"corruption.fog" = "1..3"', "line 3: conditions.corruption.fog"),
+        ('corruption.foggy = "0..3"', "line 3: there is no condition 'corruption.foggy'"),
+        ('corruption = "0..3"', "line 3: conditions.corruption"),
+        ("table = 5", "line 3: conditions.table"),
+        ('sampler = "ours"', "line 3: conditions.sampler"),
+        ("rare = 1", "line 3: conditions.rare"),
     ],
 )
-def test_a_wrong_line_of_a_file_is_named(tmp_path, line, told):
+def test_a_wrong_line_of_a_file_is_told_by_its_number(tmp_path, line, told):
     file = tmp_path / "ours.toml"
     file.write_text(f'[conditions]\nshift = "±5 %"\n{line}\n')
     with pytest.raises(Problem) as caught:
         Conditions.load(str(file))
-    assert f"{file}: {told}" in str(caught.value)
+    assert f"{file}, {told}" in str(caught.value)
 
 
 def test_nothing_declared_and_unknown_names_are_refused(tmp_path):

@@ -27,7 +27,7 @@ from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.claims.outputs import Annotation, Task
 from hardcase.data.images import IMAGE_KEYS, image_pixels
-from hardcase.data.own import file_bytes, known_key, natural, numbered
+from hardcase.data.own import file_bytes, known_key, names_by_number, natural, numbered
 from hardcase.data.sizing import FORMATS, Sizing
 from hardcase.data.sources import SPLITS, part_of, spec_options
 from hardcase.data.streams import Stream, peeked
@@ -123,9 +123,9 @@ def load_annotations(
     """The annotated images that `data` names or is.
 
     Args:
-        data: ``canvas5k``, ``coco:FILE.json?images=DIR``, ``yolo:DIR``, ``tags:FILE.csv``,
-            ``masks:DIR``, each with ``?resize=320&crop=center`` if need be; or a data set of
-            Hugging Face or torchvision; or `AnnotatedImages`.
+        data: ``canvas5k``, ``coco:FILE.json?images=DIR``, ``yolo:DIR``, ``voc:DIR``,
+            ``tags:FILE.csv``, ``masks:DIR``, each with ``?resize=320&crop=center`` if need be; or
+            a data set of Hugging Face or torchvision; or `AnnotatedImages`.
         split: ``train`` or ``test``; data without a split is divided 80 : 20 by content, and with
             ``?split=all`` either is everything.
         task: What is to be known of the images.
@@ -158,7 +158,7 @@ def load_annotations(
     elif hasattr(data, "features") and hasattr(data, "column_names"):
         raw = _hugging_face(data)
     else:
-        raw = _pairs(data)
+        raw = _torchvision(data)
     return _for_task(_assembled(raw, title, (split, wanted), sizing, task, (count, seed)), task)
 
 
@@ -515,37 +515,63 @@ def _numbered(
     return labels, names or tuple(map(str, range(1 + max(every, default=0))))
 
 
-def _pairs(data: Any) -> RawAnnotations:
-    """A map-style data set of pairs: an image, and boxes (XYXY) with labels, or a mask."""
+def _torchvision(data: Any) -> RawAnnotations:
+    """A map-style data set of pairs: an image, and boxes with labels, the annotations of COCO or
+    Pascal VOC, or a mask.
+    """
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise Problem(
             f"a {type(data).__name__} is no kind of annotated images that is known.",
-            "Known are coco:, yolo:, tags:, masks:, and data sets of Hugging Face and torchvision.",
+            "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face"
+            " and torchvision.",
         )
     item = lru_cache(maxsize=4096)(data.__getitem__)
     targets = [item(row)[1] for row in range(len(data))]
+    kinds = {type(one).__name__ for one in targets}
+    form: Form = "xyxy"
     names = tuple(map(str, getattr(data, "classes", ()) or ()))
-    labels, boxes, masks = [list[int]() for _ in targets], list[Any](), None
-    if all(isinstance(one, Mapping) and "boxes" in one for one in targets):
+    labels, boxes, masks = [list[Any]() for _ in targets], list[Any](), None
+    if all(isinstance(one, list) for one in targets):  # CocoDetection
+        form = "xywh"
+        boxes = [[each["bbox"] for each in one] for one in targets]
+        labels = [[int(each["category_id"]) for each in one] for one in targets]
+        stated = {n: str(each["name"]) for n, each in _categories(data).items()}
+        names = names or names_by_number(stated)
+    elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
         boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
         labels = [np.asarray(one["labels"]).astype(int).tolist() for one in targets]
-        most = max((label for row in labels for label in row), default=0)
+    elif all(isinstance(one, Mapping) and "annotation" in one for one in targets):  # VOCDetection
+        objects = [one["annotation"].get("object", []) for one in targets]
+        boxes = [[voc_box(each["bndbox"]) for each in one] for one in objects]
+        labels = [[each["name"] for each in one] for one in objects]
     elif all(isinstance(one, Image.Image | Tensor | np.ndarray) for one in targets):
         masks = lambda row: item(row)[1]  # noqa: E731 - as short as it is
         pixels = [np.asarray(one) for one in targets]
         most = max(int(one[one != NONE].max(initial=0)) for one in pixels)
+        names = names or tuple(map(str, range(most + 1)))
     else:
-        kinds = {type(one).__name__ for one in targets}
         raise Problem(
             f"targets are {', '.join(sorted(kinds))}; boxes and labels are needed.",
-            fix='items (image, {"boxes": XYXY, "labels": class numbers}), or coco:FILE.json',
+            fix='items (image, {"boxes": XYXY, "labels": class numbers})',
         )
+    numbers, names = _numbered(labels, names)
     return RawAnnotations(
         read=lambda row: item(row)[0],
         names=numbered("dataset", len(targets)),
-        classes=names or tuple(map(str, range(most + 1))),
-        labels=labels,
+        classes=names,
+        labels=numbers,
         boxes=boxes,
+        form=form,
         masks=masks,
         divided=True,
     )
+
+
+def voc_box(stated: Mapping[str, str]) -> list[float]:
+    """A box of Pascal VOC, whose pixels count from 1."""
+    x0, y0, x1, y1 = (float(stated[key]) for key in ("xmin", "ymin", "xmax", "ymax"))
+    return [x0 - 1, y0 - 1, x1, y1]
+
+
+def _categories(data: Any) -> Mapping[int, Mapping[str, Any]]:
+    return getattr(getattr(data, "coco", None), "cats", {})

@@ -1,4 +1,4 @@
-"""Readers of annotated images: COCO JSON, YOLO folders, tables of tags, masks as PNG.
+"""Readers of annotated images: COCO JSON, YOLO folders, Pascal VOC, tables of tags, masks as PNG.
 
 Each finds the files and reads what is said of them; no image is decoded here.
 """
@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 from hardcase.cache import named_path, regular
-from hardcase.claims.annotations import RawAnnotations
+from hardcase.claims.annotations import RawAnnotations, voc_box
 from hardcase.data.own import (
     IMAGES,
     PATHS,
@@ -26,7 +27,7 @@ from hardcase.data.own import (
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
 
-__all__ = ["read_coco", "read_masks", "read_tags", "read_yolo"]
+__all__ = ["read_coco", "read_masks", "read_tags", "read_voc", "read_yolo"]
 
 _NEEDS = "images of several sizes with ?resize=320 or ?resize=320&crop=center"
 
@@ -237,6 +238,68 @@ def names_in_yaml(text: str, key: str) -> tuple[str, ...]:
         word = pair[2] if pair else item
         table[number] = word.strip().strip("\"'")
     return tuple(table.get(number, str(number)) for number in range(1 + max(table, default=-1)))
+
+
+@data("voc:DIR", needs=_NEEDS, task="boxes")
+def read_voc(path: Path, split: str) -> RawAnnotations:
+    """Boxes of Pascal VOC: ``Annotations`` as XML, images in ``JPEGImages``.
+
+    Lists ``train`` and ``val`` or ``test`` in ``ImageSets/Main`` are the source's own split.
+
+    Args:
+        path: The folder of one year, such as ``VOC2012``.
+        split: ``train``, ``test`` or ``all``.
+    """
+    texts = sorted((path / "Annotations").glob("*.xml"), key=lambda file: natural(file.name))
+    if not texts:
+        raise Problem(f"there are no XML files in {path / 'Annotations'}.", fix="voc:.../VOC2012")
+    listed = {part: _listed(path, words) for part, words in _LISTS.items()}
+    divided = all(listed.values())
+    if divided and split != "all":
+        texts = [text for text in texts if text.stem in listed[split]]
+    found = [_voc_file(text) for text in texts]
+    words = sorted({word for _, objects in found for word, _ in objects}, key=natural)
+    number = {word: at for at, word in enumerate(words)}
+    folder = path / "JPEGImages"
+    if not folder.is_dir():
+        folder = path / "images"
+    files = _present([folder / name for name, _ in found], path, "images in JPEGImages")
+    return RawAnnotations(
+        read=files.__getitem__,
+        names=_ids(path.resolve().name, files, folder),
+        classes=tuple(words),
+        labels=[[number[word] for word, _ in objects] for _, objects in found],
+        boxes=[[box for _, box in objects] for _, objects in found],
+        divided=divided,
+    )
+
+
+_LISTS = {"train": ("train",), "test": ("test", "val")}
+
+
+def _listed(path: Path, words: Sequence[str]) -> set[str]:
+    lists = [path / "ImageSets" / "Main" / f"{word}.txt" for word in words]
+    first = next((file for file in lists if file.is_file()), None)
+    if first is None:
+        return set()
+    lines = file_bytes(first).decode("utf-8", "replace").splitlines()
+    return {line.split()[0] for line in lines if line.split()}
+
+
+def _voc_file(text: Path) -> tuple[str, list[tuple[str, list[float]]]]:
+    """The name of the image, and class and box of each object; pixels count from 1 there."""
+    content = file_bytes(text)
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise Problem(f"{text} defines entities, which may unfold to any size; it is not read.")
+    with reading(f"cannot read {text} as Pascal VOC"):
+        root = ElementTree.fromstring(content)
+        objects = []
+        for each in root.iter("object"):
+            box = each.find("bndbox")
+            assert box is not None, "an object without bndbox"
+            place = {part.tag: part.text or "" for part in box}
+            objects.append((each.findtext("name", "").strip(), voc_box(place)))
+        return root.findtext("filename", f"{text.stem}.jpg").strip(), objects
 
 
 @data("tags:FILE.csv", needs=f"a column path; {_NEEDS}", task="tags")

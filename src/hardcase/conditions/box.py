@@ -204,8 +204,9 @@ class ConditionBox:
 
     @property
     def _cube(self) -> int:
-        """Uniform numbers of a draw: one per plain column, field and direction."""
-        return self.size + sum(1 - one.size for one in self.fields)
+        """Uniform numbers of a draw: one per plain column, field and direction, one for a table."""
+        inside = sum(1 - one.size for one in self.fields)
+        return self.size + inside + bool(self.conditions.rows)
 
     def _codes(
         self, points: Float[Tensor, "n k p"], normals: Sequence[Float[Tensor, "n k c"]]
@@ -217,6 +218,8 @@ class ConditionBox:
         z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
         values = self._sampled(points)
+        if self.conditions.rows:
+            values = {**self._logged(next(columns)), **values}
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), values)
@@ -247,6 +250,13 @@ class ConditionBox:
                 )
             values[name] = given.reshape(points.shape[:2]).to(points.device)
         return values
+
+    def _logged(self, point: Float[Tensor, "n k"]) -> dict[str, Float[Tensor, "n k"]]:
+        """The row of the table that each uniform number chooses, by column."""
+        rows = self.conditions.rows
+        chosen = (point.double() * len(rows)).long().clamp_max(len(rows) - 1)
+        columns = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+        return {name: column.to(point.device)[chosen] for name, column in columns.items()}
 
     def _code(
         self,

@@ -6,16 +6,17 @@ range contains the value of the unchanged image, so that scaled boxes are nested
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import Problem, choice
 
 __all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
 
@@ -104,7 +105,7 @@ DECLARABLE: Mapping[str, Declarable] = {
 } | {row.name: row for row in _SEVERITIES}
 """Everything that can be declared, by name."""
 _ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
-_SETTINGS = ("profile", "name", "sampler", "worst", "rare")
+_SETTINGS = ("profile", "name", "table", "sampler", "worst", "rare")
 """Keys of a declaration that are no ranges."""
 
 
@@ -118,6 +119,8 @@ class DeclaredRange:
         high: The greatest value.
         mean: Centre of a normal distribution; None for a uniform one.
         deviation: Its standard deviation.
+        why: Where the range comes from.
+        people: What is known of people's reading there.
     """
 
     name: str
@@ -125,6 +128,8 @@ class DeclaredRange:
     high: float
     mean: float | None = None
     deviation: float = 0.0
+    why: str = ""
+    people: str = ""
 
     def __str__(self) -> str:
         row = DECLARABLE[self.name]
@@ -144,8 +149,11 @@ class Conditions:
         ranges: By coordinate, as text (``"±8 deg"``) or as `DeclaredRange`.
         name: What reports call the declaration.
         about: What it stands for.
+        table: A CSV file of logged conditions, one column per coordinate: rows are drawn whole, so
+            that columns stay correlated.
         sampler: ``file.py:name`` of a function that turns uniform numbers (rows x coordinates)
             into values by coordinate.
+        rows: The rows of `table`, where they were read before.
         worst: Also search for the least scale at which each image fails.
         rare: Also estimate the failing volume of images without a failing draw.
 
@@ -161,7 +169,9 @@ class Conditions:
     ranges: Mapping[str, Any]
     name: str = "declared"
     about: str = ""
+    table: str = ""
     sampler: str = ""
+    rows: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
     worst: bool = False
     rare: bool = False
 
@@ -176,6 +186,10 @@ class Conditions:
             raise Problem(
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
             )
+        if self.table and not self.rows:
+            rows = _logged(Path(self.table), known)
+            known |= {name: _spanned(name, rows) for name in rows[0] if name not in known}
+            object.__setattr__(self, "rows", rows)
         if not known:
             raise Problem("conditions declare nothing.", fix='rotation = "±8 deg"')
         ordered = {name: known[name] for name in DECLARABLE if name in known}
@@ -199,18 +213,24 @@ class Conditions:
         path = Path(spec)
         if path.suffix != ".toml":
             raise choice("profile of conditions", spec, [*PROFILES, "FILE.toml"])
-        with reading(f"{spec} cannot be read as TOML"):
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
         try:
-            return cls._from_table(values.get("conditions", values))
+            text = path.read_text(encoding="utf-8")
+            values = tomllib.loads(text)
+        except OSError as error:
+            raise Problem(f"{spec} cannot be read: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise Problem(f"{spec} is no TOML: {error}.") from error
+        try:
+            return cls._from_table(values.get("conditions", values), folder=path.parent)
         except Problem as problem:
-            raise Problem(f"{path}: {problem.what}", *problem.why, fix=problem.fix) from problem
+            place = _place(path, text, problem.what)
+            raise Problem(f"{place}: {problem.what}", *problem.why, fix=problem.fix) from problem
 
     @classmethod
-    def _from_table(cls, values: Any) -> Conditions:
+    def _from_table(cls, values: Any, folder: Path = Path()) -> Conditions:
         if not isinstance(values, Mapping):
             raise Problem(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
-        for key in ("profile", "name", "sampler"):
+        for key in ("profile", "name", "table", "sampler"):
             if not isinstance(values.get(key, ""), str):
                 raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
         settings = {key: values[key] for key in _SETTINGS if key in values}
@@ -226,9 +246,11 @@ class Conditions:
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
         own = [parse_range(key, value) for key, value in ranges.items()]
+        table = settings.get("table", "")
         return cls(
             {**base, **{one.name: one for one in own}},
             name=str(settings.get("name") or settings.get("profile") or "declared"),
+            table=str(folder / table) if table else "",
             sampler=str(settings.get("sampler", "")),
             worst=_switch(settings, "worst"),
             rare=_switch(settings, "rare"),
@@ -237,15 +259,27 @@ class Conditions:
     def to_record(self) -> dict[str, Any]:
         """Return what run.json keeps; `load` reads it."""
         record: dict[str, Any] = {name: str(declared) for name, declared in self.ranges.items()}
-        record["name"] = self.name
-        if self.sampler:
-            record["sampler"] = self.sampler
+        record |= {"name": self.name}
+        for key in ("table", "sampler"):
+            if getattr(self, key):
+                record[key] = getattr(self, key)
         return record
 
     def without(self, name: str) -> Conditions:
         """Return the same declaration with one coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
+
+
+def _place(path: Path, text: str, what: str) -> str:
+    """The file, and the line of the declaration that a sentence is about, if it names one."""
+    said = re.match(r"conditions\.(\S+)|there is no condition '([^']+)'", what)
+    key = next(filter(None, said.groups()), "") if said else ""
+    last = re.escape(key.rpartition(".")[2])
+    for number, line in enumerate(text.splitlines(), start=1):
+        if key and re.match(rf'\s*(\w+\.)?"?([\w.]+\.)?{last}"?\s*=', line):
+            return f"{path}, line {number}"
+    return str(path)
 
 
 def _switch(settings: Mapping[str, Any], name: str) -> bool:
@@ -283,6 +317,7 @@ def canonical(name: str) -> str:
 def parse_range(key: str, value: Any) -> DeclaredRange:
     """Return the range that one line of a declaration means."""
     row = DECLARABLE[canonical(key)]
+    notes: dict[str, str] = {}
     if isinstance(value, Mapping):
         unknown = set(value) - {"range", "why", "people"}
         if unknown or "range" not in value:
@@ -290,6 +325,7 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
                 f"conditions.{key} has {', '.join(sorted(map(str, value)))}.",
                 "a table of a condition has the keys range, why and people.",
             )
+        notes = {name: str(value[name]) for name in ("why", "people") if name in value}
         value = value["range"]
     line = f"conditions.{key} = {value!r}"
     example = f'{key} = "{_example(row)}"'
@@ -341,7 +377,7 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
             + ".",
             fix=example,
         )
-    return DeclaredRange(row.name, low, high, mean, deviation)
+    return DeclaredRange(row.name, low, high, mean, deviation, **notes)
 
 
 def _number(text: str, line: str, example: str) -> float:
@@ -362,3 +398,51 @@ def _example(row: Declarable) -> str:
     size = {"deg": 8, "stops": 1, "%": 5, "levels": 8, "severity": 3}[row.unit]
     start = f"±{size}" if row.least < 0 else f"0..{size}"
     return f"{start} {row.unit}"
+
+
+def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[str, float], ...]:
+    """The rows of a table of logged conditions, none outside what is declared beside it."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            lines = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
+    if len(lines) < 2:
+        raise Problem(f"the table of conditions {path} has {len(lines)} rows; it needs 2 or more.")
+    for number, line in enumerate(lines, start=2):
+        if None in line:
+            raise Problem(f"{path}, line {number} has more columns than the first line.")
+    names = dict[str, str]()
+    for key in lines[0]:
+        if not key.strip():
+            raise Problem(f"{path}, line 1: a column has no name.", fix="rotation,blur")
+        if canonical(key) in names.values():
+            raise Problem(f"{path}, line 1 has {canonical(key)!r} twice.")
+        names[key] = canonical(key)
+    rows = list[Mapping[str, float]]()
+    for number, line in enumerate(lines, start=2):
+        row = dict[str, float]()
+        for key, name in names.items():
+            text = line.get(key) or ""
+            row[name] = _number(text, f"{path}, line {number}, {key}", "a number in every row")
+            limits = DECLARABLE[name]
+            if not limits.least <= row[name] <= limits.most:
+                raise Problem(
+                    f"{path}, line {number}: {key} is {row[name]:g}; "
+                    f"{name} goes from {limits.least:g} to {limits.most:g} {limits.unit}."
+                )
+            own = declared.get(name)
+            if own is not None and not own.low <= row[name] <= own.high:
+                raise Problem(
+                    f"{path}, line {number}: {key} is {row[name]:g}, outside what is declared "
+                    f"({name} = {own}).",
+                    fix="a wider range, or none: it is then that of the table",
+                )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _spanned(name: str, rows: tuple[Mapping[str, float], ...]) -> DeclaredRange:
+    """The smallest range that contains a column of a table and the unchanged image."""
+    values = [DECLARABLE[name].neutral, *(row[name] for row in rows)]
+    return DeclaredRange(name, min(values), max(values))

@@ -106,7 +106,8 @@ def stream_of(
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
         if sizing and "resize=" not in data and "crop=" not in data:
-            spec += f"{'&' if '?' in data else '?'}{sizing}"
+            where, _, query = data.partition("?")
+            spec = f"{where}?{'&'.join(filter(None, [query, str(sizing)]))}"
         found, _ = named.opened(spec, split)
         assert isinstance(found.images, Stream)
         return peeked(replace(found.images, name=data, split=split))

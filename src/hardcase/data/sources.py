@@ -168,8 +168,10 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
     found: OwnData = reader(path, part, **options)
     if first == "1":
         found = replace(found, images=from_one(found.images))
-    part_of_it = f"the {part} part of " if found.divided and part != "all" else ""
-    check(found.images, f"{part_of_it}{path}")
+    where = str(path)
+    if found.divided and part != "all":
+        where = f"the {part} part of {path}"
+    check(found.images, where)
     return replace(found, images=replace(found.images, name=spec, split=part)), part
 
 

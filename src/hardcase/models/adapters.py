@@ -38,15 +38,15 @@ def logits_of(returned: Any) -> Tensor:
         returned = torch.from_numpy(returned)
     if isinstance(returned, Tensor):
         return returned
-    for key in KEYS:
-        found = returned.get(key) if isinstance(returned, Mapping) else getattr(returned, key, None)
-        if isinstance(found, Tensor | np.ndarray):
-            return logits_of(found)
     parts: dict[Any, Any] = {}
     if isinstance(returned, Mapping):
         parts = dict(returned)
     elif isinstance(returned, tuple | list):
         parts = dict(enumerate(returned))
+    for key in KEYS:
+        found = parts.get(key, getattr(returned, key, None))
+        if isinstance(found, Tensor | np.ndarray):
+            return logits_of(found)
     tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
@@ -343,7 +343,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
         net.load_state_dict(taken, strict=False)
     notes = []
     if prefix:
-        notes.append(f"{'removed' if prefix[0] == '-' else 'added'} the prefix {prefix[1:]!r}")
+        done = {"-": "removed", "+": "added"}[prefix[0]]
+        notes.append(f"{done} the prefix {prefix[1:]!r}")
     left = len(state) - len(taken)
     if left:
         notes.append(f"left out {left} weights that the network does not have")

@@ -194,14 +194,14 @@ def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mist
 def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     """Raise for answers that nothing can be searched on."""
     if logits.shape[1] < len(images.classes):
+        why = ["Seeds of the missing classes could never be correctly classified."]
+        fix = "the data the model was trained for"
         cause = _cause(subject, images)
-        raise Problem(
-            f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
-            " classes.",
-            "Seeds of the missing classes could never be correctly classified.",
-            *([f"Here {cause.sentence}."] if cause else []),
-            fix=cause.fix if cause else "the data the model was trained for",
-        )
+        if cause:
+            why.append(f"Here {cause.sentence}.")
+            fix = cause.fix
+        what = f"the model has {logits.shape[1]} outputs, but {images.name} has"
+        raise Problem(f"{what} {len(images.classes)} classes.", *why, fix=fix)
     if not bool(logits.isfinite().all(1).any()):
         raise Problem(
             f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"

@@ -231,8 +231,9 @@ class Client:
     def _pause(self, attempt: int, retry_after: str) -> float:
         """Exponential back-off with jitter, and as many seconds as the server asks for."""
         backoff = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
-        asked = re.fullmatch(r"\s*(\d{1,6}(\.\d+)?)\s*", retry_after)
-        return min(max(backoff, float(asked[1]) if asked else 0.0), LONGEST)
+        if re.fullmatch(r"\s*\d{1,6}(\.\d+)?\s*", retry_after):
+            backoff = max(backoff, float(retry_after))
+        return min(backoff, LONGEST)
 
     def _count(self, what: str) -> None:
         with self.lock:
@@ -317,10 +318,14 @@ def _token(place: SplitResult) -> str:
 # or binary tensors. https://github.com/kserve/open-inference-protocol; the binary form is Triton's
 # extension of it.
 
-KINDS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
-    f"{sign.upper()}INT{8 * size}": f"{'|' if size == 1 else '<'}{sign or 'i'}{size}"
-    for sign in ("", "u")
-    for size in (1, 2, 4, 8)
+KINDS = {
+    f"{word}{8 * size}": f"<{letter}{size}"
+    for word, letter, sizes in (
+        ("FP", "f", (2, 4, 8)),
+        ("INT", "i", (1, 2, 4, 8)),
+        ("UINT", "u", (1, 2, 4, 8)),
+    )
+    for size in sizes
 }
 """The types of tensors, as NumPy calls them."""
 LARGEST_BATCH = 1024

@@ -159,12 +159,13 @@ def _hf(
             f"hf:{name} with labels takes the weights of its folder, not a file of yours.",
             fix=f"hf:FOLDER?{words}, after save_pretrained(FOLDER)",
         )
-    labels, template = _labels(words) if asks else ((), "")
-    with _loading("hf", name):
-        if asks:
+    if asks:
+        labels, template = _labels(words)
+        with _loading("hf", name):
             net = zero_shot(transformers, where, labels, template, offline=offline)
             hub = hf_hub(net, _preprocessor(where, offline=offline), name)
             return replace(hub, classes=labels)
+    with _loading("hf", name):
         form = getattr(transformers, FORMS[task])
         if pretrained:
             net = form.from_pretrained(where, local_files_only=offline)
@@ -310,9 +311,9 @@ def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool
             f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
             f"Looked for {stored}.",
         )
-    extra: dict[str, Any] = {"weights": None} if classes is None else {"num_classes": classes}
-    if pretrained:
-        extra["weights"] = weights
+    extra: dict[str, Any] = {"weights": weights if pretrained else None}
+    if classes is not None:
+        extra["num_classes"] = classes
     with _loading("torchvision", name):
         return torchvision_hub(models.get_model(name, **extra), weights, name)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
-from hardcase.models.names import merged, same_outputs
+from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
@@ -110,7 +110,9 @@ class Subject(nn.Module):
         self.outputs = outputs
         self.channels = channels
         self.class_names = tuple(classes)
-        self._same = same_outputs(self.class_names)
+        self._same: tuple[tuple[int, ...], ...] = ()
+        if len(self.class_names) == IMAGENET_CLASSES:
+            self._same = same_outputs(self.class_names)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device or device_of(net))
@@ -332,7 +334,8 @@ def _tap(
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
         nonlocal calls
         calls += 1
-        output = output.clone() if copied or output.is_inference() else output
+        if copied or output.is_inference():
+            output = output.clone()
         seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)

@@ -79,13 +79,6 @@ class Cached(ModelWrapper):
         return {**self.__dict__, "known": {}}
 
 
-def without_memory(model: Model) -> Model:
-    """`model` without the answers that it remembers: it is asked itself."""
-    if isinstance(model, Cached):
-        return model.model
-    return LabelOnly(without_memory(model.model)) if isinstance(model, LabelOnly) else model
-
-
 class LabelOnly(ModelWrapper):
     """Forgets all but the label, as if the model said no more.
 

@@ -308,17 +308,20 @@ def _lenet(
     dense: Sequence[int],
     lecun: bool = False,
 ) -> nn.Sequential:
-    _at_least("a LeNet", size, 12 if lecun else 4)
-    kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
-    unit = "tanh" if lecun else "relu"
-    pool: type[nn.Module] = nn.AvgPool2d if lecun else nn.MaxPool2d
+    kinds: tuple[type[nn.Module], type[nn.Module]] = (nn.ReLU, nn.MaxPool2d)
+    least, unit = 4, "relu"
+    if lecun:
+        kinds = (nn.Tanh, nn.AvgPool2d)
+        least, unit = 12, "tanh"
+    _at_least("a LeNet", size, least)
+    activation, pool = kinds
     layers = OrderedDict[str, nn.Module]()
     before = channels
     side = size
     for number, width in enumerate(convolutions, 1):
         margin = 0 if lecun and number > 1 else 2
         layers[f"conv{number}"] = nn.Conv2d(before, width, 5, padding=margin)
-        layers[f"{unit}{number}"] = kinds[unit]()
+        layers[f"{unit}{number}"] = activation()
         layers[f"pool{number}"] = pool(2)
         side = (side - 4 + 2 * margin) // 2
         before = width
@@ -326,7 +329,7 @@ def _lenet(
     before *= side**2
     for number, width in enumerate(dense, 1):
         layers[f"dense{number}"] = nn.Linear(before, width)
-        layers[f"{unit}{number + len(convolutions)}"] = kinds[unit]()
+        layers[f"{unit}{number + len(convolutions)}"] = activation()
         before = width
     layers["logits"] = nn.Linear(before, classes)
     return nn.Sequential(layers)

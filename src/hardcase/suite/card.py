@@ -82,7 +82,7 @@ class CardContent:
         record = self.run.record
         costs = {row["condition"]: row for row in record["risk"]["costs"]}
         for name, declared in record["conditions"].items():
-            if name in ("name", "sampler"):
+            if name in ("name", "table", "sampler"):
                 continue
             cost = "not measured alone"
             if name in costs:

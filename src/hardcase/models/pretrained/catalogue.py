@@ -30,7 +30,8 @@ class Package:
     built: bool = False
 
     def __str__(self) -> str:
-        return f"{'PyPI' if self.client == 'pip' else 'npm'} {self.name} {self.version}"
+        registry = {"pip": "PyPI", "npm": "npm"}[self.client]
+        return f"{registry} {self.name} {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class Pretrained:
         licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1], as `std`.
         size: Side of the images that it was made for.
-        outputs: ``imagenet``; ``distance`` of a network that compares two images; of a TFLite file
-            its task.
+        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of one
+            that compares two images; of a TFLite file its task.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -59,7 +60,7 @@ class Pretrained:
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     size: int = 224
-    outputs: Literal["imagenet", "distance", "classes", "boxes", "masks"] = "imagenet"
+    outputs: Literal["imagenet", "features", "distance", "classes", "boxes", "masks"] = "imagenet"
     options: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
 
@@ -181,6 +182,24 @@ PRETRAINED: Mapping[str, Pretrained] = {
             mean=(123.68 / 255, 116.779 / 255, 103.939 / 255),
             std=(1 / 255,) * 3,
             accuracy=0.897,
+        ),
+        Pretrained(
+            name="augnet",
+            summary="AugNet: a ResNet-50 taught without labels; how alike images look",
+            package=Package(
+                client="pip",
+                name="imgsim",
+                version="0.1.2",
+                sha256="124b5102550c9c59e86f660134327d93a2b6788714468ab91eb3b294e3c7ffab",
+                files=("model.pth",),
+            ),
+            where="resnet50:AUGNET",
+            lineage="augnet",
+            licence="MIT",
+            paper="Chen et al., arXiv 2021 (AugNet)",
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+            outputs="features",
         ),
         _lite(
             0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be", 0.867

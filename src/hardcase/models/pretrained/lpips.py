@@ -114,7 +114,7 @@ def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
     if isinstance(content, dict):
         flat: dict[str, Array] = {}
         for key, value in content.items():
-            flat |= _flat(value, f"{name}/{key}" if name else str(key), path)
+            flat |= _flat(value, f"{name}/{key}".lstrip("/"), path)
         return flat
     raise Problem(
         f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers"
