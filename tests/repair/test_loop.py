@@ -118,11 +118,13 @@ def test_damaged_state_is_told_and_not_used(tmp_path, caplog):
     assert "begins anew" in caplog.text
 
 
-def test_rates_and_epochs_are_told():
+def test_time_and_memory_are_told_before_the_first_epoch():
     said = []
     fitted(trained_bars(), replace(SHORT, rate=None, epochs=1), say=said.append)
-    assert "validation score by rate" in said[0]
-    assert said[1].startswith("epoch 1 of 1")
+    assert "training takes about" in said[0]
+    assert "GB of memory" in said[0]
+    assert "validation score by rate" in said[1]
+    assert said[2].startswith("epoch 1 of 1")
 
 
 def test_training_stops_early_and_keeps_the_best_epoch():

@@ -191,7 +191,9 @@ def train_on(
     path = None if kept is None else kept / STATE
     state = _load(path, key, work)
     if state is None:
+        began = time.monotonic()
         first = work.score()
+        say(work.forecast(time.monotonic() - began))
         state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
         work.begin(state.rate)
     elif not state.over:
@@ -216,7 +218,7 @@ def train_on(
         if not state.notes:
             say(
                 f"epoch {len(state.losses)} of {recipe.epochs}: validation score"
-                f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f}), {state.seconds:.0f} s"
+                f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
             )
         _save(path, key, work, state)
     for note in state.notes:
@@ -287,6 +289,33 @@ class _Work:
         self.rate = rate
         self.optimiser = OPTIMISERS["adam"](self.net.learnable(), rate, 0.0)
         self.noise = torch.Generator(self.device)
+
+    def forecast(self, scoring: float) -> str:
+        """Return how long the training takes and how much memory, by a few steps on the side."""
+        before = self._snapshot()
+        paces = list[float]()
+        began = time.monotonic()
+        for step, batch in enumerate(self._batches(0)):
+            float(self._take(batch, 0.0))
+            paces.append(time.monotonic() - began)
+            began = time.monotonic()
+            if step == 3:
+                break
+        self._restore(before)
+        self.begin(self.rate)
+        trials = 0 if self.recipe.rate else len(RATES)
+        steps = self.recipe.epochs * self.inside + trials * min(TRIAL, self.inside)
+        seconds = min(paces) * steps + scoring * (self.recipe.epochs + trials)
+        if self.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self.device)
+        else:
+            import resource
+
+            memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return (
+            f"training takes about {max(1, round(seconds))} s for {self.recipe.epochs} epochs of"
+            f" {self.inside} steps, and {memory / 2**30:.1f} GB of memory on {self.device}"
+        )
 
     def choose_rate(self, say: Say) -> float:
         """Return the rate with the lowest validation score after a few steps from here."""
