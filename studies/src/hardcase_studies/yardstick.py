@@ -32,6 +32,7 @@ from hardcase.judges import panel
 from hardcase.judges.grouping import groups
 from hardcase.judges.verdicts import SMALLEST
 from hardcase.models.health import answers
+from hardcase.models.witnesses import SEEDS, default_witnesses
 from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -166,6 +167,7 @@ def run(bench: Bench) -> Outcome:
     """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
 
     ``seconds=S`` gives every method as many passes as it can make in S seconds per seed; measure it on a machine that does nothing else.
+    ``witnesses=N`` asks the first N of the default witnesses instead of all.
     ``retrained=false`` trains no second subject, and nothing is said of what one would fail on.
     ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
     """
@@ -335,11 +337,21 @@ def _cell(
         "trials": None,
         "colour": None,
     }
+    if count := _witnesses(bench, entry):
+        asked["witnesses"] = count
     known = digest([json.dumps([asked, dict(options), passes], sort_keys=True)])
     name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
     return parts.outcomes(
         one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes)
     )
+
+
+def _witnesses(bench: Bench, entry: Entry) -> int | None:
+    """How many of the default witnesses a method that asks them is given; None: all."""
+    if not entry.method.startswith("natural"):
+        return None
+    count = bench.options.get("witnesses")
+    return None if count is None else int(count)
 
 
 def _searched(
@@ -354,9 +366,13 @@ def _searched(
 
     def made(**more: Any) -> Context:
         given = {**entry.fixed, **options, **more}
-        settings = {"seed": bench.seed, "data": bench.data}
+        settings: dict[str, Any] = {"seed": bench.seed, "data": bench.data}
         if seeds.x.shape[1] == 1:  # colour has one generator for all
             settings |= entry.values
+        if count := _witnesses(bench, entry):
+            settings["witnesses"] = default_witnesses(
+                one.lab.train, one.lab.test, seeds=SEEDS[:count], device=bench.device
+            )
         return Context.of(
             one.world.subject, seeds, entry.method, options=given, train=one.lab.train, **settings
         )
