@@ -597,10 +597,10 @@ def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
     return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
 
 
-def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str | None:
+def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str:
     """What was spent per seed, over the share of seeds that are confirmed."""
     share = float(confirmed.nanmean())
-    return format(spent / share, form) if share > 0 else None
+    return format(spent / share, form) if share > 0 else "none"
 
 
 def _number(value: float, form: str) -> str | None:
