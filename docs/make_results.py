@@ -21,19 +21,7 @@ Estimate = tuple[float, float, float]
 Point = tuple[str, Estimate, str]
 """One row of a dot plot: its name, its estimate and its colour."""
 
-KEYS = (
-    "name",
-    "command",
-    "commit",
-    "seeds",
-    "data",
-    "device",
-    "versions",
-    "notes",
-    "columns",
-    "rows",
-    "checksum",
-)
+KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows", "checksum")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
 MARKS = re.compile(r"<!-- (figure|sources|table): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -47,15 +35,11 @@ def stored(path: Path) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in record]
     wrong = [row for row in record.get("rows", []) if set(row) != set(record.get("columns", []))]
     if missing or wrong or record["name"] != path.stem:
-        raise SystemExit(
-            f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}"
-        )
+        raise SystemExit(f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}")
     if record["columns"] == CELLS:
         places = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]]
         if len(set(places)) < len(places):
-            raise SystemExit(
-                f"{path}: {len(places) - len(set(places))} cells would hide others of the same place"
-            )
+            raise SystemExit(f"{path}: {len(places) - len(set(places))} cells would hide others of the same place")
     return record
 
 
@@ -104,15 +88,9 @@ def dots(axis: Any, points: Sequence[Point], label: str) -> None:
 
 def sinvad_gap(tables: Tables, figure: Any) -> None:
     rows = tables.rows("sinvad-rq2", "Table 3")
-    points = [
-        (f"{name}, images that fail", estimate(row["mean gap"]), OURS) for name, row in rows.items()
-    ]
+    points = [(f"{name}, images that fail", estimate(row["mean gap"]), OURS) for name, row in rows.items()]
     every = "mean gap, failed searches too"
-    points += [
-        (f"{name}, failed searches too", estimate(row[every]), CONTROL)
-        for name, row in rows.items()
-        if row[every]
-    ]
+    points += [(f"{name}, failed searches too", estimate(row[every]), CONTROL) for name, row in rows.items() if row[every]]
     axis = figure.subplots()
     dots(axis, sorted(points), "mean top-two gap, MNIST")
     axis.axvline(float(rows["sinvad"]["paper"]), color=THEIRS, linestyle="--", label="published")
@@ -120,26 +98,14 @@ def sinvad_gap(tables: Tables, figure: Any) -> None:
 
 
 def sinvad_labels(tables: Tables, figure: Any) -> None:
-    names = {
-        "ways out (ours)": "transitions (ours)",
-        "floor (ours, scores)": "median probability (ours)",
-        "genetic search (paper)": "genetic search",
-    }
+    names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
     rows = tables.rows("sinvad-rq3", "Detection rates")
     pairs = list(dict.fromkeys(name.partition(" (")[0] for name in rows))
-    for axis, pair in zip(
-        figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True
-    ):
+    for axis, pair in zip(figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True):
         for name, row in rows.items():
             if name.partition(" (")[0] == pair:
                 shares = [key for key in row if key != "measure"]
-                axis.plot(
-                    [float(key) for key in shares],
-                    [float(row[key]) for key in shares],
-                    "o-",
-                    markersize=3,
-                    label=names.get(row["measure"], row["measure"]),
-                )
+                axis.plot([float(key) for key in shares], [float(row[key]) for key in shares], "o-", markersize=3, label=names.get(row["measure"], row["measure"]))
         axis.set_title(f"classes {pair} mixed")
         axis.set_xlabel("share of mixed labels")
     figure.axes[0].set_ylabel("rate above the unmixed network")
@@ -150,37 +116,12 @@ def argus_errors(tables: Tables, figure: Any) -> None:
     axis = figure.subplots()
     wanted = {f"ARGUS 0.{tenth}": tenth / 10 for tenth in (1, 2, 3)}
     rows = tables.rows("argus-table1-mnist", "ARGUS, Tables").values()
-    for column, colour, shape, label in (
-        ("ER", OURS, "o", "all originals"),
-        ("ER, kept", CONTROL, "s", "correct originals"),
-    ):
-        found = {
-            wanted[row["method"]]: estimate(row[column]) for row in rows if row["method"] in wanted
-        }
-        ends = [
-            [value - low for value, low, _ in found.values()],
-            [high - value for value, _, high in found.values()],
-        ]
-        axis.errorbar(
-            list(found),
-            [value for value, _, _ in found.values()],
-            ends,
-            fmt=shape,
-            color=colour,
-            markersize=4,
-            label=label,
-        )
-    published = {
-        row["method"]: estimate(row["ER"])[0]
-        for row in tables.rows("argus-table1-mnist", "the same, as published").values()
-    }
-    axis.plot(
-        list(wanted.values()),
-        [published[method] for method in wanted],
-        "x--",
-        color=THEIRS,
-        label="published",
-    )
+    for column, colour, shape, label in (("ER", OURS, "o", "all originals"), ("ER, kept", CONTROL, "s", "correct originals")):
+        found = {wanted[row["method"]]: estimate(row[column]) for row in rows if row["method"] in wanted}
+        ends = [[value - low for value, low, _ in found.values()], [high - value for value, _, high in found.values()]]
+        axis.errorbar(list(found), [value for value, _, _ in found.values()], ends, fmt=shape, color=colour, markersize=4, label=label)
+    published = {row["method"]: estimate(row["ER"])[0] for row in tables.rows("argus-table1-mnist", "the same, as published").values()}
+    axis.plot(list(wanted.values()), [published[method] for method in wanted], "x--", color=THEIRS, label="published")
     axis.set_xlabel("mix")
     axis.set_ylabel("error rate, %")
     axis.legend(frameon=False)
@@ -193,9 +134,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
         generator, network, mix = name.split("; ")
         if network == "lenet5":
             alike = float(row["MSE, SSIM: all, original"].split(", ")[1])
-            lines.setdefault(generator, []).append(
-                (float(mix.removeprefix("mix ")), alike, estimate(row["ER, %"])[0])
-            )
+            lines.setdefault(generator, []).append((float(mix.removeprefix("mix ")), alike, estimate(row["ER, %"])[0]))
     for generator, points in lines.items():
         mixes, alike, rates = zip(*points, strict=True)
         left.plot(mixes, rates, "o-", markersize=3, label=generator)
@@ -203,9 +142,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
     published = [(0.9902, 20.94), (0.9094, 31.34), (0.8768, 43.75)]
     for _, rate in published:
         left.axhline(rate, color=THEIRS, linestyle="--", linewidth=0.8)
-    right.plot(
-        [x for x, _ in published], [y for _, y in published], "x", color=THEIRS, label="published"
-    )
+    right.plot([x for x, _ in published], [y for _, y in published], "x", color=THEIRS, label="published")
     left.set_xlabel("mix")
     right.set_xlabel("SSIM to the original")
     left.set_ylabel("error rate of LeNet-5, %")
@@ -215,11 +152,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
 
 def argus_retraining(tables: Tables, figure: Any) -> None:
     rows = tables.rows("argus-table2-mnist", "Table 2")
-    points = [
-        (name, estimate(row["points above images again"]), OURS)
-        for name, row in rows.items()
-        if row.get("points above images again")
-    ]
+    points = [(name, estimate(row["points above images again"]), OURS) for name, row in rows.items() if row.get("points above images again")]
     axis = figure.subplots()
     dots(axis, points, "points of accuracy above training images again")
     axis.axvline(0, color=CONTROL, linewidth=0.8)
@@ -237,15 +170,7 @@ def features_faults(tables: Tables, figure: Any) -> None:
             detected = str(rows[fault][method]).startswith("**")
             style = {"weight": "bold"} if detected else {"alpha": 0.55}
             tone = "white" if shares[row][column] > 0.5 else "black"
-            axis.text(
-                column,
-                row,
-                f"{shares[row][column]:+.2f}",
-                ha="center",
-                va="center",
-                color=tone,
-                **style,
-            )
+            axis.text(column, row, f"{shares[row][column]:+.2f}", ha="center", va="center", color=tone, **style)
     axis.set_xticks(range(len(methods)), methods, rotation=25, ha="right")
     axis.set_yticks(range(len(faults)), faults)
 
@@ -255,29 +180,15 @@ def features_transfer(tables: Tables, figure: Any) -> None:
     for name, row in tables.rows("features-rq3", "Transfer").items():
         network = name.removesuffix(" (2)")
         points.append((f"{network}, {row['method']}", estimate(row["l2:1.5"]), OURS))
-        points.append(
-            ("… of those whose label others keep", estimate(row["l2:1.5, of these"]), CONTROL)
-        )
+        points.append(("… of those whose label others keep", estimate(row["l2:1.5, of these"]), CONTROL))
     dots(figure.subplots(), points, "networks robust in L2 keep the label, %")
 
 
 def maxplore_units(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
-    dots(
-        left,
-        [
-            (name, estimate(row["units raised an image"]), OURS)
-            for name, row in tables.rows("maxplore", "RQ2").items()
-        ],
-        "units raised per image",
-    )
+    dots(left, [(name, estimate(row["units raised an image"]), OURS) for name, row in tables.rows("maxplore", "RQ2").items()], "units raised per image")
     rows = tables.rows("maxplore", "k against")
-    right.plot(
-        [float(k) for k in rows],
-        [estimate(row["label kept, %"])[0] for row in rows.values()],
-        "o-",
-        color=OURS,
-    )
+    right.plot([float(k) for k in rows], [estimate(row["label kept, %"])[0] for row in rows.values()], "o-", color=OURS)
     right.set_xlabel("k (Topk, per filter)")
     right.set_ylabel("label kept, %")
 
@@ -290,43 +201,20 @@ def coverage_kept(tables: Tables, figure: Any) -> None:
         for name, row in rows.items():
             if row[column]:
                 value, low, high = estimate(row[column])
-                points.append(
-                    (name, (value, low, high), OURS if low > 0 else WARN if high < 0 else CONTROL)
-                )
-        dots(
-            axis,
-            sorted(points, key=lambda point: -point[1][0]),
-            "seeds of 30 whose label is kept, more than a random neuron",
-        )
+                points.append((name, (value, low, high), OURS if low > 0 else WARN if high < 0 else CONTROL))
+        dots(axis, sorted(points, key=lambda point: -point[1][0]), "seeds of 30 whose label is kept, more than a random neuron")
         axis.axvline(0, color=CONTROL, linewidth=0.8)
         axis.set_title(loop)
 
 
 def natural_size(tables: Tables, figure: Any) -> None:
     rows = tables.rows("witness-controls", "Rates at matched size")
-    chosen = {
-        "natural": OURS,
-        "natural, filter": CONTROL,
-        "sinvad-gradient": "#6a4c93",
-        "pgd 0.2": THEIRS,
-        "flow of every pixel (after stAdv)": WARN,
-    }
+    chosen = {"natural": OURS, "natural, filter": CONTROL, "sinvad-gradient": "#6a4c93", "pgd 0.2": THEIRS, "flow of every pixel (after stAdv)": WARN}
     axis = figure.subplots()
     for name, colour in chosen.items():
         rates = [estimate(rows[name][f"confirmed with L2 ≤ {size}"]) for size in (3, 4, 5)]
-        ends = [
-            [value - low for value, low, _ in rates],
-            [high - value for value, _, high in rates],
-        ]
-        axis.errorbar(
-            [3, 4, 5],
-            [value for value, _, _ in rates],
-            ends,
-            fmt="o-",
-            color=colour,
-            markersize=4,
-            label=name,
-        )
+        ends = [[value - low for value, low, _ in rates], [high - value for value, _, high in rates]]
+        axis.errorbar([3, 4, 5], [value for value, _, _ in rates], ends, fmt="o-", color=colour, markersize=4, label=name)
     axis.set_xticks([3, 4, 5])
     axis.set_xlabel("largest L2 distance from the seed")
     axis.set_ylabel("confirmed, % of seeds")
@@ -336,25 +224,14 @@ def natural_size(tables: Tables, figure: Any) -> None:
 def natural_rates(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     rows = tables.rows("witness-controls", "e. Rivals")
-    for axis, column, title in (
-        (left, "confirmed", "usual judge"),
-        (right, "untaught", "held-out judge"),
-    ):
-        dots(
-            axis,
-            [(name, estimate(row[column]), OURS) for name, row in rows.items()],
-            "confirmed, % of seeds",
-        )
+    for axis, column, title in ((left, "confirmed", "usual judge"), (right, "untaught", "held-out judge")):
+        dots(axis, [(name, estimate(row[column]), OURS) for name, row in rows.items()], "confirmed, % of seeds")
         axis.set_title(title)
 
 
 def decides_risk(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
-    rows = {
-        name: row
-        for name, row in tables.rows("decides", "What the figure adds").items()
-        if row["ratio"] != "not had"
-    }
+    rows = {name: row for name, row in tables.rows("decides", "What the figure adds").items() if row["ratio"] != "not had"}
     left.barh(list(rows), [float(row["ratio"]) for row in rows.values()], color=OURS, height=0.5)
     left.axvline(0.9, color=THEIRS, linestyle="--", label="asked for")
     left.axvline(1, color=CONTROL, linewidth=0.8)
@@ -363,13 +240,7 @@ def decides_risk(tables: Tables, figure: Any) -> None:
     recipes = tables.rows("decides", "Every recipe").values()
     for good, colour in ((True, OURS), (False, CONTROL)):
         chosen = [row for row in recipes if (float(row["test accuracy"]) > 0.99) == good]
-        right.scatter(
-            [float(row["risk"]) for row in chosen],
-            [float(row["optdigits"]) for row in chosen],
-            s=9,
-            color=colour,
-            label="above 99 % on test" if good else "below",
-        )
+        right.scatter([float(row["risk"]) for row in chosen], [float(row["optdigits"]) for row in chosen], s=9, color=colour, label="above 99 % on test" if good else "below")
     right.set_xscale("log")
     right.set_xlabel("risk")
     right.set_ylabel("right on other writers' digits")
@@ -377,35 +248,19 @@ def decides_risk(tables: Tables, figure: Any) -> None:
 
 
 def yardstick(tables: Tables, figure: Any) -> None:
-    wanted = {
-        "digits, 100 passes, 8 trainings": ("yardstick-trainings", "100 passes"),
-        "digits, 1,000 passes": ("yardstick", "1000 passes"),
-        "CIFAR-10, 100 passes": ("yardstick-cifar10", "100 passes"),
-    }
+    wanted = {"digits, 100 passes, 8 trainings": ("yardstick-trainings", "100 passes"), "digits, 1,000 passes": ("yardstick", "1000 passes"), "CIFAR-10, 100 passes": ("yardstick-cifar10", "100 passes")}
     colour = {"random conditions": CONTROL, "natural": OURS, "natural-blackbox": OURS}
     for axis, (title, place) in zip(figure.subplots(1, 3), wanted.items(), strict=True):
         rows = tables.rows(*place)
         order = sorted(rows, key=lambda name: -estimate(rows[name]["confirmed"])[0])
-        dots(
-            axis,
-            [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order],
-            "confirmed, % of seeds",
-        )
+        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order], "confirmed, % of seeds")
         axis.set_title(title)
 
 
 def speed_gpu(tables: Tables, figure: Any) -> None:
-    rows = [
-        row
-        for row in tables.rows("bench-gpu").values()
-        if str(row["unit"]).startswith("of bare networks")
-    ]
+    rows = [row for row in tables.rows("bench-gpu").values() if str(row["unit"]).startswith("of bare networks")]
     axis = figure.subplots()
-    dots(
-        axis,
-        [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows],
-        "rate, of the bare networks'",
-    )
+    dots(axis, [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows], "rate, of the bare networks'")
     for place, row in enumerate(rows):
         goal = float(row["against"].rpartition(" ")[2])
         axis.plot([goal, goal], [place - 0.3, place + 0.3], color=THEIRS)
@@ -435,15 +290,7 @@ def draw(root: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams.update(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": "hardcase",
-            "font.size": 8,
-            "axes.titlesize": 8,
-            "legend.fontsize": 7,
-        }
-    )
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hardcase", "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7})
     matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     from matplotlib.figure import Figure
 
@@ -488,10 +335,7 @@ def _sources(names: str, results: Path) -> str:
     lines = []
     for name in names.split():
         path = results / f"{name}.json"
-        lines.append(
-            f"- {source(name, results)}"
-            + (f": `{stored(path)['command']}`" if path.is_file() else "")
-        )
+        lines.append(f"- {source(name, results)}" + (f": `{stored(path)['command']}`" if path.is_file() else ""))
     return "\n".join(lines)
 
 
@@ -504,15 +348,8 @@ def _table(asked: str, results: Path) -> str:
     rows = Tables(results).rows(name, title)
     names = [one.strip() for one in chosen[0].split(" / ")] if chosen else list(rows)
     lines = [["", *wanted], ["---"] * (len(wanted) + 1)]
-    lines += [
-        [one, *(_plain(rows[one].get(column, "")) for column in wanted)]
-        for one in names
-        if one in rows
-    ]
-    return (
-        "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        + f"\n\n*From {source(name, results)}.*"
-    )
+    lines += [[one, *(_plain(rows[one].get(column, "")) for column in wanted)] for one in names if one in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n*From {source(name, results)}.*"
 
 
 def _plain(cell: Any) -> str:
@@ -525,17 +362,12 @@ SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
 
 def unbacked(text: str, results: Path) -> list[str]:
     """Return numbers of a page that no stored result it links has, rounded as there or as a percentage of it."""
-    names = set(re.findall(r"results/([\w-]+)\.json", text)) or {
-        path.stem for path in results.glob("*.json")
-    }
+    names = set(re.findall(r"results/([\w-]+)\.json", text)) or {path.stem for path in results.glob("*.json")}
     kept: set[float] = set()
     for name in names:
         record = stored(results / f"{name}.json")
         words = json.dumps([record["rows"], record["notes"]], ensure_ascii=False)
-        kept |= {
-            float(found.replace(",", ""))
-            for found in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+", words)
-        }
+        kept |= {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+", words)}
     prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", MARKS.sub("", text), flags=re.DOTALL)
     return [number for number in SAID.findall(prose) if not _known(number, kept)]
 
@@ -556,18 +388,8 @@ def check(root: Path) -> int:
     sys.path.insert(0, str(root))
     from benchmarks.figures import stale_rows
 
-    old = [
-        f"{path.stem}: {name}"
-        for path in sorted((root / "results").glob("bench-*.json"))
-        for name in stale_rows(stored(path))
-    ]
-    print(
-        "\n".join(
-            ["measured before the code was changed:", *old]
-            if old
-            else ["every stored speed is of this code"]
-        )
-    )
+    old = [f"{path.stem}: {name}" for path in sorted((root / "results").glob("bench-*.json")) for name in stale_rows(stored(path))]
+    print("\n".join(["measured before the code was changed:", *old] if old else ["every stored speed is of this code"]))
     return int(bool(old))
 
 
