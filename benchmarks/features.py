@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from benchmarks.figures import Figure, ratio, seconds
+from benchmarks.figures import Figure, seconds
 from benchmarks.whitebox import Counted
 from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
@@ -40,14 +40,6 @@ def figures() -> Iterator[Figure]:
     )
     seeds = fresh(net, test.classes, SEEDS, accept=lambda x, y: subject(x).logits.argmax(1) == y)
     yield from share(subject, space, feature_perturbation(space=space), seeds)
-    spared, held = (
-        feature_perturbation(space=space, checkpoint=wanted) for wanted in (True, False)
-    )
-    some = seeds.first(SEEDS // 4)
-    cost = ratio(lambda: search(subject, spared, some), lambda: search(subject, held, some))
-    yield _figure(
-        "feature-perturbation-checkpoint-time", cost, "x", "the same search without checkpoints"
-    )
 
 
 def share(subject: Subject, space: Activations, method: Method, seeds: Images) -> Iterator[Figure]:

@@ -28,11 +28,26 @@ from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.runs import start, workers
 from hardcase.runs.folder import Packed, Store
-from hardcase.runs.tables import SPENDING, findings_table, spent_table, summarise, to_parquet
+from hardcase.runs.tables import SPENDING, SPENT, findings_table, summarise, table, to_parquet
 from hardcase.spaces.latent import Latent, partners
 from hardcase.types import Findings
 
 COMMAND = "python -m benchmarks scale"
+DESIGN = ((256, 10, 32), (256, 80, 32), (800, 10, 8), (800, 10, 256), (800, 80, 32), (800, 80, 256))
+"""Seeds, gradients of each and seeds of a shard of the runs that the model is fitted to."""
+TERMS = (
+    ("start-alone", "s", 1.0),
+    ("start-workers-2", "s", 1.0),
+    ("pass", "µs per network pass of LeNet-5", 1e6),
+    ("shard", "ms per shard", 1e3),
+)
+QUANTILE = 2.306
+"""Student's t of 8 degrees of freedom at 97.5 %: 12 runs, 4 terms."""
+PHOTOGRAPHS, GPUS, SHARD = 1_000_000, 32, 1024
+PASSES = 80
+"""Forward and backward passes of 40 gradients."""
+GPU_RATE = 2_000
+"""Passes a second of one GPU on photographs: assumed, since the rate of a network is its own."""
 MODEL = """
 from hardcase.models.zoo import build_classifier
 def make():
@@ -59,18 +74,20 @@ def figures(size: float = 1.0) -> Iterator[Figure]:
     """`size` below 1 only shows that everything runs."""
     torch.set_num_threads(1)
     yield from _speed_up(max(32, int(512 * size)), max(2, int(60 * size)))
+    yield from _model(size)
     yield from _going_on(max(64, int(10_000 * size)))
     for name in ("sinvad", "pgd", "fgsm"):
         yield from _storing(name, max(32, int(1000 * size)))
 
 
-def campaign(name: str, generations: int = 60) -> Campaign:
+def campaign(name: str, generations: int = 60, gradients: int = 40) -> Campaign:
     """A campaign on digits, built here or in a worker."""
     train, test = data.load("mnist5k", split="train"), data.load("mnist5k", split="test")
     subject = Subject(zoo.trained_classifier("lenet5", train, test)[0], name="lenet5")
     if name in ("pgd", "fgsm"):
         return Campaign(
-            subject=subject, method=pgd(epsilon=0.1) if name == "pgd" else fgsm(epsilon=0.2)
+            subject=subject,
+            method=pgd(epsilon=0.1, gradients=gradients) if name == "pgd" else fgsm(epsilon=0.2),
         )
     space = Latent(generators.trained_generator("vae", train, test)[0])
     if name == "sinvad":
@@ -84,8 +101,8 @@ def campaign(name: str, generations: int = 60) -> Campaign:
 def plan_of(name: str, seeds: int, **how: Any) -> start.Plan:
     """A run of that method on digits."""
     images = data.load("mnist5k", split="test").sample(count=seeds, seed=0)
-    generations = how.pop("generations", 60)
-    return start.Plan(source=partial(campaign, name, generations), images=images, **how)
+    sizes = {key: how.pop(key) for key in ("generations", "gradients") if key in how}
+    return start.Plan(source=partial(campaign, name, **sizes), images=images, **how)
 
 
 def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
@@ -93,6 +110,8 @@ def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
     ways: dict[str, dict[str, Any]] = {"workers-2-speedup": {"workers": 2}}
     if importlib.util.find_spec("ray"):
         ways["ray-2-speedup"] = {"cluster": "local:2"}
+    else:
+        print("ray-2-speedup: skipped, Ray is not installed (pip install 'hardcase[ray]')")
     make = partial(plan_of, "sinvad@code", seeds, generations=generations)
     make()
     alone = min(_timed(make()) for _ in range(2))
@@ -105,6 +124,53 @@ def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
 def _timed(plan: start.Plan) -> float:
     with tempfile.TemporaryDirectory() as folder:
         return seconds(lambda: start.start(plan, Path(folder) / "run"))
+
+
+def _model(size: float) -> Iterator[Figure]:
+    """Seconds = start + passes / (workers x rate) + shards x overhead, fitted to runs of different
+    sizes on one and two workers, and what it says of a million photographs on 32 GPUs.
+    """
+    terms, spent = [], []
+    for processes in (1, 2):
+        for seeds, gradients, shard in DESIGN:
+            how = {"workers": processes, "shard": shard, "gradients": gradients}
+            plan = plan_of("pgd", max(32, int(seeds * size)), **how)
+            with tempfile.TemporaryDirectory() as folder:
+                taken = seconds(lambda: start.start(plan, Path(folder) / "run"))  # noqa: B023
+                record = Store(Path(folder) / "run").record()
+            passes = record["totals"]["queries"] + record["totals"]["gradients"]
+            terms.append([processes == 1, processes == 2, passes / processes, record["shards"]])
+            spent.append(taken)
+    fit, spread = fitted(np.array(terms, dtype=float), np.array(spent))
+    half = QUANTILE * np.sqrt(np.diag(spread))
+    for at, (name, unit, scale) in enumerate(TERMS):
+        ends = sorted(scale * (fit[at] + sign * half[at]) for sign in (-1, 1))
+        yield Figure(
+            name=f"scale-{name}", value=scale * fit[at], unit=unit,
+            against=f"95 % interval {ends[0]:.3g} to {ends[1]:.3g}, {len(spent)} runs of pgd on digits",
+            command=COMMAND,
+        )  # fmt: skip
+    shards = PHOTOGRAPHS / SHARD
+    known = np.array([0.0, 1.0, 0.0, shards])
+    search = PHOTOGRAPHS * PASSES / (GPUS * GPU_RATE)
+    wide = QUANTILE * float(np.sqrt(known @ spread @ known))
+    value = search + float(known @ fit)
+    yield Figure(
+        name="scale-million-photographs", value=value / 3600, unit="hours on 32 GPUs, predicted",
+        against=f"{PASSES} passes per seed at an assumed {GPU_RATE:,} a second and GPU ({search:.0f} s) "
+        f"and {shards:,.0f} shards of {SHARD}; 95 % interval of start and overhead "
+        f"{(value - wide) / 3600:.2f} to {(value + wide) / 3600:.2f}",
+        command=COMMAND,
+    )  # fmt: skip
+
+
+def fitted(terms: Any, spent: Any) -> tuple[Any, Any]:
+    """Least squares with errors in proportion to the time, and the covariance of its terms."""
+    weighted = terms / spent[:, None]
+    fit, *_ = np.linalg.lstsq(weighted, np.ones(len(spent)), rcond=None)
+    left = 1 - weighted @ fit
+    noise = left @ left / (len(spent) - terms.shape[1])
+    return fit, noise * np.linalg.pinv(weighted.T @ weighted)
 
 
 def _going_on(seeds: int, each: int = 100) -> Iterator[Figure]:
@@ -195,7 +261,7 @@ def drawn_shard(seeds: int, each: int) -> tuple[Any, Any]:
         **dict.fromkeys(("looked", "failing", "queries"), zeros),
     }
     others = dict.fromkeys(SPENDING[2:], [0] * seeds)
-    spent = spent_table({**columns, "gradients": zeros, **others})
+    spent = table({**columns, "gradients": zeros, **others}, SPENT)
     ids = [names[i] for i in (whole // each).tolist()]
     return findings_table(found, x, ids, method="pgd", oracle="label"), spent
 

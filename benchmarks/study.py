@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.figures import Figure
-from hardcase_study.exchange import read_npz
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "study"))
 
@@ -56,25 +56,37 @@ def answered(pause: float) -> list[float]:
 
 def made(folder: Path) -> Path:
     """A study of noise with a list for every rater; what is shown does not matter here."""
-    from dataclasses import replace
-
+    from hardcase.tensors import encode_all
     from hardcase_study import bundle
+    from hardcase_study.assignment import Sizes
+    from hardcase_study.forms import Item, Stimulus
+    from hardcase_study.power import precision
 
     rng = np.random.default_rng(0)
-    np.savez(
-        folder / "noise.npz",
-        images=rng.integers(0, 255, (ITEMS, 28, 28), dtype=np.uint8),
-        expected=rng.integers(0, 10, ITEMS),
-        predicted=np.full(ITEMS, 9),
-        generator=np.array(["noise"] * ITEMS),
-        rater1=rng.integers(0, 10, ITEMS),
-    )
-    whole = read_npz(folder / "noise.npz", folder / "rated")
-    lists = [list(whole.items)] * (2 * RATERS)
-    settings = {**whole.settings, "raters": RATERS}
-    items = [replace(item) for item in whole.items.values()]
-    pixels = {name: whole.image(name).read_bytes() for name in whole.stimuli}
-    fresh = bundle.write(
-        folder / "study", settings, items, list(whole.stimuli.values()), pixels, lists
-    )
+    pixels = torch.from_numpy(rng.integers(0, 255, (ITEMS, 1, 28, 28), dtype=np.uint8))
+    classes = tuple(map(str, range(10)))
+    stimuli = [Stimulus(f"image{i}", "test", str(i), i % 10, 9) for i in range(ITEMS)]
+    items = [Item(f"item{i}", "label", (f"image{i}",), labels=classes) for i in range(ITEMS)]
+    settings = {
+        "id": "noise",
+        "design": "label",
+        "title": "",
+        "thing": "",
+        "language": "en",
+        "classes": classes,
+        "raters": RATERS,
+        "per_rater": ITEMS,
+        "checks": 0,
+        "repeats": 0,
+        "votes": RATERS,
+        "stop": False,
+        "seed": 0,
+        "runs": {},
+        "main_items": ITEMS,
+        "spare_lists": 0,
+        "power": precision(Sizes(raters=RATERS, per_rater=ITEMS, checks=0), ITEMS),
+    }
+    images = {one.id: data for one, data in zip(stimuli, encode_all(pixels))}
+    lists = [[item.id for item in items]] * (2 * RATERS)
+    fresh = bundle.write(folder / "study", settings, items, stimuli, images, lists)
     return fresh.folder

@@ -8,24 +8,21 @@ from hardcase.cache import cache_folder, turn, write_atomically
 from hardcase.errors import Problem
 
 
-def test_the_cache_is_where_the_variable_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.setenv("HARDCASE_CACHE", "relative")
-    assert cache_folder() == Path.cwd() / "relative"
-
-
-def test_without_it_the_users_cache_folder_is_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("HARDCASE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "hardcase"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache/hardcase"
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"HARDCASE_CACHE": "/a"}, Path("/a")),
+        ({"HARDCASE_CACHE": "relative"}, Path.cwd() / "relative"),
+        ({"XDG_CACHE_HOME": "/b"}, Path("/b/hardcase")),
+        ({"HOME": "/c"}, Path("/c/.cache/hardcase")),
+    ],
+)
+def test_the_cache_is_where_the_variables_say(monkeypatch, variables, expected):
+    for name in ("HARDCASE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == expected
 
 
 def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hardcase.catalogue import bibtex, citations
 from hardcase.errors import Problem
-from hardcase.registry import Part, rows
+from hardcase.registry import rows
 
 
 def test_every_method_can_be_cited():
@@ -35,12 +35,6 @@ def test_entries_come_once_in_order_with_those_of_the_same_method():
 def test_an_unknown_key_is_named_with_the_nearest_one():
     with pytest.raises(Problem, match=r"(?s)no citation 'madry2018'.*try: madry2018pgd"):
         bibtex(["madry2018"])
-
-
-def test_a_part_states_an_entry_or_the_key_of_one():
-    entry = "@misc{one,\n  year = {2020}\n}"
-    part = Part(kind="data", name="dots", make=print, cite=(entry, "two"))
-    assert part.keys == ("one", "two")
 
 
 def test_citing_needs_no_torch():

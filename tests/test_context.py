@@ -113,12 +113,6 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     assert features_of(edited(run, **about, witnesses=seen)) == (both[0],)
 
 
-def test_features_of_a_judge_are_part_of_the_configuration():
-    values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
-    config = parse({**values, "judge_features": "zoo:resnet50-imagenet"})
-    assert config.judge_features == ("zoo:resnet50-imagenet",)
-
-
 def test_grey_levels_may_be_written_as_a_quotient():
     from hardcase.config import assign
 
@@ -146,11 +140,6 @@ def test_shards_follow_the_device_and_the_method():
     with PlayedDevice():
         assert shard("pgd") == 16_384
         assert shard("adapt") == 4096, "with guides the same everywhere"
-
-
-def test_worker_processes_are_spread_unless_a_device_was_named():
-    plan = plan_of(Context.of(toy_subject(), toy_images(4), "pgd", workers=2))
-    assert plan.devices == (), "nothing to spread over"
 
 
 def test_the_copy_to_compare_with_has_the_arithmetic_that_was_asked_for():

@@ -9,7 +9,6 @@ from importlib import import_module
 import pytest
 
 from hardcase import methods, registry, searches, spaces
-from hardcase.catalogue import describe
 from hardcase.errors import Problem
 from hardcase.registry import Preset, method, part, parts, resolve
 from hardcase.spaces.latent import Latent
@@ -223,24 +222,3 @@ def test_searches_that_need_gradients_say_so():
         source = inspect.getsource(row.make)
         asks = "evaluate.gradient(" in source or "self.source(state, evaluate" in source
         assert (row.facts["needs"] == "gradients") == asks, row.name
-
-
-@pytest.mark.parametrize("kind", ["search", "space"])
-def test_rows_of_classes_are_complete(kind):
-    rows = describe(kind)
-    assert len({row["name"] for row in rows}) == len(rows)
-    for row in rows:
-        assert row.keys() >= {
-            "name",
-            "summary",
-            "needs",
-            "paper",
-            "laws",
-            "options",
-            "differences",
-            "cite",
-        }
-        assert row["summary"]
-        assert row["needs"]
-        assert not {"name", "keeps_code"} & row["options"].keys()
-    assert all("default" in option for row in rows for option in row["options"].values())

@@ -27,6 +27,7 @@ from hardcase.usercode import file_member, guarded
 
 __all__ = [
     *("ROOMS", "Option", "Part", "Preset", "check_offer", "citation_key", "criterion", "data"),
+    "explain",
     *("generator", "guide", "judge", "method", "model", "objective", "options_of", "oracle"),
     *("part", "parts", "resolve", "rows", "search", "space"),
 ]
@@ -263,6 +264,16 @@ def part(
         return made
 
     return register
+
+
+def explain(make: Callable[..., Any], shared: Mapping[str, str]) -> None:
+    """Add to the ``Args`` of a docstring what arguments that several parts share mean."""
+    text = inspect.cleandoc(make.__doc__ or "")
+    if "Args:" not in text:
+        text += "\n\nArgs:"
+    common = [name for name in inspect.signature(make).parameters if name in shared]
+    lines = [f"    {name}: {shared[name]}" for name in common if f"\n    {name}: " not in text]
+    make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]))
 
 
 def _preset(row: Part, suffix: str, preset: Preset) -> Part:

@@ -123,6 +123,10 @@ class CampaignSplits:
             known = self.annotated(split)
             self._stored[split] = claim_seeds(known.images, known.annotations, self.task)
         if split not in self._stored:
+            for one in [*self._stored.values()]:
+                if (one.name, one.split) == (self.data, "all"):  # it is every split at once
+                    self._stored[split] = one
+        if split not in self._stored:
             many = None
             if self.data.startswith(FILES):
                 many = large(self.data, split)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -209,7 +210,7 @@ def kinds_in_words(kinds: Mapping[str, int]) -> str:
 
 
 def count(
-    seeds: Sequence[Mapping[str, Any]],
+    seeds: Iterable[Mapping[str, Any]],
     findings: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, Verdict] | None,
     *,
@@ -225,15 +226,14 @@ def count(
     `generated`, the funnel begins with the samples and those that independent networks verified.
     """
     first = generated or {}
-    statuses = [row["status"] for row in seeds]
-    usable = [
-        row
-        for row in seeds
-        if row["status"] not in ("skipped: misclassified", "skipped: non-finite")
-    ]
-    attempted = [
-        row for row in usable if row["status"] in ("done", "out of time") and row["looked"] > 0
-    ]
+    statuses = Counter[str]()
+    attempted = looked = left = 0
+    for row in seeds:
+        statuses[row["status"]] += 1
+        attempted += row["status"] in ("done", "out of time") and row["looked"] > 0
+        looked += row["looked"]
+        left += row["failing"]
+    unusable = statuses["skipped: misclassified"] + statuses["skipped: non-finite"]
     failing = [row for row in findings if row["kind"] == "label"]
     judged = _judged(failing, verdicts)
     kept = len({row["seed"] for row in failing if row["witnessed"]}) if witnesses else None
@@ -244,9 +244,9 @@ def count(
     return {
         "funnel": {
             **{name: first[name] for name in ("generated", "verified") if name in first},
-            "seeds": len(seeds),
-            "usable": len(usable),
-            "attempted": len(attempted),
+            "seeds": statuses.total(),
+            "usable": statuses.total() - unusable,
+            "attempted": attempted,
             "failing": len({row["seed"] for row in failing}),
             "witnessed": kept,
             **{
@@ -256,16 +256,16 @@ def count(
             "distinct": distinct,
         },
         "skipped": {
-            "misclassified": statuses.count("skipped: misclassified"),
-            "non_finite": statuses.count("skipped: non-finite"),
-            "target": statuses.count("skipped: target"),
-            "reconstruction": statuses.count("skipped: reconstruction"),
-            "out_of_time": statuses.count("out of time"),
-            "waiting": statuses.count("waiting"),
+            "misclassified": statuses["skipped: misclassified"],
+            "non_finite": statuses["skipped: non-finite"],
+            "target": statuses["skipped: target"],
+            "reconstruction": statuses["skipped: reconstruction"],
+            "out_of_time": statuses["out of time"],
+            "waiting": statuses["waiting"],
         },
         "findings": {
-            "looked": sum(row["looked"] for row in seeds),
-            "failing": sum(row["failing"] for row in seeds),
+            "looked": looked,
+            "failing": left,
             "kept": len(findings),
             **{name: None if rows is None else len(rows) for name, rows in judged.items()},
         },

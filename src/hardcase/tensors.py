@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,12 +63,13 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     return _beside(whole, lines, lines.nbytes)
 
 
-def _beside(work: Callable[[Any], T], items: Iterable[Any], size: int) -> list[T]:
+def _beside(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
     """`work` on every item, in several threads where they hold many bytes: zlib lets others run."""
     if size < MANY_BYTES:
         return list(map(work, items))
+    parts = [items[part] for part in chunks(len(items), 64)]  # a task for each is most of the work
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        return list(threads.map(work, items))
+        return list(chain.from_iterable(threads.map(lambda part: list(map(work, part)), parts)))
 
 
 LARGEST = 2**26

@@ -20,12 +20,15 @@ from hardcase.randomness import Rng, balanced_order
 __all__ = [
     *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Encoded", "Evaluator"),
     *("Feedback", "Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model"),
-    *("Objective", "Offer", "Oracle", "Probe", "Search", "Seeds", "Space", "State", "Tap"),
-    *("Targets", "WAYS", "Verdicts", "is_photographic"),
+    *("Objective", "Offer", "Oracle", "Probe", "Scores", "Search", "Seeds", "Space", "State"),
+    *("Tap", "Targets", "WAYS", "Verdicts", "is_photographic"),
 ]
 
 Encoded = tuple[Tensor, Mapping[str, Tensor]]
 """Codes, and what a space must know of each seed beside its code (`Seeds.context`)."""
+
+Scores = Float[Tensor, " m"]
+"""A number for each candidate."""
 
 State = dict[str, Tensor]
 """What a search remembers between steps: plain tensors, so that it can be saved and loaded at any

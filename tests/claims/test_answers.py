@@ -19,20 +19,19 @@ from hardcase.claims import load
 from hardcase.claims.annotations import load_annotations
 from hardcase.claims.answers import (
     Layout,
-    MaiteDetector,
     TfLite,
     answering,
     names_in_tflite,
     softmax_odds,
     standard_outputs,
 )
-from hardcase.claims.boxes import strongest
 from hardcase.claims.load import asked_network, claim_model, load_claim_model
-from hardcase.claims.outputs import ABSENT, Detections
+from hardcase.claims.outputs import ABSENT, Detections, strongest
 from hardcase.claims.subjects import ClaimModel
 from hardcase.errors import Problem
 from hardcase.models.load import Loading
 from hardcase.tensors import from_bytes
+from hardcase.testing.toys import toy_subject
 from hardcase.types import Images
 
 SIZE = (40, 80)
@@ -313,28 +312,6 @@ def test_an_onnx_detector_with_a_named_head(batch, tmp_path):
         asked_network(f"onnx:{path}?head=yolov9", "boxes", Loading())
 
 
-class Maite:
-    """An object-detection model in MAITE's form."""
-
-    def __init__(self):
-        self.metadata = {"id": "maite-toy", "index2label": {0: "a", 1: "b", 2: "c"}}
-
-    def __call__(self, batch, /):
-        return [
-            SimpleNamespace(boxes=b.numpy(), labels=k.numpy(), scores=s.numpy())
-            for b, k, s, _ in zip(BOXES, LABELS, SCORES, batch)
-        ]
-
-
-def test_a_model_of_maite():
-    net = MaiteDetector(Maite())
-    found = net.ask(torch.rand(2, 3, *SIZE))
-    assert torch.equal(found.boxes, BOXES)
-    model = claim_model(Maite(), "boxes", ("c", "b"))
-    assert model.offers == "scores"
-    assert model.columns == (2, 1)
-
-
 class Detecting(BaseHTTPRequestHandler):
     """A server of the Open Inference Protocol: a box at the image's brightest column."""
 
@@ -489,9 +466,7 @@ def test_a_fetched_detector_is_witnessed_by_one_of_another_lineage(monkeypatch):
 
     def named(model):
         asked = []
-        load.usual_claim_witnesses(
-            model, "boxes", lambda name: asked.append(name) or MaiteDetector(Maite())
-        )
+        load.usual_claim_witnesses(model, "boxes", lambda name: asked.append(name) or toy_subject())
         return tuple(asked)
 
     assert named("zoo:efficientdet-lite0?threshold=0.3") == ("zoo:ssd-mobilenet",)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hardcase.claims.annotations import load_annotations
-from hardcase.claims.boxes import overlap
 from hardcase.claims.canvas import BORDER, CANVAS, INK, MARGIN, NOTHING, canvases
+from hardcase.claims.outputs import overlap
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,10 @@
-"""The demo's second process, and what its parts add up to."""
+"""The demo's second process."""
 
 import pytest
 
 from hardcase.cli import demo
 from hardcase.cli.options import Flags
-from hardcase.cli.progress import Front
 from hardcase.judges import panel
-
-
-def test_the_parts_add_up():
-    assert sum(demo.SHARES.values()) == pytest.approx(1)
-    assert {method["name"] for method in demo.METHODS} < set(demo.SHARES)
-    screen = Front()
-    demo._enter(screen, "judge", began=0.0, trainings=2)
-    assert screen.stage.before + screen.stage.share == pytest.approx(1)
 
 
 def test_nobody_is_called_to_help_with_a_judge_that_is_there(tmp_path, monkeypatch):

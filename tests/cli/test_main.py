@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from hardcase.cli import main as frame
-from hardcase.cli.main import VERBS, main
+from hardcase.cli.main import VERBS, main, spread
 from hardcase.errors import Problem
 
 CHECK = """
@@ -150,3 +150,18 @@ def test_a_reader_that_has_gone_is_no_error():
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("run --set a=1 b.c=2 --seed 3", "run --set a=1 --set b.c=2 --seed 3"),
+        ("run --set a=1 --set b=2 c=3", "run --set a=1 --set b=2 --set c=3"),
+        ("run --set a=1 config.toml b=2", "run --set a=1 config.toml b=2"),
+        ("run --set nonsense b=2", "run --set nonsense --set b=2"),
+        ("run x=1", "run x=1"),
+        ("run --set", "run --set"),
+    ],
+)
+def test_settings_are_spread(given, expected):
+    assert spread(given.split()) == expected.split()

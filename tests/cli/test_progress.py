@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hardcase.campaign.record import Counts
 from hardcase.cli import progress
-from hardcase.cli.progress import Front, Lines, Screen, Stage, doubts, front, line
+from hardcase.cli.progress import Front, Lines, Screen, doubts, front, line
 from hardcase.runs.progress import Progress
 from hardcase.training.loop import TrainingProgress as Training
 
@@ -142,20 +142,6 @@ def test_there_is_one_bar_whatever_is_trained():
     assert sum("━" in row for row in text.splitlines()) == 1
     assert "loss" not in text
     assert screen.share() == 0.25
-
-
-def test_the_bar_of_a_job_of_several_parts_is_that_of_the_whole(told):
-    screen = Screen(Console(file=io.StringIO()))
-    began = monotonic() - 60
-    screen.stage = Stage(name="networks", before=0.0, share=0.5, trainings=4, began=began)
-    screen.train(Training(2, 2, 20, 20, 0.25, what="witness 1 of 3"))
-    assert screen.share() == pytest.approx(0.125)
-    assert screen.left() == pytest.approx(420, rel=0.05)
-    assert "networks" in shown(screen, 80)
-    screen.stage = Stage(name="pgd", before=0.5, share=0.2, began=began)
-    told(screen)
-    assert screen.share() == pytest.approx(0.5 + 0.2 * 8 / 18)
-    assert sum("━" in row for row in shown(screen, 80).splitlines()) == 1
 
 
 def test_a_stop_is_shown(told):

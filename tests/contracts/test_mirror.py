@@ -37,9 +37,9 @@ ELSEWHERE = {
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
-    "criteria/batch criteria/conventions criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage testing/criteria",
-    "claims/test_answers.py": "claims/outputs claims/load",
+    "claims/test_answers.py": "claims/load",
     "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
     "cli/test_main.py": "errors",
     "data/test_images.py": "data/streams",
@@ -56,7 +56,6 @@ ELSEWHERE = {
     "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
-    "suite/test_gate.py": "suite/junit",
     "test_context.py": "what a campaign is made of: plan splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",

@@ -4,8 +4,8 @@ import pytest
 from worlds import World
 
 from hardcase.catalogue import definition_of
-from hardcase.criteria.conventions import CONVENTIONS
 from hardcase.criteria.criterion import (
+    CONVENTIONS,
     LAWS,
     Spec,
     conventional,

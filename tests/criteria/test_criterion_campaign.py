@@ -1,5 +1,7 @@
 """Criteria inside a campaign: as guides, beside each other, and the same whatever the cut into shards."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from worlds import World
@@ -27,9 +29,7 @@ def test_readers_of_one_layer_that_want_different_things(world):
         alone = world.make(spec)()
         probe = world.evaluate(x, alone)
         alone.update(probe)
-        criterion.update(
-            type(probe)(probe.z, probe.x, probe.logits, probe.origin, activations=shared)
-        )
+        criterion.update(replace(probe, activations=shared))
         assert criterion.value() == alone.value() > 0
 
 
@@ -65,16 +65,7 @@ def _walk(world, criterion: Measure, *, guided, draw):
             targets = criterion.choose(rows, rng)
         x = x.detach().requires_grad_()
         probe = world.evaluate(x, criterion, seeds=x0, ids=rows)
-        score = pull(
-            type(probe)(
-                probe.z,
-                probe.x,
-                probe.logits,
-                probe.origin,
-                activations=probe.activations,
-                targets=targets,
-            )
-        )
+        score = pull(replace(probe, targets=targets))
         (slope,) = torch.autograd.grad(score.sum(), x)
         slope = slope if guided else torch.randn(x.shape, generator=noise)
         x = (

@@ -1,10 +1,20 @@
-"""Nearest neighbours: exact even where the fast product would be wrong."""
+"""Nearest neighbours, exact even where the fast product would be wrong; densities as scipy's, on their span where they are singular."""
 
 import pytest
 import torch
+from scipy.stats import gaussian_kde
 
-from hardcase.criteria.surprise import ReferencePoints
+from hardcase.criteria.surprise import (
+    Gaussian,
+    Likelihood,
+    Mahalanobis,
+    ReferencePoints,
+    Traces,
+    fit_notes,
+    refuse_few,
+)
 from hardcase.errors import Problem
+from hardcase.randomness import stream
 
 
 def brute(points, corpus, skip=None):
@@ -54,3 +64,98 @@ def test_ties_go_to_the_first_and_one_can_be_skipped():
 def test_nothing_to_be_near_to():
     with pytest.raises(Problem, match="empty"):
         ReferencePoints.of(torch.empty(0, 3)).nearest(torch.zeros(1, 3))
+
+
+def embedded(count=80, rank=5, width=12, seed=0):
+    """Points of `rank` dimensions, and the same ones lying in a space of `width`."""
+    rng = stream(seed, "singular")
+    inner = torch.randn(count, rank, generator=rng, dtype=torch.float64) * torch.arange(1, rank + 1)
+    turn = torch.linalg.qr(torch.randn(width, rank, generator=rng, dtype=torch.float64)).Q
+    return inner, inner @ turn.t()
+
+
+def activations(count=400, units=44, seed=0):
+    """As of a layer of a trained network: correlated, rectified, of very different scales."""
+    rng = stream(seed, "traces")
+    mixed = torch.randn(units, units, generator=rng, dtype=torch.float64)
+    scales = torch.logspace(0, -2.5, units, dtype=torch.float64)
+    hidden = (torch.randn(count, units, generator=rng, dtype=torch.float64) * scales) @ mixed
+    return (hidden + 1).relu().float()
+
+
+def of_two_classes(values):
+    label = torch.arange(len(values)) % 2
+    return Traces(values, label, label)
+
+
+def test_a_shape_is_the_same_wherever_it_lies():
+    inner, outer = embedded()
+    one, two = Gaussian.of(inner), Gaussian.of(outer)
+    assert (one.rank, two.rank) == (5, 5)
+    assert (one.projected, two.projected) == (False, True)
+    assert two.size == pytest.approx(one.size)
+    apart = [
+        torch.cdist(gaussian.traces.double(), gaussian.traces.double()) for gaussian in (one, two)
+    ]
+    assert torch.allclose(*apart, atol=1e-4)
+
+
+@pytest.mark.parametrize("smallest", [1.0, 1e-3, 1e-5])
+def test_likelihood_is_scipys_wherever_that_is_defined(smallest):
+    """Also where one unit almost repeats another: the ratio of variances goes down to 1e-10."""
+    values = activations()
+    values[:, 1] = values[:, 0] + smallest * values[:, 1]
+    traces = of_two_classes(values)
+    new = values[:20] + 0.05 * torch.randn(20, 44, generator=stream(1))
+    new[:, 1] = new[:, 0] + smallest * torch.rand(20, generator=stream(2))
+    ours = Likelihood.fit(traces, floor=0)
+    assert fit_notes(ours)["classes projected on their span"] == 0
+    label = torch.arange(20) % 2
+    theirs = torch.empty(20, dtype=torch.float64)
+    for one in (0, 1):
+        density = gaussian_kde(values[one::2].double().T.numpy())
+        theirs[one::2] = -torch.from_numpy(density.logpdf(new[one::2].double().T.numpy()))
+    torch.testing.assert_close(ours(new, label).double(), theirs, rtol=2e-3, atol=2e-3)
+
+
+def test_scales_of_units_do_not_decide_the_rank():
+    values = activations().double()
+    wide = values * torch.logspace(-6, 6, 44, dtype=torch.float64)
+    assert Gaussian.of(values).rank == Gaussian.of(wide).rank == 44
+
+
+def test_a_trace_off_the_span_is_infinitely_surprising():
+    inner, outer = embedded(count=160)
+    lsa = Likelihood.fit(of_two_classes(outer.float()), floor=0)
+    assert fit_notes(lsa)["classes projected on their span"] == 2
+    some, label = outer[:9].float(), torch.arange(9) % 2
+    assert bool(lsa(some, label).isfinite().all())
+    turn = torch.linalg.lstsq(inner, outer).solution.t()
+    away = torch.linalg.qr(torch.cat([turn, torch.eye(12, dtype=torch.float64)], 1)).Q[:, 5]
+    assert bool(lsa(some + (100 * away).float(), label).isinf().all())
+    assert bool(Mahalanobis.fit(of_two_classes(outer.float()))(some, label).isfinite().all())
+
+
+def test_classes_of_another_rank_have_no_value_and_are_counted():
+    values = activations(count=600)
+    label = torch.arange(600) % 3
+    values[label == 2, 5] = values[label == 2, 4]
+    lsa = Likelihood.fit(Traces(values, label, label), floor=0)
+    assert [lsa.gaussians[c].rank for c in (0, 1, 2)] == [44, 44, 43]
+    assert lsa(values[:30], label[:30]).isnan().tolist() == (label[:30] == 2).tolist()
+    assert len(lsa.training()) == 400
+    assert fit_notes(lsa)["classes without value, of another rank"] == 1
+
+
+def test_few_training_images_are_said():
+    rough, enough = (Likelihood.fit(of_two_classes(activations(n)), floor=0) for n in (100, 600))
+    assert "50 traces of 44 units" in fit_notes(rough)["few training images"]
+    assert "few training images" not in fit_notes(enough)
+    assert fit_notes(enough)["training traces per unit"] == 6.82
+
+
+def test_fewer_traces_than_units_are_refused():
+    traces = of_two_classes(torch.randn(20, 30, generator=stream(1, "few")))
+    for fit in (Likelihood.fit, Mahalanobis.fit):
+        with pytest.raises(Problem, match="so few"):
+            refuse_few(fit(traces))

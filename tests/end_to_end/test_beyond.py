@@ -52,13 +52,6 @@ def serving(monkeypatch):
     return serving.serving
 
 
-def test_the_commands_are_there():
-    written = {line.split()[-1] for line in LINES if line.startswith("hardcase run ")}
-    assert {"runs/onnx", "runs/server", "runs/two", "runs/ray"} <= written
-    assert "hardcase resume runs/two" in SECTION
-    assert "hardcase status runs/two runs/ray" in SECTION
-
-
 def ran(place, words, folder):
     done = place(*words, "--progress", "none")
     assert done.code == 0, done.err

@@ -32,14 +32,8 @@ def coco(world):
         Image.fromarray(images.x[row, 0].numpy()).save(Path("photos") / name)
         listed.append({"id": row, "file_name": name, "width": 24, "height": 24})
         for label, (left, top, right, bottom) in zip(one.labels.tolist(), one.boxes.tolist()):
-            boxes.append(
-                {
-                    "id": len(boxes),
-                    "image_id": row,
-                    "category_id": label + 1,
-                    "bbox": [left, top, right - left, bottom - top],
-                }
-            )
+            box = {"id": len(boxes), "image_id": row, "category_id": label + 1}
+            boxes.append({**box, "bbox": [left, top, right - left, bottom - top]})
     names = [{"id": number, "name": name} for number, name in enumerate(CLASSES, 1)]
     Path("labels.json").write_text(
         json.dumps({"images": listed, "annotations": boxes, "categories": names})

@@ -165,12 +165,8 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
     )
     python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
-    names = [
-        f"hardcase[all]=={version}",
-        f"hardcase-study=={version}",
-        f"hardcase-studies=={version}",
-        f"hardcase-teams=={version}",
-    ]
+    every = ("hardcase[all]", "hardcase-study", "hardcase-studies", "hardcase-teams")
+    names = [f"{name}=={version}" for name in every]
     own = tmp_path / "env/bin/python"
     subprocess.run(
         [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0", *names],

@@ -112,19 +112,8 @@ def test_another_model_is_not_mixed_into_a_run(world, monkeypatch):
 
 def start(*more, slow="0.05"):
     """The command line in a process group of its own, slow enough to be caught."""
-    words = [
-        "run",
-        "--model",
-        "model.py:make",
-        "--data",
-        "npz:toy.npz",
-        "--method",
-        "pgd",
-        *SHARDS,
-        "--out",
-        "out",
-        *more,
-    ]
+    given = "run --model model.py:make --data npz:toy.npz --method pgd --out out"
+    words = [*given.split(), *SHARDS, *more]
     environment = {**os.environ, "SLOW": slow, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "hardcase", *words], env=environment, start_new_session=True,

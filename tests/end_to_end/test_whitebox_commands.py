@@ -13,7 +13,7 @@ from hardcase.registry import rows
 from tiny import weights
 
 METHODS = {row["name"]: row for row in rows("methods")}
-BASES = (
+BASES = [
     "pgd",
     "fgsm",
     "cw",
@@ -23,7 +23,7 @@ BASES = (
     "maxplore",
     "deephunter",
     "tensorfuzz",
-)
+]
 NAMES = [name for name in METHODS if name.partition("@")[0] in BASES]
 SURE = {"pgd", "deepxplore", "dlfuzz", "maxplore", "maxplore@code", "adapt"}
 MODELS = """
@@ -49,11 +49,9 @@ def networks(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_on_mnist5k(name, networks, tmp_path, capsys):
-    budget = (
-        ["--gradients", "30"]
-        if METHODS[name]["needs"] == "gradients" and name != "fgsm"
-        else ["--queries", "60"]
-    )
+    budget = ["--queries", "60"]
+    if METHODS[name]["needs"] == "gradients" and name != "fgsm":
+        budget = ["--gradients", "30"]
     peers = ["--peer", networks["four"]] if METHODS[name].get("peers") == "wanted" else []
     flags = [
         "--data",
@@ -67,20 +65,8 @@ def test_runs_on_mnist5k(name, networks, tmp_path, capsys):
         "--progress",
         "none",
     ]
-    code = main(
-        [
-            "run",
-            "--model",
-            networks["one"],
-            "--method",
-            name,
-            "--out",
-            str(tmp_path / "run"),
-            *flags,
-            *budget,
-            *peers,
-        ]
-    )
+    given = ["run", "--model", networks["one"], "--method", name, "--out", str(tmp_path / "run")]
+    code = main([*given, *flags, *budget, *peers])
     record = json.loads(capsys.readouterr().out)
     assert code == 0
     assert record["complete"]

@@ -169,7 +169,10 @@ def test_any_bytes_instead_of_http(content):
             ClientConfig(retries=0, timeout=1),
             Counter(),
         )
-        answer = lawful(lambda: client.ask("GET", "/v2/models/m", {}, b""), Refused, Unanswered)
+        until = client.deadline()
+        answer = lawful(
+            lambda: client.ask("GET", "/v2/models/m", {}, b"", until=until), Refused, Unanswered
+        )
         client.hang_up()
     assert answer is None or isinstance(answer[1], bytes)
 

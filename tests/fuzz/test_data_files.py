@@ -18,7 +18,7 @@ from torch import nn
 
 from hardcase import tensors
 from hardcase.criteria.profile import Profile, Range
-from hardcase.data.formats import read_cifar_pickled, read_idx, read_json_labels
+from hardcase.data.formats import read_idx, read_json_labels
 from hardcase.data.public import unpack
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -235,7 +235,7 @@ def test_a_card_with_something_else_in_it(network, data):
 def test_downloaded_files_of_any_bytes(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)
-    for read in (read_idx, read_json_labels, read_cifar_pickled):
+    for read in (read_idx, read_json_labels):
         lawful(lambda read=read: read(path))
 
 

@@ -271,7 +271,7 @@ def test_the_panel_names_its_networks_and_what_it_learned_from(world):
     own, train, _, panel = world
     assert panel.hashes()["encoder 1"] == own.hash
     assert torch.isin(fingerprints(train.x), panel.learned).all()
-    assert panel.features(from_bytes(train.x[:4])).shape == (4, 144)
+    assert panel.read(from_bytes(train.x[:4]), train.y[:4])[1].shape == (4, 144)
 
 
 def test_fitting_is_repeatable_and_moves_no_global_randomness(world, tmp_path):

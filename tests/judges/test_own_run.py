@@ -54,6 +54,7 @@ def test_answers_move_the_rule_towards_people_and_never_turn_its_order():
     assert turned.stretch > 0
     assert strict.answers == 60
     earlier = own_rule(odds, 0.5, earlier=[(float(one), False) for one in odds[:60]])
+    assert earlier.reused == 60
     assert earlier.shift == pytest.approx(strict.shift)
 
 

@@ -1,4 +1,4 @@
-"""What people answered: kept with the run, and in its verdicts."""
+"""What people answered: kept with the run, in its verdicts, and in later runs of the same space."""
 
 import json
 
@@ -17,9 +17,11 @@ from hardcase.judges.people import (
     enter_people,
     outcome_of,
     read_answers,
+    reusable,
     trusted,
 )
 from hardcase.judges.verdicts import judge_run, verdicts_of
+from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
 from hardcase.types import Verdicts
@@ -111,7 +113,19 @@ def test_answers_are_the_verdicts_of_their_findings_and_move_those_of_others(jud
     second = np.array([row["p_label_kept"] for row in rows[12:]])
     assert second.mean() < first.mean()
     own = after.record["judge"]["own_rules"]["label_kept"]
-    assert own["answers"] == 12
+    assert (own["answers"], own["reused"]) == (12, 0)
+
+
+def test_a_later_run_of_the_same_space_reuses_them_and_says_so(judge, run, tmp_path):
+    answered(run, ["none"] * 10)
+    judge_run(run, judge)
+    twin = a_run(tmp_path / "twin", identity=Identity({"seed": "1"}).to_json())
+    elsewhere = {"identity": Identity({"seed": "2"}).to_json(), "space": {"text": "made:else"}}
+    other = a_run(tmp_path / "other", **elsewhere)
+    told = judge_run(twin, judge).record["judge"]
+    assert len(reusable(twin, judge)) == told["own_rules"]["label_kept"]["reused"] == 10
+    assert "10 answers about earlier runs" in told["standing"]
+    assert judge_run(other, judge).record["judge"]["own_rules"]["label_kept"]["reused"] == 0
 
 
 def test_questions_leave_out_seeds_that_people_have_seen(judge, run):

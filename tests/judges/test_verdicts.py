@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -217,12 +218,20 @@ def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_p
         (judge.folder / FILE).unlink()
 
 
-def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
-    """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
-    from hardcase_study import read_npz
+def as_study(file, monkeypatch, count=60):
+    """The folder of a study whose people rated the first images of a file."""
+    with np.load(file) as stored:
+        arrays = {name: stored[name][:count] for name in stored.files}
+    arrays["seed"] = np.arange(len(arrays["expected"])).astype(str)
+    reader = SimpleNamespace(rated=lambda folder: arrays, record=lambda folder, runs: None)
+    monkeypatch.setattr(verdicts.companions, "reader", lambda: reader)
+    return file.parent
 
-    study = read_npz(rated_file(tmp_path / "rated.npz"), tmp_path / "study")
-    fitted = verdicts.calibrate_on(judge, study.folder)
+
+def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path, monkeypatch):
+    """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
+    study = as_study(rated_file(tmp_path / "rated.npz"), monkeypatch)
+    fitted = verdicts.calibrate_on(judge, study)
     try:
         assert fitted.standing.startswith("calibrated on 60 images")
         assert "two halves of the raters" in fitted.calibration["pooled_over"]
@@ -231,15 +240,14 @@ def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path):
         (judge.folder / FILE).unlink()
 
 
-def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(judge, tmp_path):
-    from hardcase_study import read_npz
-
-    with np.load(rated_file(tmp_path / "rated.npz")) as stored:
-        np.savez(tmp_path / "few.npz", **{name: stored[name][:12] for name in stored.files})
-    study = read_npz(tmp_path / "few.npz", tmp_path / "study")
+def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(
+    judge, tmp_path, monkeypatch
+):
+    study = as_study(rated_file(tmp_path / "rated.npz"), monkeypatch, count=12)
+    np.savez(tmp_path / "few.npz", **verdicts.companions.reader().rated(study))
     told = []
     run = test_run(tmp_path / "run")
-    assert verdicts.with_people(judge, study.folder, [run], say=told.append) is judge
+    assert verdicts.with_people(judge, study, [run], say=told.append) is judge
     assert "the judge stays as it was: people agree" in told[0]
     assert not (judge.folder / FILE).exists()
     assert "people" not in run.record

@@ -81,15 +81,6 @@ def test_eight_bit_inputs_are_clipped_to_the_calibrated_range():
     )
 
 
-def test_four_bits_are_coarser_than_eight():
-    own = SUBJECT(IMAGES).logits
-    errors = [
-        float((quantised.int8(SUBJECT, IMAGES, bits=bits)(IMAGES).logits - own).abs().mean())
-        for bits in (4, 8)
-    ]
-    assert errors[0] > 4 * errors[1]
-
-
 def test_infinities_and_nan_stay():
     x = IMAGES[:2].clone()
     x[0, 0, 0, 0] = torch.nan
@@ -105,9 +96,9 @@ def test_copies_travel_to_other_processes():
 
 
 def test_what_cannot_be_made_is_refused():
-    with pytest.raises(Problem, match="nothing to quantise"):
+    with pytest.raises(Problem, match="has 0 convolutions"):
         quantised.int8(nn.Sequential(nn.Flatten()), IMAGES)
-    with pytest.raises(Problem, match="no copy"):
+    with pytest.raises(Problem, match="0 images are given"):
         quantised.int8(SUBJECT, IMAGES[:0])
     with pytest.raises(Problem, match="no precision 'int4'"):
         quantised.lowered(SUBJECT, "int4", IMAGES)

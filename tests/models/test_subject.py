@@ -1,9 +1,5 @@
-import math
 import pickle
-import queue
 import socket
-import sqlite3
-import tempfile
 import threading
 
 import pytest
@@ -101,10 +97,12 @@ def test_a_missing_layer_and_a_silent_one_are_errors():
         Subject(Silent())(X, {"unused": torch.clone})
 
 
-def test_probabilities_are_turned_into_logits():
-    net = nn.Sequential(Quarters(1.0), nn.Softmax(1))
-    subject = Subject(net, outputs="probabilities")
-    assert torch.allclose(subject(X).logits.softmax(1), net(X), atol=1e-6)
+@pytest.mark.parametrize(
+    ("end", "outputs"), [(nn.Softmax(1), "probabilities"), (nn.Sigmoid(), "sigmoid")]
+)
+def test_what_ends_a_network_is_inverted(end, outputs):
+    ended = Subject(nn.Sequential(Quarters(1.0), end), outputs=outputs)
+    assert torch.allclose(end(ended(X).logits), ended.net(X), atol=1e-5)
 
 
 def test_the_hash_tells_weights_and_normalisation_apart():
@@ -130,11 +128,6 @@ def test_bad_arguments(arguments, words):
         Subject(Quarters(), **arguments)
 
 
-def test_a_model_of_the_wrong_shape_of_answer_is_refused():
-    with pytest.raises(Problem, match=r"must be \(images, classes\)"):
-        Subject(nn.Identity())(X)
-
-
 def test_one_row_answers_alone_as_among_others():
     subject, images = toy_subject(), toy_images(40)
     x = images.x.float() / 255
@@ -156,36 +149,22 @@ def test_a_network_is_given_the_channels_it_takes(channels, given, wanted):
     assert Subject(Seen(), channels=channels)(torch.rand(2, given, 8, 8)).logits.shape == (2, 2)
 
 
-def test_a_sigmoid_is_inverted():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    x = torch.rand(4, 1, 8, 8)
-    ended = Subject(nn.Sequential(net, nn.Sigmoid()), outputs="sigmoid")
-    assert torch.allclose(ended(x).logits, Subject(net)(x).logits, atol=1e-4)
-
-
 HELD = {
     "lock": threading.Lock,
-    "queue": queue.SimpleQueue,
     "socket": socket.socket,
-    "open file": tempfile.TemporaryFile,
-    "database": lambda: sqlite3.connect(":memory:"),
-    "module": lambda: math,
     "generator": lambda: (number for number in range(3)),
-    "thread": threading.Thread,
 }
 
 
 class Holding(Quarters):
     """A network that holds a thing beside its weights, and batch statistics to spoil."""
 
-    def __init__(self, thing=None, *, spoils=False):
+    def __init__(self, thing=None):
         super().__init__()
-        self.thing, self.spoils = thing, spoils
+        self.thing = thing
         self.norm = nn.BatchNorm1d(4)
 
     def forward(self, x):
-        if self.spoils:
-            self.mean.weight.data.mul_(1.5)
         return self.norm(super().forward(x))
 
 
@@ -199,20 +178,10 @@ def test_a_network_that_cannot_be_copied_is_asked_itself_and_left_as_it_was(held
     assert net.norm.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert subject.hash == Subject(Holding()).hash
-    if subject.uncopied:  # some Pythons copy some of them
-        assert "file.py:name" in caplog.text
-        with pytest.raises(Problem, match=held) as caught:
-            pickle.dumps(subject)
-        assert "file.py:name" in caught.value.fix
-
-
-def test_an_original_that_changes_under_test_is_noticed():
-    with pytest.raises(Problem, match="have changed"):
-        Subject(Holding(threading.Lock(), spoils=True))(X)
-
-
-def test_most_things_of_the_table_cannot_be_copied():
-    assert sum(bool(Subject(Holding(make())).uncopied) for make in HELD.values()) >= 6
+    assert "file.py:name" in caplog.text
+    with pytest.raises(Problem, match=held) as caught:
+        pickle.dumps(subject)
+    assert "file.py:name" in caught.value.fix
 
 
 @pytest.mark.parametrize("outputs", BINARY)
@@ -228,6 +197,8 @@ def test_one_output_for_two_classes(outputs):
     assert torch.allclose(probabilities.sum(1), torch.ones(5))
 
 
-def test_several_outputs_are_not_one():
+def test_answers_of_another_shape_are_refused():
     with pytest.raises(Problem, match="4 outputs"):
         Subject(Quarters(), outputs="binary")(X)
+    with pytest.raises(Problem, match=r"must be \(images, classes\)"):
+        Subject(nn.Identity())(X)

@@ -11,7 +11,6 @@ from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
     default_witnesses,
     even_half,
-    lineage,
     pretrained_witnesses,
     witness_record,
 )
@@ -65,7 +64,6 @@ def test_much_colour_is_read_by_deeper_witnesses(monkeypatch):
     monkeypatch.setattr(witnesses, "MANY", 4)
     assert witnesses.network_for(grey) == "lenet5"
     assert witnesses.network_for(colour) == "vgg16-small"
-    assert lineage("witness:vgg16-small 1") == "vgg, trained here"
 
 
 def test_photographs_have_no_default_witnesses():
@@ -143,11 +141,13 @@ def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
     assert ("zoo:lenet1", False) in asked
 
 
-def test_families_of_networks():
-    assert lineage("torchvision:resnet50") == lineage("torchvision:resnet18") == "resnet"
-    assert lineage("timm:tf_efficientnet_lite0") == "efficientnet"
-    assert lineage("witness:1") == lineage("zoo:lenet5") == "lenet, trained here"
-    assert lineage("net.py:make") == "make"
+def test_lineages_are_recorded():
+    names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
+    models = [Subject(Quarters(), name=name) for name in names]
+    record = witness_record(toy_subject(), models, 2.0, None)
+    trained = "lenet5, trained here"
+    found = record["independence"]["lineage"]["witnesses"]
+    assert found == ["resnet18", trained, trained, "vgg16-small, trained here", "not known"]
 
 
 def test_independence_has_four_parts():

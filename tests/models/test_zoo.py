@@ -71,18 +71,22 @@ def test_lenets_have_the_neurons_that_deepxplore_counts(name, neurons):
     assert sum(counted.values()) + softmax.shape[1] == neurons
 
 
-def test_lenets_are_those_of_the_fact_sheet():
-    net = zoo.build_classifier("lenet5", channels=1, size=28, classes=10)
-    widths = [module.out_channels for module in net.modules() if isinstance(module, nn.Conv2d)]
-    dense = [
-        (module.in_features, module.out_features)
-        for module in net.modules()
-        if isinstance(module, nn.Linear)
-    ]
-    assert widths == [6, 16]
-    assert dense == [(16 * 49, 120), (120, 84), (84, 10)]
-    assert net.conv1(torch.rand(1, 1, 28, 28)).shape[2:] == (28, 28)
-    assert all(module.kernel_size == (5, 5) for module in (net.conv1, net.conv2))
+@pytest.mark.parametrize(
+    ("name", "widths", "inner", "dense"),
+    [
+        ("lenet5", [6, 16], (14, 14), [784, 120, 84]),
+        ("lenet5-lecun", [6, 16], (10, 10), [400, 120, 84]),
+        ("lenet4-lecun", [4, 16], (10, 10), [400, 120]),
+    ],
+)
+def test_lenets_are_those_of_the_articles(name, widths, inner, dense):
+    net = zoo.build_classifier(name, channels=1, size=28, classes=10)
+    convolutions = [module for module in net.modules() if isinstance(module, nn.Conv2d)]
+    assert [module.out_channels for module in convolutions] == widths
+    assert all(module.kernel_size == (5, 5) for module in convolutions)
+    assert net.conv2(net.pool1(net.conv1(torch.rand(1, 1, 28, 28)))).shape[2:] == inner
+    inputs = [module.in_features for module in net.modules() if isinstance(module, nn.Linear)]
+    assert inputs == dense
 
 
 def test_depths_are_those_of_their_names():
@@ -119,28 +123,10 @@ def test_a_wrong_name_and_a_small_picture_are_told():
     with pytest.raises(Problem, match="no model 'lenet6'") as told:
         zoo.build_classifier("lenet6", channels=1, size=28, classes=10)
     assert "lenet5" in str(told.value)
-    for name, size in (("lenet5", 3), ("sinvad-cnn", 3), ("alexnet", 7), ("vgg16-small", 1)):
+    small = {"lenet5": 3, "lenet5-lecun": 8, "sinvad-cnn": 3, "alexnet": 7, "vgg16-small": 1}
+    for name, size in small.items():
         with pytest.raises(Problem, match=f"{size}x{size}"):
             zoo.build_classifier(name, channels=1, size=size, classes=10)
-
-
-def test_lecuns_lenets_are_those_of_the_article():
-    net = zoo.build_classifier("lenet5-lecun", channels=1, size=28, classes=10)
-    dense = [
-        (module.in_features, module.out_features)
-        for module in net.modules()
-        if isinstance(module, nn.Linear)
-    ]
-    assert net.conv2(net.pool1(net.conv1(torch.rand(1, 1, 28, 28)))).shape[1:] == (16, 10, 10)
-    assert dense == [(400, 120), (120, 84), (84, 10)]
-    four = zoo.build_classifier("lenet4-lecun", channels=1, size=28, classes=10)
-    assert [four.conv1.out_channels, four.conv2.out_channels, four.dense1.out_features] == [
-        4,
-        16,
-        120,
-    ]
-    with pytest.raises(Problem, match="12x12"):
-        zoo.build_classifier("lenet5-lecun", channels=1, size=8, classes=10)
 
 
 @pytest.mark.parametrize("name", ["digit-detector", "efficientdet-lite0"])

@@ -211,12 +211,7 @@ def test_strongest_units_of_wide_layers(k, nan):
     top = naive.strongest([v.masked_fill(v == -torch.inf, torch.nan).tolist() for v in values], k)
     starts = [0, *np.cumsum(widths)]
     units = {starts[i] + u for row in top for i, best in enumerate(row) for u in best}
-    assert cells(
-        shown(
-            Strongest(layers(widths), k),
-            values,
-        )
-    ) == {(u, 0) for u in units}
+    assert cells(shown(Strongest(layers(widths), k), values)) == {(u, 0) for u in units}
 
 
 @pytest.mark.parametrize("kind", ["sign-sign", "value-sign", "sign-value", "value-value"])
@@ -268,23 +263,13 @@ def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
     measure = shown(
         rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5
     )
-    rest = ActivationBatch(
-        {f"l{i}": v[20:] for i, v in enumerate(values)},
-        torch.zeros(10, 2),
-        ids=torch.arange(10) % 5,
-        are_seeds=torch.zeros(10).bool(),
-    )
+    ids, tests = torch.arange(10) % 5, torch.zeros(10).bool()
+    (rest,) = frames([v[20:] for v in values], cuts=(), ids=ids, are_seeds=tests)
     before, gain = measure.result().covered, rule.gain(rest, measure.memory)
     for row in range(10):
         one = measure.fork()
-        one.observe(
-            ActivationBatch(
-                {n: v[row : row + 1] for n, v in rest.activations.items()},
-                torch.zeros(1, 2),
-                ids=rest.ids[row : row + 1],
-                are_seeds=rest.are_seeds[row : row + 1],
-            )
-        )
+        alone = [v[20 + row : 21 + row] for v in values]
+        one.observe(next(frames(alone, ids=ids[row : row + 1], are_seeds=tests[:1])))
         assert one.result().covered - before == gain[row]
 
 
@@ -398,21 +383,12 @@ def test_gains_of_sums_are_what_a_row_would_add():
         MeanSurprise(layers(), Mahalanobis.fit(traces)),
     ):
         measure = shown(rule, [v[:30] for v in values], labels=known[:30])
-        rest = next(iter(frames([v[30:] for v in values], cuts=(), labels=known[30:])))
+        rest = next(frames([v[30:] for v in values], cuts=(), labels=known[30:]))
         gain = rule.gain(rest, measure.memory)
         for row in range(10):
             one = measure.fork()
-            one.observe(
-                next(
-                    iter(
-                        frames(
-                            [v[30 + row : 31 + row] for v in values],
-                            cuts=(),
-                            labels=known[30 + row : 31 + row],
-                        )
-                    )
-                )
-            )
+            alone = [v[30 + row : 31 + row] for v in values]
+            one.observe(next(frames(alone, cuts=(), labels=known[30 + row : 31 + row])))
             assert one.value() - measure.value() == pytest.approx(float(gain[row]), abs=1e-5)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.data import DataLoader
 
 import hardcase as hc
 from hardcase.conditions import condition_box
@@ -14,7 +13,7 @@ from hardcase.errors import Problem
 from hardcase.repair.hardest import climb, render_draws, seeds_at
 from hardcase.tensors import from_bytes, margin
 from hardcase.testing.toys import toy_images, toy_subject
-from tiny import bars, global_state
+from tiny import global_state
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "repair"
 WIDE = {"shift": "±20 %", "exposure": "±1 stops"}
@@ -105,20 +104,6 @@ def test_gradient_steps_go_further_than_the_worst_draw():
     further = hc.Hardest(net, WIDE, draws=2, steps=5, share=1.0)(x, y)
     worst = hc.Hardest(net, WIDE, draws=2, share=1.0)(x, y)
     assert float(margin(net(further), y).mean()) > float(margin(net(worst), y).mean())
-
-
-def test_a_loader_collates_harder_batches_in_its_own_process_alone():
-    images = bars(12)
-    rows = [(x, int(y)) for x, y in zip(from_bytes(images.x), images.y)]
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
-    hard = hc.Hardest(net, WIDE)
-    x, y = next(iter(DataLoader(rows, batch_size=6, collate_fn=hard.collate)))
-    assert x.shape == (6, 1, 12, 12)
-    assert y.tolist() == images.y[:6].tolist()
-    assert not torch.equal(x[:3], from_bytes(images.x[:3]))
-    assert torch.equal(x[3:], from_bytes(images.x[3:6]))
-    with pytest.raises(Exception, match="num_workers=0"):
-        next(iter(DataLoader(rows, batch_size=6, collate_fn=hard.collate, num_workers=1)))
 
 
 def test_impossible_options_are_refused():

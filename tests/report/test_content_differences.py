@@ -11,7 +11,7 @@ from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Findings
 
 
-def stored(folder, change, *, count=40, code=None, **about):
+def stored(folder, change, *, count=40, **about):
     """A run of 3s that were taken for 8s, each test `change` of its seed."""
     labels = torch.full((count,), 3)
     seeds = digits(labels, torch.Generator().manual_seed(0))
@@ -21,7 +21,7 @@ def stored(folder, change, *, count=40, code=None, **about):
     found = Findings(
         seed=torch.arange(count), x=tests, kind=torch.zeros(count, dtype=torch.int64), expected=labels, predicted=labels + 5,
         peer_predicted=torch.zeros(count, 0, dtype=torch.int64), confidence=zeros + 0.9, score=zeros, distance=zeros,
-        queries=torch.ones(count, dtype=torch.int64), code=torch.zeros(count, 0) if code is None else code,
+        queries=torch.ones(count, dtype=torch.int64), code=torch.zeros(count, 0),
     )  # fmt: skip
     rows = {"id": names, "label": labels.tolist(), "predicted": labels.tolist(), "confidence": zeros.tolist(), "status": ["done"] * count}  # fmt: skip
     rows |= dict.fromkeys(("looked", "failing", *SPENDING), [1] * count)

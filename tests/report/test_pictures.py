@@ -14,35 +14,30 @@ from hardcase import tensors
 from hardcase.report import charts, pictures
 
 
+def shown(seed, test):
+    """The difference of two images, as an array with its opacity."""
+    made = pictures.difference(tensors.encode(seed), tensors.encode(test))
+    return np.array(Image.open(io.BytesIO(made)))
+
+
 def test_a_difference_is_clear_where_nothing_changed_and_tinted_where_it_did():
     seed = torch.full((1, 4, 4), 100, dtype=torch.uint8)
     test = seed.clone()
     test[0, 0, 0], test[0, 1, 1], test[0, 2, 2] = 200, 50, 150
-    shown = np.array(
-        Image.open(io.BytesIO(pictures.difference(tensors.encode(seed), tensors.encode(test))))
-    )
-    assert shown.shape == (4, 4, 4)
-    assert (shown[..., 3] > 0).sum() == 3
-    assert tuple(shown[0, 0]) == (*pictures.BRIGHTER, 255)
-    assert tuple(shown[1, 1, :3]) == pictures.DARKER
-    assert tuple(shown[2, 2, :3]) == pictures.BRIGHTER
-    assert 0 < shown[1, 1, 3] == shown[2, 2, 3] < 255
-
-
-def test_equal_pictures_have_an_empty_difference():
-    same = tensors.encode(torch.full((3, 4, 4), 9, dtype=torch.uint8))
-    assert not np.array(Image.open(io.BytesIO(pictures.difference(same, same))))[..., 3].any()
+    found = shown(seed, test)
+    assert found.shape == (4, 4, 4)
+    assert (found[..., 3] > 0).sum() == 3
+    assert tuple(found[0, 0]) == (*pictures.BRIGHTER, 255)
+    assert tuple(found[1, 1, :3]) == pictures.DARKER
+    assert tuple(found[2, 2, :3]) == pictures.BRIGHTER
+    assert 0 < found[1, 1, 3] == found[2, 2, 3] < 255
+    assert not shown(seed, seed)[..., 3].any()
 
 
 def test_a_colour_that_changes_without_growing_brighter_is_still_seen():
-    seed, test = torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(3, 2, 2, dtype=torch.uint8)
+    seed, test = torch.zeros(2, 3, 2, 2, dtype=torch.uint8)
     seed[0, 0, 0], test[1, 0, 0] = 80, 80
-    assert (
-        np.array(
-            Image.open(io.BytesIO(pictures.difference(tensors.encode(seed), tensors.encode(test))))
-        )[0, 0, 3]
-        == 255
-    )
+    assert shown(seed, test)[0, 0, 3] == 255
 
 
 @pytest.mark.parametrize("side", [28, 300])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields
 
+import pyarrow as pa
 import pytest
 import torch
 from pyarrow.parquet import ParquetFile
@@ -11,7 +12,7 @@ from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.ledger import wrong_record
-from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
+from hardcase.runs.tables import SPENDING, SPENT, findings_table, seeds_table, to_parquet
 from hardcase.tensors import decode_all
 from hardcase.types import Findings
 
@@ -66,16 +67,23 @@ def packed(found, status=("done", "done"), deltas=None):
 
 def test_seeds_in_many_row_groups_are_those_in_one(tmp_path):
     rows = seed_rows(["waiting", "waiting"])
-    several = [rows.slice(i % 2, 1) for i in range(7)]
+    names = [f"s/{i}" for i in range(7)]
+    several = [
+        rows.slice(i % 2, 1).set_column(0, "id", pa.array([name])) for i, name in enumerate(names)
+    ]
     store = Store.create(tmp_path / "run", {"schema": 1}, "", several)
     assert ParquetFile(tmp_path / "run/seeds.parquet").num_row_groups == 7
     x = some().x
     assert torch.equal(decode_all(store.seed_images([5, 0, 4, 1])), x[[1, 0, 0, 1]])
-    store.put(0, packed(some()))
+    for number, cut in enumerate([slice(0, 3), slice(3, 4), slice(6, 7)]):  # of four shards
+        spent = pa.concat_tables(several[cut]).select([*SPENT])
+        done = spent.set_column(1, "status", pa.array(["done"] * len(spent)))
+        store.put(number, Packed(to_parquet(table(some(0))), to_parquet(done), b""))
     before = (tmp_path / "run/seeds.parquet").read_bytes()
     store.settle()
     after = (tmp_path / "run/seeds.parquet").read_bytes()
-    assert store.seeds()["status"].to_pylist() == ["done"] * 7
+    expected = ["done"] * 4 + ["waiting"] * 2 + ["done"]
+    assert store.seeds()["status"].to_pylist() == expected
     assert after != before
     store.settle()
     assert (tmp_path / "run/seeds.parquet").read_bytes() == after

@@ -1,10 +1,10 @@
-"""The crossing search on worlds whose boundaries are known: how near it comes, what it asks, when it ends."""
+"""Searches for the boundary on worlds whose borders are known: how near they come, what they ask, when they end."""
 
 import pytest
 import torch
 from landscapes import Landscape, flat_seeds, walk
 
-from hardcase.searches.boundary import Crossing
+from hardcase.searches.boundary import Crossing, Exits, directions, lengths, span
 from hardcase.spaces.latent import Library
 from hardcase.types import Seeds
 
@@ -115,3 +115,98 @@ def test_without_codes_it_starts_from_the_prior():
     evaluate = World(at())
     walk(Crossing(classes=120), evaluate)
     assert bool(evaluate.best.isfinite().all())
+
+
+CENTRES = torch.tensor([[0.0, 0, 0], [4, 0, 0], [0, 6, 0], [0, 0, 9]])
+
+
+def library(per_class=20, spread=0.1, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    label = torch.arange(4).repeat(per_class)
+    return Library(CENTRES[label] + spread * torch.randn(len(label), 3, generator=rng), label)
+
+
+def seeds(z, y):
+    return Seeds(z, torch.zeros(len(y), 1, 2, 2), torch.tensor(y), torch.arange(len(y)))
+
+
+def test_goals_are_the_nearest_other_classes_in_order():
+    ways = directions(library(), seeds(CENTRES[:2].clone(), [0, 1]), classes=3, neighbours=5)
+    assert ways.goal.tolist() == [[1, 2, 3], [0, 2, 3]]
+
+
+def test_a_step_is_the_difference_of_the_classes_whatever_is_peculiar_to_the_seed():
+    odd = CENTRES[:1] + torch.tensor([[0.0, 1.5, 1.5]])
+    ways = directions(library(spread=0.0), seeds(odd, [0]), classes=1, neighbours=5)
+    assert torch.allclose(ways.step[0, 0], CENTRES[1])
+    assert torch.allclose(ways.nearest[0, 0], CENTRES[1] - odd[0])
+
+
+def test_only_the_neighbours_count():
+    codes = torch.tensor([[0.0], [0.1], [5], [1], [1.2], [9]])
+    ways = directions(
+        Library(codes, torch.tensor([0, 0, 0, 1, 1, 1])),
+        seeds(torch.zeros(1, 1), [0]),
+        classes=1,
+        neighbours=2,
+    )
+    assert torch.allclose(ways.step, torch.tensor([[[1.1 - 0.05]]]))
+
+
+def test_toward_one_class_alone_and_none_for_seeds_of_that_class():
+    ways = directions(
+        library(), seeds(CENTRES[:3].clone(), [0, 1, 2]), classes=1, neighbours=5, toward=2
+    )
+    assert ways.goal.tolist() == [[2], [2], [-1]]
+    assert bool((ways.step[2] == 0).all())
+
+
+def test_a_class_without_codes_and_a_class_with_few():
+    some = Library(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 1, 2]))
+    ways = directions(some, seeds(torch.zeros(1, 1), [0]), classes=5, neighbours=3)
+    assert ways.goal[0, :2].tolist() == [1, 2]
+    assert ways.goal[0, 2:].tolist() == [-1] * (ways.goal.shape[1] - 2)
+    assert torch.allclose(ways.step[0, 1], torch.tensor([4.0]))
+
+
+def test_the_span_holds_all_codes_and_the_seed():
+    low, high = span(library(spread=0.0), seeds(torch.tensor([[-1.0, 0, 20]]), [0]))
+    assert low.tolist() == [[-1, 0, 0]]
+    assert high.tolist() == [[4, 6, 20]]
+
+
+class Line(Landscape):
+    """Class 1 right of 1, class 2 left of -2, class 0 between."""
+
+    def __init__(self, count, limit=10**6):
+        super().__init__(flat_seeds(count, 1), limit)
+
+    def answers(self, z, rows):
+        predicted = torch.where(z[:, 0] > 1, 1, torch.where(z[:, 0] < -2, 2, 0))
+        return z[:, 0], predicted != 0, predicted
+
+
+def test_every_walk_ends_at_the_border_it_crosses():
+    state = walk(Exits(walks=40, halvings=12), Line(3))
+    length = lengths(state)
+    right, left, inside = (state["entered"] == c for c in (1, 2, -1))
+    assert torch.allclose(length[right], torch.tensor(1.0), atol=0.01)
+    assert torch.allclose(length[left], torch.tensor(2.0), atol=0.01)
+    assert bool(length[inside].isinf().all())
+    assert bool((state["far"][right] > 1).all())
+    assert bool(((state["far"][inside] <= 1) & (state["far"][inside] >= -2)).all())
+    assert right.any()
+    assert left.any()
+
+
+def test_questions_are_one_a_walk_and_halvings_for_those_that_leave():
+    evaluate = Line(5)
+    state = walk(Exits(walks=7, halvings=3), evaluate)
+    left = (state["entered"] >= 0).reshape(5, 7).sum(1)
+    assert evaluate.asked.tolist() == (7 + 3 * left).tolist()
+
+
+def test_walks_follow_differences_of_codes():
+    codes = Library(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]))
+    state = walk(Exits(codes=codes, walks=50, reach=2.0), Line(4))
+    assert set((state["far"].abs() / 2**0.5).round(decimals=4).flatten().tolist()) <= {0.0, 1.0}

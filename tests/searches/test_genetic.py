@@ -1,12 +1,12 @@
-"""The genetic search against hand-made feedback: what it keeps, how it cools, when it retires."""
+"""The genetic search and hill climbing against hand-made feedback: what they keep, how they cool, when they end."""
 
 from itertools import pairwise
 
 import torch
-from landscapes import Landscape, flat_seeds
+from landscapes import Landscape, flat_seeds, walk as climbed
 
 from hardcase.randomness import Rng
-from hardcase.searches.genetic import Genetic
+from hardcase.searches.genetic import Genetic, HillClimbing
 
 D = 12
 
@@ -83,3 +83,50 @@ def test_progress_below_the_tolerance_is_no_progress():
     evaluate = Slope(torch.ones(D), 3)
     state, _ = walk(Genetic(population=20, elite=8, reset=0.1, tolerance=1e3), evaluate, 5)
     assert bool((state["size"] < 0.1).all())
+
+
+SIDE = 6
+
+
+class Bowl(Landscape):
+    """The score is minus the squared distance to (1, 1, ...)."""
+
+    def __init__(self, count=3, limit=10**6):
+        super().__init__(flat_seeds(count, SIDE), limit)
+
+    def answers(self, z, rows):
+        return -(z - 1).square().sum(1), rows < 0, rows * 0
+
+
+def test_it_climbs_and_asks_once_a_coordinate_and_pass():
+    evaluate = Bowl()
+    state = climbed(HillClimbing(passes=8), evaluate)
+    assert evaluate.asked.tolist() == [1 + 8 * SIDE] * 3
+    assert bool((state["score"] > -3).all()), "it started at -6"
+    assert torch.allclose(-(state["z"] - 1).square().sum(1), state["score"])
+
+
+def test_a_candidate_differs_from_the_best_in_one_coordinate():
+    evaluate = Bowl(1)
+    climbed(HillClimbing(passes=1), evaluate)
+    best = evaluate.seen[0][0]
+    for turn, (z, _) in enumerate(evaluate.seen[1:]):
+        changed = (z != best).nonzero()[:, 1].tolist()
+        assert changed in ([], [turn % SIDE])
+        best = z if -(z - 1).square().sum() > -(best - 1).square().sum() else best
+
+
+def test_a_stride_that_does_not_depend_on_moves():
+    state = climbed(HillClimbing(passes=2, step_size=2.0, adapt="never"), Bowl())
+    assert state["step_size"].tolist() == [2.0] * 3
+
+
+def test_the_stride_follows_the_moves_that_were_kept():
+    state = climbed(HillClimbing(passes=1, step_size=50.0), Bowl())
+    assert bool((state["step_size"] < 50).all())
+
+
+def test_from_the_prior_the_start_is_drawn():
+    evaluate = Bowl()
+    climbed(HillClimbing(passes=1, start="prior"), evaluate)
+    assert evaluate.seen[0][0].std() > 0.5

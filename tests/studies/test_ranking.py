@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
+from hardcase.cli.main import main
 from hardcase.criteria import surprise as criteria
 from hardcase.errors import Problem
-from hardcase_studies.commands import rank
 from hardcase_studies.ranking import (
     SCORES,
     apfd,
@@ -139,18 +137,12 @@ def home(tmp_path, monkeypatch):
 NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 
-def call(function, *words):
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(function)
-    return CliRunner().invoke(app, list(words), catch_exceptions=True)
-
-
-def test_an_order_is_told_with_how_good_it_is(home):
-    said = call(rank, *NAMED, "--labelled", "--first", "3", "--out", "order.json")
-    assert said.exit_code == 0, said.output
-    assert "APFD" in said.stdout
+def test_an_order_is_told_with_how_good_it_is(home, capsys):
+    assert main(["rank", *NAMED, "--labelled", "--first", "3", "--out", "order.json"]) == 0
+    assert "APFD" in capsys.readouterr().out
     written = json.loads(Path("order.json").read_text())
     assert len(written["rows"]) == 200
     assert written["apfd"] > 0.5
-    plain = json.loads(call(rank, *NAMED, "--by", "margin", "--format", "json").stdout)
+    assert main(["rank", *NAMED, "--by", "margin", "--format", "json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
     assert "apfd" not in plain

@@ -12,13 +12,16 @@ from hardcase import Run, Verdicts, judge
 from hardcase.errors import Problem
 from hardcase.judges.calibration import calibrate, read_people
 from hardcase.judges.rules import DecisionRule, Signals
-from hardcase_study import analyse, new, rated, record
+from hardcase_study import analyse, export, new, rated, record
 
 
-def test_what_people_saw_as_arrays(make, runs):
+def test_what_people_saw_as_arrays(make, tmp_path):
     study = make(raters=12)
     as_people(study)
     found = rated(study.folder)
+    with np.load(export(study, "npz", tmp_path / "rated.npz")) as stored:
+        assert {*stored} == {*found}
+        assert (stored["rater1"] == found["rater1"]).all()
     count = len(found["expected"])
     assert 40 < count <= len(study.main)
     assert found["images"].shape == (count, 1, 28, 28)

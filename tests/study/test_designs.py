@@ -9,7 +9,9 @@ from hardcase import Run
 from hardcase.errors import Problem
 from hardcase.tensors import decode
 from hardcase_study import Study, new
+from hardcase_study.assignment import Sizes
 from hardcase_study.bundle import DESIGNS
+from hardcase_study.power import precision
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -178,8 +180,8 @@ def test_mistakes_are_told(make, runs, tmp_path):
 def test_precision_is_told_beforehand_and_grows_with_raters(make):
     power = make().settings["power"]
     assert power["sentence"].startswith("12 raters give ± ")
-    widths = [row["half_width"] for row in power["for_other_numbers"]]
-    assert widths[0] > widths[1] > widths[-1]
+    widths = [precision(Sizes(raters=count), 72)["half_width"] for count in (6, 12, 48)]
+    assert widths == sorted(widths, reverse=True)
     assert "no people" in power["source"]
 
 

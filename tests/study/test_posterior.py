@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hardcase_study.crowd import labelled
-from hardcase_study.posterior import certainty, confusion, posterior
+from hardcase_study.posterior import certainty, posterior
 from hardcase_study.session import STOP, first_sure
 
 CATEGORIES = 11
@@ -75,22 +75,6 @@ def test_a_cheat_counts_less():
     answer = np.where(made.rater == 0, random, made.answer)
     said = posterior(made.image, made.rater, answer, CATEGORIES, rng)
     assert said.ability[0] < 0.4 < 0.8 < said.ability[1:].min()
-
-
-def test_a_confusion_matrix_needs_thirty_answers_a_class(found):
-    made, said = found
-    mine = made.rater == 0
-    assert confusion(said, made.image[mine], made.answer[mine], CATEGORIES) is None
-    rng = np.random.default_rng(5)
-    truth = np.repeat(np.arange(3), 40)
-    three = np.repeat(np.arange(120), 3)
-    who = np.tile(np.arange(3), 120)
-    answers = np.where(rng.random(360) < 0.9, truth[three], (truth[three] + 1) % 3)
-    many = posterior(three, who, answers, 3, rng)
-    matrix = confusion(many, three[who == 0], answers[who == 0], 3)
-    assert matrix is not None
-    assert np.allclose(matrix.sum(1), 1)
-    assert (np.diag(matrix) > 0.75).all()
 
 
 def test_stopping_by_the_posterior_saves_a_quarter_of_the_answers_at_no_more_error():

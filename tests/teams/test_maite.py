@@ -13,9 +13,9 @@ import torch
 
 import hardcase as hc
 from claims.toys import CLASSES, Windows, scenes
-from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.boxes import overlap
+from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import claim_model
+from hardcase.claims.outputs import overlap
 from hardcase.errors import Problem
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.maite import (
@@ -24,7 +24,9 @@ from hardcase_teams.maite import (
     MaiteDataset,
     MaiteDetectionDataset,
     MaiteDetectionModel,
+    MaiteDetector,
     MaiteModel,
+    annotations_from_maite,
     images_from_maite,
 )
 
@@ -91,7 +93,7 @@ def places(target):
 
 def test_images_with_boxes_come_back_as_they_were():
     _, dataset, annotated = detection()
-    again = load_annotations(dataset)
+    again = annotations_from_maite(dataset)
     assert torch.equal(again.images.x, annotated.images.x)
     assert (again.images.id, again.images.name) == (annotated.images.id, annotated.images.name)
     assert again.images.classes == CLASSES
@@ -102,9 +104,9 @@ def test_images_with_boxes_come_back_as_they_were():
 def test_classes_without_a_name_are_numbers_and_targets_need_boxes():
     _, dataset, _ = detection()
     dataset.metadata = {"id": "bare", "index2label": {1: "bright"}}
-    assert load_annotations(dataset).images.classes == ("0", "bright")
+    assert annotations_from_maite(dataset).images.classes == ("0", "bright")
     with pytest.raises(Problem, match="no boxes"):
-        load_annotations(MaiteDataset(toy_images(3)))
+        annotations_from_maite(MaiteDataset(toy_images(3)))
     with pytest.raises(Problem, match="tags"):
         MaiteDetectionModel(claim_model(Windows(), "tags", CLASSES))
 
@@ -126,7 +128,8 @@ def test_a_run_of_their_detector_on_their_images(tmp_path):
     """A detector that can only be asked, on boxes, by what is stored of the run."""
     model, dataset, annotated = detection()
     given = {"method": "none", "conditions": "handheld", "judge": False, "task": "boxes"}
-    run = hc.run(model, dataset, out=tmp_path / "run", **given)
+    their = annotations_from_maite(dataset)
+    run = hc.run(MaiteDetector(model), their, out=tmp_path / "run", **given)
     objects = sum(len(one.labels) for one in annotated.annotations)
     assert run.record["claims"]["task"] == "boxes"
     assert run.record["claims"]["images"] == len(dataset)

@@ -24,7 +24,14 @@ from hardcase.conditions import (
 )
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.intervals import binomial_interval
-from hardcase.conditions.risk import DRAWS, asked_under, failing_rows, needed_seeds, with_pattern
+from hardcase.conditions.risk import (
+    COST_DRAWS,
+    DRAWS,
+    asked_under,
+    failing_rows,
+    needed_seeds,
+    with_pattern,
+)
 from hardcase.conditions.worst import most_questions
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
@@ -43,6 +50,8 @@ OFTEN = 30.0
 """Seconds after which it is said how far measuring has come."""
 ROWS = 64
 """Images that are drawn again at once."""
+GRADIENT_COST = 3
+"""Queries that take as long as one gradient: forth, and twice as much back."""
 Say = Callable[[str], None]
 Rows = Sequence[Mapping[str, Any]]
 """What happened to every seed, as `conditions.json` keeps it."""
@@ -64,7 +73,8 @@ def measure_run(
         return run
     box = condition_box(conditions, tuple(run.record["image"]))
     seed = run.record["seed"]
-    say(f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each")
+    asked = sum(isinstance(one, ReferenceModel) for one in references)
+    say(_expected(subject, seeds, box, asked))
     table = measure_risk(subject, seeds, box, seed=seed, tell=_telling(say))
     beside = list[tuple[Reference, Rows]]()
     for one in references:
@@ -103,13 +113,42 @@ def _rows(table: RiskTable) -> Rows:
     return [dict(zip(names, row)) for row in zip(*columns)]
 
 
+def _expected(subject: Model, seeds: ImageSet, box: ConditionBox, references: int) -> str:
+    """What measuring will take, in words."""
+    conditions = len(box.conditions.ranges)
+    again = COST_DRAWS * conditions if conditions > 1 else 0
+    count = len(seeds) * (1 + DRAWS + again + references * (1 + DRAWS))
+    return (
+        f"risk: {len(seeds):,} images under {DRAWS} random {box.name} conditions each, "
+        f"{count:,} queries, about {_forecast(count, subject, seeds, box)}"
+    )
+
+
 def worst_expected(subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
     """Return what the worst case will take, in words."""
     questions, gradients = most_questions(subject, box)
+    count = len(seeds) * (questions + GRADIENT_COST * gradients)
     return (
         f"worst case: searching the declared box, up to {questions:,} queries and "
-        f"{gradients:,} gradients for each of {len(seeds):,} images"
+        f"{gradients:,} gradients for each of {len(seeds):,} images, about "
+        f"{_forecast(count, subject, seeds, box)}"
     )
+
+
+def _forecast(count: int, subject: Model, seeds: ImageSet, box: ConditionBox) -> str:
+    """How long so many queries take: a few draws of the first image are timed."""
+    first = seeds.first(1)
+    measure_risk(subject, first, box, draws=1, costs=False)  # what is slow once is not counted
+    each = 0.0
+    for few in (16, 128):  # few photographs say enough; digits are asked many at a time
+        began = perf_counter()
+        measure_risk(subject, first, box, draws=few, costs=False)
+        took = perf_counter() - began
+        each = took / (few + 1)
+        if took > 0.5:
+            break
+    minutes, seconds = divmod(round(count * each), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{max(seconds, 1)} s"
 
 
 def _telling(say: Say) -> Callable[[int, int], None]:

@@ -1,8 +1,8 @@
 """Annotated images: what is in each of them and where, from the formats that people have.
 
-``load_annotations("coco:instances.json?images=photos")`` reads files; data sets of Hugging Face,
-torchvision and MAITE are given as objects. Boxes and masks follow the size that images are given;
-boxes that cannot be meant are left out, counted and said.
+``load_annotations("coco:instances.json?images=photos")`` reads files; data sets of Hugging Face and
+torchvision are given as objects. Boxes and masks follow the size that images are given; boxes that
+cannot be meant are left out, counted and said.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def load_annotations(
 
     Args:
         data: ``canvas5k``, ``coco:FILE.json?images=DIR``, ``yolo:DIR``, ``voc:DIR``,
-            ``tags:FILE.csv``, ``masks:DIR``, each with ``?resize=320&crop=center`` if need be; or a
-            data set of Hugging Face, torchvision or MAITE; or `AnnotatedImages`.
+            ``tags:FILE.csv``, ``masks:DIR``, each with ``?resize=320&crop=center`` if need be; or
+            a data set of Hugging Face or torchvision; or `AnnotatedImages`.
         split: ``train`` or ``test``; data without a split is divided 80 : 20 by content, and with
             ``?split=all`` either is everything.
         task: What is to be known of the images.
@@ -157,9 +157,6 @@ def load_annotations(
         raw, sizing, wanted = _opened(rows[kind], rest, split)
     elif hasattr(data, "features") and hasattr(data, "column_names"):
         raw = _hugging_face(data)
-    elif isinstance(getattr(data, "metadata", None), Mapping):
-        title = str(data.metadata.get("id", title))
-        raw = _maite(data)
     else:
         raw = _torchvision(data)
     return _for_task(_assembled(raw, title, (split, wanted), sizing, task, (count, seed)), task)
@@ -518,30 +515,6 @@ def _numbered(
     return labels, names or tuple(map(str, range(1 + max(every, default=0))))
 
 
-def _maite(data: Any) -> RawAnnotations:
-    """A data set of MAITE's protocol of object detection: an image, an object with boxes (XYXY) and
-    labels, and what else is known of it.
-    """
-    item = lru_cache(maxsize=4096)(data.__getitem__)
-    rows = [item(row)[1:] for row in range(len(data))]
-    targets, known = [target for target, _ in rows], [each for _, each in rows]
-    if not all(hasattr(one, "boxes") and hasattr(one, "labels") for one in targets):
-        raise Problem(
-            f"the targets of {data.metadata.get('id')} have no boxes and labels.",
-            fix="hardcase_teams.maite.images_from_maite, where they are classes",
-        )
-    labels = [np.asarray(one.labels).astype(int).tolist() for one in targets]
-    most = max((label for row in labels for label in row), default=-1)
-    return RawAnnotations(
-        read=lambda row: np.asarray(item(row)[0]),
-        names=[str(one["id"]) for one in known],
-        classes=names_by_number(data.metadata.get("index2label", {}), most + 1),
-        labels=labels,
-        boxes=[np.asarray(one.boxes, dtype=np.float64).tolist() for one in targets],
-        divided=True,
-    )
-
-
 def _torchvision(data: Any) -> RawAnnotations:
     """A map-style data set of pairs: an image, and boxes with labels, the annotations of COCO or
     Pascal VOC, or a mask.
@@ -549,8 +522,8 @@ def _torchvision(data: Any) -> RawAnnotations:
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise Problem(
             f"a {type(data).__name__} is no kind of annotated images that is known.",
-            "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face,"
-            " torchvision and MAITE.",
+            "Known are coco:, yolo:, voc:, tags:, masks:, and data sets of Hugging Face"
+            " and torchvision.",
         )
     item = lru_cache(maxsize=4096)(data.__getitem__)
     targets = [item(row)[1] for row in range(len(data))]

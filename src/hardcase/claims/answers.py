@@ -1,7 +1,7 @@
 """Whatever a tagger, detector or segmenter returns, in the one form of its task.
 
 `answering` is for modules of torch and keeps their gradients; the classes below are for networks
-that can only be asked: ONNX and TFLite files, servers, models of MAITE.
+that can only be asked: ONNX and TFLite files, and servers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.claims.boxes import corners
-from hardcase.claims.outputs import ABSENT, Detections, Task
+from hardcase.claims.outputs import ABSENT, Detections, Task, corners
 from hardcase.claims.subjects import flat_table
-from hardcase.data.own import file_bytes, names_by_number
+from hardcase.data.own import file_bytes
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import logits_of
-from hardcase.models.http import Http, TensorSpec, decode, encode, name_of, output_specs
+from hardcase.models.http import Http, decode, encode, name_of
 from hardcase.models.onnx import KINDS, SURE, Array, Onnx, PixelLayout, filled
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.pretrained.fetching import load as load_fetched
@@ -36,7 +35,7 @@ from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
 __all__ = [
-    *("HEADS", "AskedNetwork", "HttpAnswers", "Layout", "MaiteDetector", "OnnxAnswers", "Standard"),
+    *("HEADS", "AskedNetwork", "HttpAnswers", "Layout", "OnnxAnswers", "Standard"),
     *("TfLite", "answering", "standard_outputs"),
 ]
 
@@ -139,7 +138,7 @@ def _first_of(thing: Any, keys: Sequence[str]) -> str:
 
 
 def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
-    """One dictionary for each image, as torchvision's detectors and MAITE's return them."""
+    """One dictionary for each image, as torchvision's detectors return them."""
     parts = [
         (one[_key(one, BOX_KEYS)], one[_key(one, SCORE_KEYS)], one.get(_first_of(one, LABEL_KEYS)))
         for one in each
@@ -359,10 +358,9 @@ def answering(
 
 def checked_head(name: str) -> Head:
     """The layout of this name."""
-    for head in HEADS:
-        if head == name:
-            return head
-    raise choice("head", name, HEADS)
+    if name not in HEADS:
+        raise choice("head", name, HEADS)
+    return name
 
 
 def is_sigmoid(said: Tensor) -> bool:
@@ -613,24 +611,6 @@ def fetched_tflite(name: str, layout: Layout) -> TfLite:
     return TfLite(content, f"zoo:{name}", layout, lines_of(text), pixels)
 
 
-class MaiteDetector(AskedNetwork):
-    """A MAITE object-detection model as one that can only be asked."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.name = str(model.metadata["id"])
-        self.hash = digest(["maite", self.name])
-        self.class_names = names_by_number(model.metadata.get("index2label", {}))
-        self.layout = Layout("boxes", len(self.class_names))
-
-    def ask(self, x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
-        height, width = x.shape[2:]
-        said = list(self.model(list(x.numpy())))
-        keys = ("boxes", "scores", "labels")
-        rows = [{key: np.asarray(getattr(one, key)) for key in keys} for one in said]
-        return standard_outputs(rows, self.layout, (height, width))
-
-
 @dataclass
 class HttpAnswers(AskedNetwork, Http):
     """A tagger, detector or segmenter behind an address: a detector gives tensors called boxes,
@@ -649,20 +629,14 @@ class HttpAnswers(AskedNetwork, Http):
     ) -> Answer:
         return Http.__call__(self, x, taps)
 
-    def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
-        path = self.client.place.path.removesuffix("/infer")
-        first = super()._metadata(until)
-        self.every = output_specs(self.client.ask("GET", path, {}, b"", until=until)[1])
-        return first
-
     def _answer(self, array: Array, until: float, *, binary: bool) -> Array:
-        headers, body = encode(array, self.input_spec, *self.every, binary=binary)
+        headers, body = encode(array, self.input_spec, *self.output_specs, binary=binary)
         path = self.client.place.path
         answered, content = self.client.ask(
             "POST", path, headers, body, rows=len(array), until=until
         )
         name = name_of(array)
-        said = {one.name: decode(answered, content, one, name=name) for one in self.every}
+        said = {one.name: decode(answered, content, one, name=name) for one in self.output_specs}
         wrong = [one.shape for one in said.values() if len(one) != len(array)]
         if wrong:
             raise ValueError(f"an answer of shape {wrong[0]} for {len(array)} images")

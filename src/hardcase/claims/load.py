@@ -16,7 +16,6 @@ from hardcase.claims.answers import (
     AskedNetwork,
     HttpAnswers,
     Layout,
-    MaiteDetector,
     OnnxAnswers,
     answering,
     checked_head,
@@ -211,8 +210,6 @@ def claim_model(
     if isinstance(thing, ClaimModel):
         return thing
     how = how or Loading()
-    if hasattr(thing, "metadata") and not isinstance(thing, nn.Module | AskedNetwork):
-        thing = MaiteDetector(thing)
     known = tuple(outputs) or tuple(getattr(thing, "class_names", ())) or own_names(thing)
     model: Model = thing
     if task == "classes":

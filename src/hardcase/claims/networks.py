@@ -20,8 +20,7 @@ from torch.nn import functional
 
 from hardcase import registry
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.boxes import average_precision, overlap, strongest
-from hardcase.claims.outputs import Annotation, Detections
+from hardcase.claims.outputs import Annotation, Detections, average_precision, overlap, strongest
 from hardcase.errors import Problem, choice
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
@@ -322,7 +321,7 @@ def trained_network(
     if task == "boxes" and not any(len(one.boxes) for one in train.annotations):
         raise Problem(
             f"{name} learns from boxes, and {train.images.name} has none.",
-            fix="--data canvas5k, or data with boxes: coco:FILE.json, yolo:DIR, voc:DIR",
+            fix="--data canvas5k, or data with boxes: coco:FILE.json, yolo:DIR",
         )
     goal, measure = GOALS[task]
     config = {

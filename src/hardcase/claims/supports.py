@@ -14,8 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
-from hardcase.claims.boxes import overlap
-from hardcase.claims.outputs import ABSENT, Detections
+from hardcase.claims.outputs import ABSENT, Detections, overlap
 from hardcase.tensors import margin
 from hardcase.types import WAYS
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,7 +21,6 @@ from hardcase.cli.run import KEPT_NETWORKS, broken, closing, conducted, interrup
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
-    from hardcase.cli.progress import Front
     from hardcase.context import Context
     from hardcase.repair import RepairResult
     from hardcase.runs.results import Run
@@ -37,10 +35,6 @@ METHODS: tuple[dict[str, Any], ...] = (
     {"name": "cw", "steps": 40, "rounds": 5},
 )
 """Bent digits that other networks still read, and two yardsticks."""
-NETWORKS = 5
-"""The classifier, its witnesses and the reference."""
-SHARES = {"networks": 0.66, "natural": 0.11, "pgd": 0.02, "cw": 0.12, "judge": 0.09}
-"""About how much of the time each part takes where nothing is trained yet."""
 
 
 class DemoTask(StrEnum):
@@ -73,7 +67,6 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
     if task != DemoTask.classes:
         _claims_demo(CANVASES[task], home, seeds, flags)
         return
-    began = monotonic()
     base = {
         **WORLD,
         "seeds": seeds,
@@ -87,11 +80,11 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
             first = name == METHODS[0]["name"]
             # the risk is the model's, whatever method searches it
             own = {"references": REFERENCE} if first else {"conditions": "none"}
-            runs.append(_one({**base, **own, "method": method}, home / name, flags, began))
+            runs.append(_one({**base, **own, "method": method}, home / name, flags))
             if first:  # something to look at while the rest goes on
                 page = write([runs[0][0]], home / "report")
                 flags.say(f"first images, not yet judged: {shown(page)}")
-        judged = _judged(runs, flags, began, assistant)
+        judged = _judged(runs, flags, assistant)
     page = write(judged, home / "report")
     repaired = demonstrate(runs[0][1], judged[0], home / "repair", flags)
     _conclude(judged, page, flags, repaired)
@@ -164,21 +157,18 @@ def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
             child.wait()
 
 
-def _one(values: dict[str, Any], folder: Path, flags: o.Flags, began: float) -> tuple[Run, Context]:
+def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
     """One search, after the networks it needs."""
     from hardcase.api import measured
     from hardcase.config import parse
     from hardcase.plan import plan_of
     from hardcase.runs.start import start
 
-    with watched(parse(values), folder, flags) as (context, screen):
-        _enter(screen, "networks", began, trainings=NETWORKS)
-        with screen:
-            plan = plan_of(context)
-            if context.conditions is not None:
-                _ = context.references  # trained with the other networks
-            _enter(screen, folder.name, began)
-            start(plan, folder, screen)
+    with watched(parse(values), folder, flags) as (context, screen), screen:
+        plan = plan_of(context)
+        if context.conditions is not None:
+            _ = context.references  # trained with the other networks
+        start(plan, folder, screen)
     run = stored(folder)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
@@ -187,20 +177,9 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags, began: float) -> 
     return measured(context, run, flags.say), context
 
 
-def _enter(screen: Front, name: str, began: float, trainings: int = 0) -> None:
-    """Say on the screen which part of the demo begins."""
-    from hardcase.cli.progress import Stage
-
-    names = [*SHARES]
-    before = sum(SHARES[one] for one in names[: names.index(name)]) if name in SHARES else 0.0
-    share = SHARES.get(name, 0.0)
-    screen.stage = Stage(name=name, before=before, share=share, trainings=trainings, began=began)
-
-
 def _judged(
     runs: list[tuple[Run, Context]],
     flags: o.Flags,
-    began: float,
     assistant: subprocess.Popen[bytes] | None,
 ) -> list[Run]:
     """The runs with verdicts, by a judge trained on the training digits that took no part in the
@@ -210,7 +189,6 @@ def _judged(
     from hardcase.judges.verdicts import finish
 
     with front(flags.progress, quiet=flags.quiet) as screen:
-        _enter(screen, "judge", began, trainings=2)
         if assistant is not None:
             context = runs[0][1]
             panel.help_with(context.train, context.test, progress=screen.train)

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 MaybeRun = Annotated[
     Path | None, typer.Argument(metavar="RUN", help="A run whose model and seeds are taken.")
 ]
-Count = Annotated[
-    int | None,
-    typer.Option("--count", metavar="N", min=1, help="A balanced sample of so many images."),
-]
-Part = Annotated[o.Split, typer.Option("--split", help="Which part of the data.")]
-OutFile = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE.json", help="Everything, as JSON.")
-]
-
 ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 """Flags that say how a model is loaded."""
 
@@ -35,22 +26,27 @@ ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
     *("model", "data", *ASKED, "trust", *o.SAYS),
     corruptions=o.Row("Which corruptions; all 18 by default, or none.", "A,B"),
     conditions=o.Row("Conditions whose scale is raised; those of the run.", "NAME|FILE|none"),
+    split=o.Row("Which part of the data."),
+    count=o.Row("A balanced sample of so many images.", "N", least=1),
+    out=o.Row("Everything, as JSON.", "FILE.json"),
 )
 def curve(
     flags: o.Flags,
     folder: MaybeRun = None,
     corruptions: str = "all",
     conditions: str | None = None,
-    split: Part = o.Split.test,
-    count: Count = None,
-    out: OutFile = None,
+    split: o.Split = o.Split.test,
+    count: int | None = None,
+    out: Path | None = None,
 ) -> None:
     """Draw the share failing against severity and against the scale of declared conditions, and
     where each image first fails; of a run, for its report too."""
     from hardcase.analysis.conditions import keep_worst, worst_expected
     from hardcase.analysis.insight import severity_curves
+    from hardcase.cache import write_atomically
     from hardcase.conditions import condition_box, measure_worst
     from hardcase.corruptions import CORRUPTIONS
+    from hardcase.runs.files import checked_json
     from hardcase.runs.folder import Store
     from hardcase.runs.verify import CURVES, keep_beside
 
@@ -76,7 +72,8 @@ def curve(
         keep_beside(Store.open(folder), CURVES, found)
         if declared is not None and worst is not None and count is None:
             keep_worst(opened(folder), declared, worst)
-    write_json(out, found)
+    if out is not None:
+        write_atomically(out, checked_json(found))
     if flags.json:
         as_json(found)
     else:
@@ -143,13 +140,3 @@ def model_and_images(
     if count is not None:
         images = images.sample(count=count, seed=config.seed)
     return context, images
-
-
-def write_json(out: Path | None, found: dict[str, Any]) -> None:
-    """As JSON with a checksum."""
-    if out is None:
-        return
-    from hardcase.cache import write_atomically
-    from hardcase.runs.files import checked_json
-
-    write_atomically(out, checked_json(found))

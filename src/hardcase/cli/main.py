@@ -159,11 +159,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_memory(words)
         with _counting_interrupts():
-            code = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+            asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
+            code = asked() if callable(asked) else asked
         return code if isinstance(code, int) else 0
     except Problem as problem:
         typer.echo(f"error: {problem}", err=True)
         return problem.code
+    except typer.Exit as leave:
+        return leave.exit_code
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         return INTERRUPTED

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
@@ -219,11 +219,11 @@ CAMPAIGN = tuple(field.name for field in fields(CampaignFlags))
 Verb = Callable[..., None]
 
 
-def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb], Verb]:
+def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb], Any]:
     """Give a verb the shared flags called `names`, which reach it as one value, its parameter
     `flags`, and `own` ones. With `first`, ``--help`` shows those and ``--help-all`` the rest."""
 
-    def decorate(verb: Verb) -> Verb:
+    def decorate(verb: Verb) -> Callable[..., Callable[[], None]]:
         parameters = []
         for known in signature(verb, eval_str=True).parameters.values():
             hint = known.annotation
@@ -244,12 +244,13 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
             parameters.append(_HELP_ALL)
 
         @wraps(verb)
-        def called(**given: Any) -> None:
+        def called(**given: Any) -> Callable[[], None]:
+            """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)
-            verb(**given, flags=flags)
+            return partial(verb, **given, flags=flags)
 
         # typer reads these two attributes, which functions do not declare
         called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

@@ -34,8 +34,6 @@ OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""
 
 
-SURE = 0.03
-"""Share of a job from which on it is said how long the rest takes."""
 PACED = 5
 """Steps of a training after which that is said of it."""
 KEPT = 0.9
@@ -72,18 +70,6 @@ class Standing:
         return self.seeds - self.usable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A part of a job of several: its name, the shares of the whole before it and in it, how many
-    networks it trains, and when the whole began (monotonic seconds)."""
-
-    name: str
-    before: float
-    share: float
-    trainings: int = 0
-    began: float
-
-
 class Front(Watcher):
     """Collects what it is told; subclasses show it. As a context it listens for Ctrl-C and SIGTERM.
 
@@ -97,7 +83,6 @@ class Front(Watcher):
         self.training: Training | None = None
         self.trained = dict[str, float]()
         self.paced = (monotonic(), 0)
-        self.stage: Stage | None = None
         self.record: dict[str, Any] = {}
         self.folder: Path | None = None
         self.started = self.began = monotonic()
@@ -130,24 +115,16 @@ class Front(Watcher):
             self.say(f"{progress.what}: {progress.warning}")
 
     def share(self) -> float:
-        """How much of the whole is done, of the job if it has stages."""
+        """How much is done of the search, or of the training before it."""
+        now = self.training
         if self.record:
-            own = self.total.seeds / max(self.usable, 1)
-        else:
-            now = self.training
-            running = 0.0 if now is None or now.what in self.trained else now.step / now.steps
-            known = max(self.stage.trainings if self.stage else 0, len(self.trained), 1)
-            own = running if self.stage is None else (len(self.trained) + running) / known
-        if self.stage is None:
-            return min(own, 1.0)
-        return self.stage.before + self.stage.share * min(own, 1.0)
+            return min(self.total.seeds / max(self.usable, 1), 1.0)
+        if now is None or now.what in self.trained:
+            return 0.0
+        return now.step / now.steps
 
     def left(self) -> float | None:
-        """Seconds that the job still takes, or the training that is going on; None: not known."""
-        if self.stage is not None:
-            done = self.share()
-            spent = monotonic() - self.stage.began
-            return spent * (1 - done) / done if done > SURE else None
+        """Seconds that the training which is going on still takes; None: not known."""
         now = self.training
         if now is None or self.record or now.step - self.paced[1] < PACED:
             return None
@@ -201,7 +178,7 @@ class Front(Watcher):
         speed = (total.queries + queries - self.base.queries) / spent
         return Standing(
             phase=phase,
-            elapsed=now - (self.stage.began if self.stage else self.started),
+            elapsed=now - self.started,
             seeds=int(self.record.get("seeds", 0)),
             usable=self.usable,
             done=total.seeds,
@@ -417,13 +394,11 @@ class Screen(Front):
         return table
 
     def _whole(self, now: Standing) -> Table:
-        """The one bar: of the job if it has stages, else of what is going on."""
+        """The one bar: of what is going on."""
         table = _grid()
-        left = now.left if self.stage is None and self.record else self.left()
-        left = None if self.phase == "stopped" else left
-        rest = f" · about {clock(left)} left" if left else ""
-        word = self.stage.name if self.stage and not self.record else now.phase.split()[0]
-        word = word.removesuffix(":")
+        left = now.left if self.record else self.left()
+        rest = f" · about {clock(left)} left" if left and self.phase != "stopped" else ""
+        word = now.phase.split()[0].removesuffix(":")
         table.add_row(word, f"{clock(now.elapsed)}{rest}")
         table.add_row("", ProgressBar(1.0, self.share(), width=40))
         return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,47 +20,31 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run
     from hardcase.types import Images
 
-__all__ = ["repair"]
 
-
-@o.takes("model", "data", "conditions", *ASKED, *o.FOREIGN, "out", *o.SAYS)
+@o.takes(
+    *("model", "data", "conditions", *ASKED, *o.FOREIGN, "out", *o.SAYS),
+    epochs=o.Row("Epochs, at most.", "N", least=1),
+    batch=o.Row("Images in each step.", "N", least=1),
+    rate=o.Row("Learning rate; chosen if not given.", "R"),
+    draws=o.Row("Learn from the worst of K draws; 0: plain training on.", "K", least=0),
+    steps=o.Row("Gradient steps from that draw.", "N", least=0),
+    findings=o.Row("Also train with the findings of RUN.", names=("--findings",)),
+    outside=o.Row("Other data to prove it on; repeatable.", "DATA"),
+    margin=o.Row("By how much no figure may be worse.", "SHARE"),
+    proof=o.Row("quick, usual, full (for a GPU), or usual:seeds=200,attack.restarts=10.", "SIZE"),
+)
 def repair(
     flags: o.Flags,
     folder: MaybeRun = None,
-    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs, at most.")] = 12,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Images in each step.")] = 64,
-    rate: Annotated[
-        float | None, typer.Option(metavar="R", help="Learning rate; chosen if not given.")
-    ] = None,
-    draws: Annotated[
-        int,
-        typer.Option(
-            metavar="K",
-            min=0,
-            help="Learn from the worst of K draws; 0: plain training on.",
-        ),
-    ] = 4,
-    steps: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Gradient steps from that draw.")
-    ] = 0,
-    findings: Annotated[
-        bool, typer.Option("--findings", help="Also train with the findings of RUN.")
-    ] = False,
-    outside: Annotated[
-        list[str] | None,
-        typer.Option("--outside", metavar="DATA", help="Other data to prove it on; repeatable."),
-    ] = None,
-    margin: Annotated[
-        float, typer.Option(metavar="SHARE", help="By how much no figure may be worse.")
-    ] = 0.01,
-    proof: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="How much is measured: quick, usual, full (for a GPU), or"
-            " usual:seeds=200,attack.restarts=10.",
-        ),
-    ] = "usual",
+    epochs: int = 12,
+    batch: int = 64,
+    rate: float | None = None,
+    draws: int = 4,
+    steps: int = 0,
+    findings: bool = False,
+    outside: list[str] | None = None,
+    margin: float = 0.01,
+    proof: str = "usual",
 ) -> None:
     """Train a network on under declared conditions and prove the repair on unseen images.
 

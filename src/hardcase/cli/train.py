@@ -45,6 +45,7 @@ OPTIONS = {
     Kind.witness: (),
 }
 """The flags that each of them takes, besides those that all take."""
+EVERY = {name for names in OPTIONS.values() for name in names}
 DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
     Kind.vae: {"kind": "linear"},
     Kind.vqvae: {"kind": "ema"},
@@ -91,16 +92,12 @@ def train(
     Training that was stopped goes on where it was kept: of a gan, a diffusion model and a vqvae
     with discriminators in a folder NAME.unfinished beside.
     """
+    asked = locals()  # every flag, as it came
     from hardcase.cli.progress import front
     from hardcase.data.sources import load
 
-    asked = {
-        **{"model": model, "kind": kind, "epochs": epochs, "latent": latent, "beta": beta},
-        **{"adversarial": adversarial, "mix": mix, "latent_weight": latent_weight},
-        **{"image_weight": image_weight, "flips": flips or None, "minutes": minutes},
-        **{"people": people},
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
+    wanted = (name for name, value in asked.items() if value is not None and value is not False)
+    given = {name: asked[name] for name in wanted if name in EVERY}
     for name in given:
         if name not in OPTIONS[what]:
             known = ", ".join(f"--{one.replace('_', '-')}" for one in OPTIONS[what])

@@ -37,6 +37,10 @@ class _Field:
     stop: int
     axes: int
 
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
     def lengths(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m p"]:
         """The length of the field at every control point."""
         points = z[:, self.start : self.stop].reshape(len(z), self.axes, -1)
@@ -179,15 +183,14 @@ class ConditionBox:
         points = sobol(rng, rows, count, self._cube)
         many = rows.repeat_interleave(count)
         shape = (len(rows), count, -1)
-        normals = [rng.normal(many, (one.stop - one.start,)).reshape(shape) for one in self.fields]
+        normals = [rng.normal(many, (one.size,)).reshape(shape) for one in self.fields]
         z = self._codes(points, normals)
-        pattern = rng.integers(many, 2**31 - 1).reshape(len(rows), count)
-        return ConditionDraws(z, pattern)
+        return ConditionDraws(z, rng.integers(many, 2**31 - 1).reshape(len(rows), count))
 
     @property
     def normals(self) -> int:
         """How many independent normal numbers a draw can be made of."""
-        return self._cube + sum(one.stop - one.start for one in self.fields)
+        return self._cube + sum(one.size for one in self.fields)
 
     def from_normals(self, g: Float[Tensor, "m e"]) -> Float[Tensor, "m d"]:
         """Return codes that have the declared distribution where `g` are standard normal.
@@ -195,15 +198,15 @@ class ConditionBox:
         Args:
             g: As many numbers per row as `normals` says.
         """
-        sizes = [self._cube, *(one.stop - one.start for one in self.fields)]
+        sizes = [self._cube, *(one.size for one in self.fields)]
         cube, *fields = (part[:, None] for part in torch.split(g, sizes, dim=1))
         return self._codes(torch.special.ndtr(cube), fields)[:, 0]
 
     @property
     def _cube(self) -> int:
         """Uniform numbers of a draw: one per plain column, field and direction, one for a table."""
-        inside = sum(one.stop - one.start for one in self.fields)
-        return self.size - inside + len(self.fields) + bool(self.conditions.rows)
+        inside = sum(1 - one.size for one in self.fields)
+        return self.size + inside + bool(self.conditions.rows)
 
     def _codes(
         self, points: Float[Tensor, "n k p"], normals: Sequence[Float[Tensor, "n k c"]]
@@ -214,56 +217,59 @@ class ConditionBox:
         plain = [i for i in range(self.size) if i not in inside and i not in free]
         z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
-        row = next(columns) if self.conditions.rows else None
-        values = self._sampled(points, list(self.conditions.ranges))
+        values = self._sampled(points)
+        if self.conditions.rows:
+            values = {**self._logged(next(columns)), **values}
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
-            z[:, :, i] = self._code(i, declared, next(columns), row, values)
+            z[:, :, i] = self._code(i, declared, next(columns), values)
         for own, drawn in zip(self.fields, normals, strict=True):
             declared = self.conditions.ranges[self.owner[own.start]]
-            size = self._code(own.start, declared, next(columns), row, values)
+            size = self._code(own.start, declared, next(columns), values)
             z[:, :, own.start : own.stop] = size[:, :, None] * _direction(drawn, own)
         for i in free:
             z[:, :, i] = 2 * next(columns) - 1
         return z
 
-    def _sampled(self, points: Tensor, names: list[str]) -> Mapping[str, Any]:
+    def _sampled(self, points: Float[Tensor, "n k p"]) -> dict[str, Float[Tensor, "n k"]]:
         """What the user's own sampler makes of uniform numbers; nothing where there is none."""
-        if not self.conditions.sampler:
+        sampler = self.conditions.sampler
+        if not sampler:
             return {}
-        path, _, member = self.conditions.sampler.rpartition(":")
-        flat = points.reshape(-1, points.shape[2]).double().cpu().numpy()
-        values: Mapping[str, Any] = file_member(Path(path), member)(flat)
-        unknown = sorted(set(values) - set(names))
-        if unknown:
-            raise Problem(f"{self.conditions.sampler} gives {unknown[0]!r}, which is not declared.")
+        path, _, member = sampler.rpartition(":")
+        flat = points.flatten(0, 1).double().cpu().numpy()
+        values = dict[str, Tensor]()
+        for name, numbers in file_member(Path(path), member)(flat).items():
+            given = torch.as_tensor(np.asarray(numbers, dtype=np.float64))
+            if name not in self.conditions.ranges:
+                raise Problem(f"{sampler} gives {name!r}, which is not declared.")
+            if given.numel() != len(flat) or not bool(given.isfinite().all()):
+                raise Problem(
+                    f"{sampler} gives {name} as {given.numel():,} numbers, of which"
+                    f" {int(given.isfinite().sum()):,} are finite; {len(flat):,} were asked for."
+                )
+            values[name] = given.reshape(points.shape[:2]).to(points.device)
         return values
+
+    def _logged(self, point: Float[Tensor, "n k"]) -> dict[str, Float[Tensor, "n k"]]:
+        """The row of the table that each uniform number chooses, by column."""
+        rows = self.conditions.rows
+        chosen = (point.double() * len(rows)).long().clamp_max(len(rows) - 1)
+        columns = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+        return {name: column.to(point.device)[chosen] for name, column in columns.items()}
 
     def _code(
         self,
         column: int,
         declared: DeclaredRange,
         point: Float[Tensor, "n k"],
-        row: Float[Tensor, "n k"] | None,
-        values: Mapping[str, Any],
+        values: Mapping[str, Tensor],
     ) -> Float[Tensor, "n k"]:
         """The codes of uniform numbers by the distribution of one coordinate."""
         low = self.low[column]
         high = self.high[column]
-        name = self.owner[column]
-        if name in values:
-            given = torch.as_tensor(np.asarray(values[name], dtype=np.float64))
-            if given.numel() != point.numel() or not bool(given.isfinite().all()):
-                raise Problem(
-                    f"{self.conditions.sampler} gives {name} as {given.numel():,} numbers, of "
-                    f"which {int(given.isfinite().sum()):,} are finite; "
-                    f"{point.numel():,} were asked for."
-                )
-            return self._bounded(column, given.reshape(point.shape).to(point.device))
-        if row is not None and name in self.conditions.rows[0]:
-            table = torch.tensor([line[name] for line in self.conditions.rows])
-            index = (row.double() * len(table)).long().clamp_max(len(table) - 1)
-            return self._bounded(column, table.to(point.device)[index])
+        if self.owner[column] in values:
+            return self._bounded(column, values[self.owner[column]])
         if declared.mean is not None:
             value = torch.special.ndtri(point.double()) * declared.deviation + declared.mean
             return self._bounded(column, value.clamp(declared.low, declared.high))
@@ -334,52 +340,31 @@ def _nothing(part: str) -> dict[str, float]:
 
 
 def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
-    columns = list[int]()
-    low = list[float]()
-    high = list[float]()
-    counts = list[bool]()
-    owner = list[str]()
+    columns = list[tuple[int, float, float, bool, str]]()
     smooth = list[_Field]()
     place = 0
     for part in space.parts:
         for group in part.groups(space.shape):
-            names = _declared(conditions, part.name, group.name)
-            for offset, coordinate in enumerate(group.coordinates):
+            rows = [DECLARABLE[name] for name in conditions.ranges]
+            names = [row.name for row in rows if (row.part, row.group) == (part.name, group.name)]
+            for column, coordinate in enumerate(group.coordinates, place):
                 name = _owner(names, coordinate.name)
                 if name is None:
                     continue
-                ends = _ends(conditions.ranges[name], coordinate)
+                low, high = _ends(conditions.ranges[name], coordinate)
                 if group.axes:
-                    ends = (-ends[1], ends[1])
-                columns.append(place + offset)
-                low.append(ends[0])
-                high.append(ends[1])
-                counts.append(coordinate.counts)
-                owner.append(name)
+                    low = -high
+                columns.append((column, low, high, coordinate.counts, name))
             if group.axes and names:
-                start = len(columns) - group.columns
-                smooth.append(_Field(start, len(columns), group.axes))
+                smooth.append(_Field(len(columns) - group.columns, len(columns), group.axes))
             place += group.columns
-    return ConditionBox(
-        conditions,
-        space,
-        tuple(columns),
-        tuple(low),
-        tuple(high),
-        tuple(counts),
-        tuple(owner),
-        tuple(smooth),
-    )
-
-
-def _declared(conditions: Conditions, part: str, group: str) -> list[str]:
-    """The declared coordinates that a group of a part belongs to."""
-    rows = [DECLARABLE[name] for name in conditions.ranges]
-    return [row.name for row in rows if (row.part, row.group) == (part, group)]
+    each: Any = zip(*columns)
+    at, low, high, counts, owner = each
+    return ConditionBox(conditions, space, at, low, high, counts, owner, tuple(smooth))
 
 
 def _owner(names: list[str], coordinate: str) -> str | None:
-    """Which of the names a coordinate of their group belongs to."""
+    """Which of the declared names of a group a coordinate of it belongs to."""
     if coordinate in names:
         return coordinate
     if len(names) == 1 and names[0] not in ("temperature", "tint"):
@@ -405,7 +390,7 @@ def _direction(drawn: Float[Tensor, "n k c"], own: _Field) -> Float[Tensor, "n k
     Uniform draws at every control point would all be equally severe: the largest of many.
     """
     flat = drawn.flatten(0, 1)
-    whole = _Field(0, own.stop - own.start, own.axes)
+    whole = _Field(0, own.size, own.axes)
     return (flat / whole.lengths(flat).amax(1, keepdim=True)).reshape(drawn.shape)
 
 

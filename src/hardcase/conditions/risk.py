@@ -204,13 +204,9 @@ def measure_risk(
             tell(done, len(images))
     whole = joined_tables(parts)
     shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
-    return replace(
-        whole,
-        shown_seed=whole.shown_seed[shown],
-        shown_z=whole.shown_z[shown],
-        shown_pattern=whole.shown_pattern[shown],
-        shown_predicted=whole.shown_predicted[shown],
-    )
+    columns = ("shown_seed", "shown_z", "shown_pattern", "shown_predicted")
+    kept: Any = {name: getattr(whole, name)[shown] for name in columns}
+    return replace(whole, **kept)
 
 
 def _measured(
@@ -307,8 +303,7 @@ def _asked(
             logits = asked_under(subject, box, flat[part], origin)
         failed, said = failing_rows(logits, origin.y)
         answers.append((failed, stored_label(said, logits.shape[1], claim_context(origin.context))))
-    failed = torch.cat([one[0] for one in answers]).reshape(len(seeds), count)
-    predicted = torch.cat([one[1] for one in answers]).reshape(len(seeds), count)
+    failed, predicted = (torch.cat(part).reshape(len(seeds), count) for part in zip(*answers))
     return failed, predicted
 
 

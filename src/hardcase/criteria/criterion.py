@@ -11,13 +11,12 @@ from functools import cache, update_wrapper
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from hardcase import registry
 from hardcase.criteria.batch import ActivationBatch
-from hardcase.criteria.conventions import CONVENTIONS
 from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import (
     Layered,
@@ -32,15 +31,15 @@ from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng
-from hardcase.registry import Option, options_of
+from hardcase.registry import Option, explain, options_of
 from hardcase.tensors import from_bytes, steady
-from hardcase.types import Images, Model, Probe, State, Tap, Targets
+from hardcase.types import Images, Model, Probe, Scores, State, Tap, Targets
 from hardcase.usercode import guarded
 
 __all__ = [
-    *("COUNT", "SUM", "CoverageResult", "CriterionPlan", "Measure", "Rule", "Spec", "Toward"),
-    *("batch_for", "build_criteria", "criterion", "layer_graph", "names", "parse", "parse_list"),
-    *("plan", "profile_for", "requirements", "specs_of", "toward"),
+    *("CONVENTIONS", "COUNT", "SUM", "CoverageResult", "CriterionPlan", "Measure", "Rule", "Spec"),
+    *("Toward", "batch_for", "build_criteria", "criterion", "layer_graph", "names", "parse"),
+    *("parse_list", "plan", "profile_for", "requirements", "specs_of", "toward"),
 ]
 
 Options = Mapping[str, str | int | float | bool]
@@ -62,6 +61,8 @@ SHARED = {
     "graph": "The layers of the network and their units (`trace_layers`).",
     "layers": "A group of layers (see `select`) or names joined by +.",
     "mode": "One unit per channel (its mean), or every unit.",
+    "widen": "Standard deviations by which the bounds move out.",
+    "equal": "Where a value on the bound counts.",
     "n": "Number of buckets.",
     "lower": "Lower bound; train: the least leave-one-out surprise of training data.",
     "upper": "Upper bound; train: the greatest leave-one-out surprise of training data.",
@@ -82,12 +83,7 @@ def criterion(
     def decorate(make: Callable[..., Any]) -> Callable[..., Any]:
         if "selection" in inspect.signature(make).parameters:
             make = _selecting(make, layers)
-        text = inspect.cleandoc(make.__doc__ or "")
-        if "Args:" not in text:
-            text += "\n\nArgs:"
-        common = [name for name in inspect.signature(make).parameters if name in SHARED]
-        lines = [f"    {name}: {SHARED[name]}" for name in common if f"\n    {name}: " not in text]
-        make.__doc__ = text.replace("Args:", "\n".join(["Args:", *lines]))
+        explain(make, SHARED)
         return registry.criterion(name, laws=laws, needs=needs, **facts)(make)
 
     return decorate
@@ -142,13 +138,11 @@ class Rule(Protocol):
 
     def observe(self, batch: ActivationBatch, memory: Any) -> None: ...
 
-    def gain(self, batch: ActivationBatch, memory: Any) -> Float[Tensor, " m"]: ...
+    def gain(self, batch: ActivationBatch, memory: Any) -> Scores: ...
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Any) -> dict[str, Tensor]: ...
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Any
-    ) -> Float[Tensor, " m"]: ...
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Any) -> Scores: ...
 
     def result(self, memory: Any) -> CoverageResult: ...
 
@@ -191,7 +185,7 @@ class Measure:
         targets = self.rule.choose(rows, rng, self.memory)
         return {f"{self.name}/{key}": value.to(rows.device) for key, value in targets.items()}
 
-    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+    def gain(self, probe: Probe) -> Scores:
         with torch.no_grad():
             return self.rule.gain(ActivationBatch.of(probe), self.memory).to(probe.logits)
 
@@ -202,7 +196,7 @@ class Measure:
         with torch.no_grad():
             self.rule.observe(batch, self.memory)
 
-    def pull(self, probe: Probe) -> Float[Tensor, " m"]:
+    def pull(self, probe: Probe) -> Scores:
         """How near each row is to what `choose` aimed it at: differentiable, higher is nearer."""
         prefix = f"{self.name}/"
         own = [key for key in probe.targets if key.startswith(prefix)]
@@ -240,6 +234,41 @@ class Measure:
 
 
 # Names become criteria: the one place where a spec, a network's layers and a profile meet.
+
+CONVENTIONS: Mapping[str, str] = {
+    # channel means of every convolution and dense layer before activation; corners open
+    "default": "",
+    # channels of all layers after activation, pooling and softmax counted; each layer scaled within
+    # an input, then averaged
+    "deepxplore": "nc:layers=activated-softmax,scale=input,order=scale-mean,threshold=0",
+    # channels of all layers after activation but the softmax; averaged, then scaled within an input
+    "adapt": "nc:layers=activated,scale=input,order=mean-scale,epsilon=1e-6,threshold=0.5,"
+    "tknc:layers=activated,k=3",
+    # every unit after activation; the highest value is a corner
+    "deepgauge": "kmnc:mode=unit,layers=activated,top=corner,constant=never,"
+    "nbc:mode=unit,layers=activated,equal=above,snac:mode=unit,layers=activated,equal=above,"
+    "tknc:mode=unit,layers=activated,k=2,tknp:mode=unit,layers=activated,k=2",
+    # every unit as given; raw thresholds; values on a bound are corners; constant units stay in the
+    # denominator
+    "dnn-tip": "nc:mode=unit,threshold=0,kmnc:mode=unit,top=corner,constant=never,"
+    "nbc:mode=unit,equal=both,snac:mode=unit,equal=above,tknc:mode=unit,"
+    "lsa:per=all,most=300,dsa,mdsa:per=all,squared=true,"
+    "lsc:per=all,most=300,lower=0,upper=2000,dsc:lower=0,upper=2,"
+    "mdsc:per=all,squared=true,lower=0,upper=2000",
+    # channel means of convolutions and dense layers; sections left-open, so the lowest value is
+    # dropped; ordered patterns
+    "neural-coverage": "nc:scale=input,order=mean-scale,threshold=0.5,kmnc:cuts=left-open,"
+    "nbc,snac,tknc,tknp:ordered=true,nlc",
+    # channels of all layers after activation, pooling and softmax counted; closed sections; a unit
+    # counts for NBC when both corners were seen
+    "coverage-guided": "nc:layers=activated-softmax,scale=input,order=scale-mean,threshold=0,"
+    "kmnc:layers=activated-softmax,cuts=closed,constant=all,"
+    "nbc:layers=activated-softmax,count=both,snac:layers=activated-softmax",
+}
+"""What known tools count, so that a published number can be compared: lists of criteria as
+``--criteria`` takes them. An option that a convention does not name keeps our default, a criterion
+that it does not name is refused. The facts are those of the tools' code.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +524,7 @@ class Toward:
     criterion: Measure
     weight: float = 1.0
 
-    def __call__(self, probe: Probe) -> Float[Tensor, " m"]:
+    def __call__(self, probe: Probe) -> Scores:
         live = probe.guides.get(self.criterion.name)
         if not isinstance(live, Measure):
             live = self.criterion

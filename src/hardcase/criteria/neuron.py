@@ -19,7 +19,7 @@ from hardcase.criteria.profile import Profile, Range
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
-from hardcase.types import Targets
+from hardcase.types import Scores, Targets
 
 __all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
 
@@ -53,7 +53,7 @@ class BoundarySections:
         extremes = batch.extremes(self.selection)
         memory.cover(self._beyond(extremes.high, extremes.low))
 
-    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         values = batch.matrix(self.selection)
         fresh = self._beyond(values, values) & ~memory.covered().to(batch.device)
         return fresh.flatten(1).sum(1).float()
@@ -61,7 +61,7 @@ class BoundarySections:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"corner": memory.pick(rows, rng)}
 
-    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Scores:
         """Beyond the bound, up or down, measured in widths of the unit's range."""
         unit = targets["corner"] // self.columns
         below = targets["corner"] % self.columns == 1
@@ -133,7 +133,7 @@ class Strongest:
         found[batch.top(self.selection, self.k)] = True  # -1, no unit, falls on the spare last row
         memory.cover(found[:-1])
 
-    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         free = ~memory.covered()[:, 0].to(batch.device)
         fresh = torch.cat([free, torch.zeros_like(free[:1])])  # the spare last place is -1, no unit
         return fresh[batch.top(self.selection, self.k)].flatten(1).sum(1).float()
@@ -141,7 +141,7 @@ class Strongest:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"unit": memory.pick(rows, rng)}
 
-    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Scores:
         return rise(batch.matrix(self.selection), self.selection, targets["unit"], self.k)
 
     def result(self, memory: Bits) -> CoverageResult:
@@ -162,7 +162,7 @@ class Combinations:
     def observe(self, batch: ActivationBatch, memory: Patterns) -> None:
         memory.add(*self._hashes(batch))
 
-    def gain(self, batch: ActivationBatch, memory: Patterns) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Patterns) -> Scores:
         hashes, known = self._hashes(batch)
         return (memory.news(hashes).to(batch.device) & known).float()
 
@@ -170,9 +170,7 @@ class Combinations:
         """Any unit: made strong, it changes the combination unless it is strong already."""
         return {"unit": rng.integers(rows, self.selection.units)}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Patterns
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Patterns) -> Scores:
         return rise(batch.matrix(self.selection), self.selection, targets["unit"], self.k)
 
     def result(self, memory: Patterns) -> CoverageResult:
@@ -194,7 +192,7 @@ class Combinations:
 
 def rise(
     values: Float[Tensor, "m u"], selection: Selection, unit: Int[Tensor, " m"], k: int
-) -> Float[Tensor, " m"]:
+) -> Scores:
     """How far a unit is above the `k`-th strongest of the others in its layer."""
     starts = torch.tensor([*selection.starts, selection.units], device=values.device)
     layer = torch.searchsorted(starts, unit, right=True) - 1
@@ -231,14 +229,14 @@ class Activated:
             most = batch.scaled(self.selection, self.epsilon).nan_to_num(nan=-torch.inf).amax(0)
         memory.cover((most > self.threshold)[:, None])
 
-    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         fresh = ~memory.covered()[:, 0].to(batch.device)
         return ((self._values(batch) > self.threshold) & fresh).sum(1).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"unit": memory.pick(rows, rng)}
 
-    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Scores:
         """The unit's own value: up."""
         return self._values(batch).gather(1, targets["unit"][:, None]).squeeze(1)
 
@@ -289,7 +287,7 @@ class Sections:
             hit = self._touched(batch).any(0)
             memory.cover(hit[:, None].expand(-1, self.k))
 
-    def gain(self, batch: ActivationBatch, memory: Bits) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Bits) -> Scores:
         gain = torch.zeros(len(batch), device=batch.device)
         for start, cells in self._cells(batch):
             gain += memory.news(start, cells).sum(0)
@@ -301,7 +299,7 @@ class Sections:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Bits) -> dict[str, Tensor]:
         return {"section": memory.pick(rows, rng, usable=~self.still)}
 
-    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Bits) -> Scores:
         """Toward the centre of the section, measured in widths of the unit's range."""
         unit = targets["section"] // self.k
         section = targets["section"] % self.k
@@ -430,8 +428,6 @@ def nbc(
     Upper and lower corners reached by some input, of two per unit (or units with both, or either).
 
     Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
         count: What is counted.
     """
     return _by_range(
@@ -444,10 +440,6 @@ def snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none") -> 
     """Strong neuron activation coverage: units driven above their training range.
 
     Share of units that exceed their greatest training value for some input.
-
-    Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
     """
     return _by_range(
         selection, lambda known: BoundarySections(selection, known, "above", widen, equal)
@@ -460,10 +452,6 @@ def layer_snac(selection: Selection, *, widen: float = 0.0, equal: Equal = "none
 
     Mean over layers of the share of units that exceed their greatest training value; each layer in
     detail.
-
-    Args:
-        widen: Standard deviations by which the bounds move out.
-        equal: Where a value on the bound counts.
     """
     return _by_range(
         selection, lambda known: LayerBoundarySections(selection, known, "above", widen, equal)

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from hardcase.errors import Problem
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
+from hardcase.types import Scores
 
 __all__ = [
     *("Distance", "Likelihood", "Mahalanobis", "ReferencePoints", "SurpriseModel", "Traces"),
@@ -319,9 +320,7 @@ class Traces:
 class SurpriseModel(Protocol):
     """Maps traces to surprise, differentiably; `training` is that of the training traces."""
 
-    def __call__(
-        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
-    ) -> Float[Tensor, " m"]: ...
+    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Scores: ...
 
     def training(self) -> Float[Tensor, " n"]: ...
 
@@ -404,9 +403,7 @@ class Likelihood:
             label for label, gaussian in self.gaussians.items() if gaussian.rank != self.rank
         )
 
-    def __call__(
-        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
-    ) -> Float[Tensor, " m"]:
+    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Scores:
         (columns,) = self._columns.on(values.device)
         values = values[:, columns]
         surprise = values.new_full((len(values),), torch.inf)
@@ -438,7 +435,7 @@ class Likelihood:
 
 def _log_kernels(
     points: Float[Tensor, "m d"], gaussian: Gaussian, skip: Int[Tensor, " m"] | None = None
-) -> Float[Tensor, " m"]:
+) -> Scores:
     """The log of the sum of unit normal kernels at a class's whitened traces, up to their size."""
     lengths = points.square().sum(1, keepdim=True) / 2
     # minus half a squared distance, up to `lengths`
@@ -494,9 +491,7 @@ class Distance:
         others = {label: traces.other[rows] for label, rows in traces.by_class()}
         return Distance(corpora, others, traces.own, traces.other)
 
-    def __call__(
-        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
-    ) -> Float[Tensor, " m"]:
+    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Scores:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.corpora, predicted):
             corpus = self.corpora[label].to(values.device)
@@ -537,9 +532,7 @@ class Mahalanobis:
         gaussians = {c: Gaussian.of(v, unbiased=False) for c, v in groups.items()}
         return Mahalanobis(gaussians, per_class, squared)
 
-    def __call__(
-        self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]
-    ) -> Float[Tensor, " m"]:
+    def __call__(self, values: Float[Tensor, "m d"], predicted: Int[Tensor, " m"]) -> Scores:
         surprise = values.new_full((len(values),), torch.inf)
         for label, rows in _per_class(self.gaussians, predicted * self.per_class):
             gaussian = self.gaussians[label].to(values.device)

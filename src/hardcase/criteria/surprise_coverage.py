@@ -20,7 +20,7 @@ from hardcase.criteria.profile import Profile
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
-from hardcase.types import Targets
+from hardcase.types import Scores, Targets
 
 __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
 
@@ -31,9 +31,7 @@ __all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise
 # data unless given; what lies outside covers nothing and is counted apart.
 
 
-def surprise_of(
-    batch: ActivationBatch, selection: Selection, model: SurpriseModel
-) -> Float[Tensor, " m"]:
+def surprise_of(batch: ActivationBatch, selection: Selection, model: SurpriseModel) -> Scores:
     """Each row's surprise, computed once a frame."""
     return batch.once(
         (id(model), selection), lambda: model(batch.matrix(selection), batch.predicted)
@@ -61,7 +59,7 @@ class MeanSurprise:
         }
         memory.add({name: value.double().reshape(1) for name, value in parts.items()})
 
-    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the mean."""
         seen = memory.total()
         surprise = surprise_of(batch, self.selection, self.model)
@@ -72,9 +70,7 @@ class MeanSurprise:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Accumulated) -> Scores:
         """Surprise itself: up."""
         surprise = surprise_of(batch, self.selection, self.model)
         return surprise.where(surprise.isfinite(), 0)
@@ -110,16 +106,14 @@ class SurpriseBuckets:
         sums = {name: value.sum().reshape(1) for name, value in counts.items()}
         memory.sums.add({"inputs": torch.tensor([len(batch)]), **sums})
 
-    def gain(self, batch: ActivationBatch, memory: CountedBits) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: CountedBits) -> Scores:
         cells = self.buckets(surprise_of(batch, self.selection, self.model))
         return memory.bits.news(0, cells[None]).squeeze(0).float()
 
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: CountedBits) -> dict[str, Tensor]:
         return {"bucket": memory.bits.pick(rows, rng)}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: CountedBits
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: CountedBits) -> Scores:
         """Toward the centre of the bucket, measured in widths of the whole range."""
         surprise = surprise_of(batch, self.selection, self.model)
         target = self.lower + (targets["bucket"] + 0.5) * self._width

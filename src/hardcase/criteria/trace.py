@@ -18,7 +18,7 @@ from hardcase.criteria.surprise import ReferencePoints, Traces
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.tensors import chunks
-from hardcase.types import State, Targets
+from hardcase.types import Scores, State, Targets
 
 __all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
 
@@ -61,7 +61,7 @@ class Dispersion:
         total = sums.index_add(0, labels[known], distance[known].double())
         memory.add({"sum": total, "count": labels[known].bincount(minlength=len(sums)).double()})
 
-    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
         seen = {name: value.to(batch.device) for name, value in memory.total().items()}
         distance = self._distance(batch)
@@ -78,9 +78,7 @@ class Dispersion:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Accumulated) -> Scores:
         """Away from the centre of the row's class."""
         distance = self._distance(batch)
         return distance.where(distance.isfinite(), 0)
@@ -101,7 +99,7 @@ class Dispersion:
             raise Problem("class dispersion needs the label of every input.", fix="labelled images")
         return batch.labels.clamp_max(len(self.centres) - 1)
 
-    def _distance(self, batch: ActivationBatch) -> Float[Tensor, " m"]:
+    def _distance(self, batch: ActivationBatch) -> Scores:
         step = batch.matrix(self.selection) - self.centres.to(batch.device)[self._labels(batch)]
         return step.square().sum(1).clamp_min(1e-24).sqrt()
 
@@ -140,7 +138,7 @@ class NovelVectors:
         self.far = torch.cat([self.far, vectors])
         self.own = self._grown(self.own, vectors)
 
-    def distance(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
+    def distance(self, vectors: Float[Tensor, "m d"]) -> Scores:
         """Squared distance to the nearest kept vector; infinite if there is none."""
         return torch.minimum(_squared(vectors, self.base), _squared(vectors, self.own))
 
@@ -171,7 +169,7 @@ class NovelVectors:
         return kept
 
 
-def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Float[Tensor, " m"]:
+def _squared(points: Float[Tensor, "m d"], corpus: Float[Tensor, "n d"]) -> Scores:
     if not len(corpus):
         return points.new_full((len(points),), torch.inf)
     return ReferencePoints.of(corpus).nearest(points)[0].square()
@@ -205,7 +203,7 @@ class Novelty:
     def observe(self, batch: ActivationBatch, memory: NovelVectors) -> None:
         memory.add(self.vectors(batch).cpu())
 
-    def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: NovelVectors) -> Scores:
         values = self.vectors(batch).cpu()
         new = (memory.distance(values) > self.threshold) & values.isfinite().all(1)
         return new.to(batch.device).float()
@@ -213,9 +211,7 @@ class Novelty:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: NovelVectors) -> dict[str, Tensor]:
         return {}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: NovelVectors
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: NovelVectors) -> Scores:
         """Away from the nearest kept vector."""
         values = self.vectors(batch)
         kept = memory.all().to(batch.device)
@@ -261,7 +257,7 @@ class Spread:
             state[f"spread{i}"] = (known - mean).t() @ (known - mean)
         memory.add(state)
 
-    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Float[Tensor, " m"]:
+    def gain(self, batch: ActivationBatch, memory: Accumulated) -> Scores:
         """By how much the row alone would change the value."""
         seen = memory.total()
         gain = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
@@ -281,9 +277,7 @@ class Spread:
     def choose(self, rows: Int[Tensor, " m"], rng: Rng, memory: Accumulated) -> dict[str, Tensor]:
         return {}
 
-    def pull(
-        self, batch: ActivationBatch, targets: Targets, memory: Accumulated
-    ) -> Float[Tensor, " m"]:
+    def pull(self, batch: ActivationBatch, targets: Targets, memory: Accumulated) -> Scores:
         """To first order what a row adds: its products of deviations, signed by covariance."""
         seen = memory.total()
         score = torch.zeros(len(batch), device=batch.device)
@@ -319,7 +313,7 @@ class Spread:
 
 def _size_with(
     spread: Float[Tensor, "u u"], count: Float[Tensor, " 1"], step: Float[Tensor, "m u"]
-) -> Float[Tensor, " m"]:
+) -> Scores:
     """The mean size of the covariances once a row, `step` from the mean, has joined."""
     raised = spread + step[:, :, None] * step[:, None, :] * (count / (count + 1))
     return raised.abs().mean((1, 2)) / (count + 1)

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import pickletools
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,6 @@ from pyarrow import parquet as pq
 
 from hardcase.cache import regular, unpacked
 from hardcase.errors import Problem
-
-__all__ = ["Form", "batches", "content_hashes", "split_by_content", "split_rows"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -120,39 +117,9 @@ def read_json_labels(path: Path) -> Labels:
         raise damaged(path, f"it is not a JSON list of whole numbers ({error})") from error
 
 
-def read_cifar_pickled(path: Path) -> Part:
-    """CIFAR-10's Python version, off the pickle's instructions: none is carried out."""
-    labels: list[int] = []
-    pixels = b""
-    key = ""
-    try:
-        for step, value, _ in pickletools.genops(path.read_bytes()):
-            if isinstance(value, str) and len(value) >= 3072:
-                pixels = value.encode("latin-1")
-            elif isinstance(value, str):
-                key = value
-            elif key == "labels" and step.name == "BININT1" and isinstance(value, int):
-                labels.append(value)
-    except (ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise damaged(path, f"it is not a batch of CIFAR-10 ({error})") from error
-    if not labels or len(pixels) != 3072 * len(labels):
-        raise damaged(path, f"it holds {len(labels)} labels and {len(pixels)} bytes of pixels")
-    return np.frombuffer(pixels, np.uint8).reshape(-1, 3, 32, 32), np.asarray(
-        labels, dtype=np.int64
-    )
-
-
 # One fixed division into train and test for data that comes without one.
 
 TEST_SHARE = 0.2
-
-
-def split_rows(x: Bytes, y: Labels, split: str) -> Labels:
-    """The rows of one split: of each class the fifth with the lowest content hashes is for testing.
-
-    Only pixels and labels count, and equal images of a class are never divided.
-    """
-    return split_by_content(content_hashes(x), y, split)
 
 
 def content_hashes(x: Bytes) -> Array:
@@ -161,7 +128,10 @@ def content_hashes(x: Bytes) -> Array:
 
 
 def split_by_content(hashes: Array, y: Labels, split: str) -> Labels:
-    """`split_rows` from the digests of the images alone."""
+    """The rows of one split: of each class the fifth with the lowest content hashes is for testing.
+
+    Only pixels and labels count, and equal images of a class are never divided.
+    """
     test = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)
@@ -202,18 +172,14 @@ IDX = Form((*_IDX["train"], *_IDX["test"]), _read_idx_files)
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
-def batches(suffix: str, read: Callable[[Path], Part]) -> Form:
-    train = [f"{name}{suffix}" for name in _BATCHES]
-    test = f"test_batch{suffix}"
+def _read_batches(files: Mapping[str, Path]) -> Parts:
+    parts = [read_cifar_binary(files[f"{name}.bin"]) for name in _BATCHES]
+    x, y = zip(*parts)
+    test = read_cifar_binary(files["test_batch.bin"])
+    return {"train": (np.concatenate(x), np.concatenate(y)), "test": test}
 
-    def read_all(files: Mapping[str, Path]) -> Parts:
-        parts = [read(files[name]) for name in train]
-        return {
-            "train": (np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])),
-            "test": read(files[test]),
-        }
 
-    return Form((*train, test), read_all)
+BATCHES = Form((*(f"{name}.bin" for name in _BATCHES), "test_batch.bin"), _read_batches)
 
 
 def _read_rows(files: Mapping[str, Path]) -> Parts:
@@ -236,7 +202,7 @@ def _read_5k(files: Mapping[str, Path]) -> Parts:
     rows = np.loadtxt(io.BytesIO(files["mnist_5k.csv"].read_bytes()), delimiter=",", dtype=np.uint8)
     x = np.ascontiguousarray(rows[:, :-1].reshape(-1, 1, 28, 28))
     y = rows[:, -1].astype(np.int64)
-    picked = {split: split_rows(x, y, split) for split in ("train", "test")}
+    picked = {split: split_by_content(content_hashes(x), y, split) for split in ("train", "test")}
     return {split: (x[chosen], y[chosen]) for split, chosen in picked.items()}
 
 

@@ -35,8 +35,6 @@ from hardcase.data.streams import Stream, peeked, to_tensor
 from hardcase.errors import Problem
 from hardcase.types import Images
 
-__all__ = ["image_pixels", "images_of", "is_lazy", "stream_of"]
-
 IMAGE_KEYS = (*IMAGES, *PATHS)
 
 
@@ -108,7 +106,8 @@ def stream_of(
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
         if sizing and "resize=" not in data and "crop=" not in data:
-            spec += f"{'&' if '?' in data else '?'}{sizing}"
+            where, _, query = data.partition("?")
+            spec = f"{where}?{'&'.join(filter(None, [query, str(sizing)]))}"
         found, _ = named.opened(spec, split)
         assert isinstance(found.images, Stream)
         return peeked(replace(found.images, name=data, split=split))

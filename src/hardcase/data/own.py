@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import torch
-from numpy.lib.npyio import NpzFile
 from pyarrow import parquet
 
 from hardcase.cache import regular, unpacked
@@ -27,22 +26,6 @@ from hardcase.data.streams import ImageSet, Stream, to_tensor
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
 from hardcase.types import Images
-
-__all__ = [
-    "OwnData",
-    "class_names",
-    "labelled",
-    "names_by_number",
-    "natural",
-    "numbered",
-    "read_csv",
-    "read_folder",
-    "read_npz",
-    "read_parquet",
-    "read_run",
-    "to_nchw",
-    "to_uint8",
-]
 
 IMAGES = ("image", "images", "img", "x", "pixel_values")
 PATHS = ("path", "file", "filename", "file_name", "picture")
@@ -102,10 +85,11 @@ def labelled(
         raise Problem(
             f"{name}: {count} images, but {len(labels)} labels.", fix="one label for each image"
         )
-    if all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in labels):
+    kinds = {type(each) for each in labels}
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         y = np.asarray(labels, dtype=np.int64)
         names = class_names(y, classes)
-    elif all(isinstance(each, str) for each in labels):
+    elif all(issubclass(kind, str) for kind in kinds):
         names = tuple(classes) or tuple(sorted(set(labels), key=natural))
         number = {each: at for at, each in enumerate(names)}
         strange = [each for each in labels if each not in number]
@@ -115,8 +99,8 @@ def labelled(
             )
         y = np.asarray([number[each] for each in labels], dtype=np.int64)
     else:
-        kinds = sorted({type(each).__name__ for each in labels})
-        raise Problem(f"{name}: labels are {', '.join(kinds)}; whole numbers or names are needed.")
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise Problem(f"{name}: labels are {found}; whole numbers or names are needed.")
     if count and (y.min() < 0 or y.max() >= len(names)):
         raise Problem(
             f"{name}: labels run from {y.min()} to {y.max()} for {len(names)} classes.",
@@ -161,13 +145,16 @@ def read_npz(path: Path, split: str) -> OwnData:
     with reading(f"cannot read {path} as npz", why, fix=fix), open_npz(path) as arrays:
         divided = {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys()
         parts = ["_train", "_test"] if divided else [""]
-        labels = {part: _pick(arrays, LABELS, part, path) for part in parts}
+
+        def pick(keys: tuple[str, ...], part: str) -> Array:
+            key = known_key(list(arrays), [f"{key}{part}" for key in keys], str(path))
+            picked: Array = arrays[key]
+            return picked
+
+        labels = {part: pick(LABELS, part) for part in parts}
         named = [str(name) for name in np.ravel(arrays.get("classes", []))]
         wanted = [part for part in parts if part in ("", f"_{split}") or split == "all"]
-        images = [
-            to_nchw(to_uint8(_pick(arrays, IMAGES, part, path), str(path)), str(path))
-            for part in wanted
-        ]
+        images = [to_nchw(to_uint8(pick(IMAGES, part), str(path)), str(path)) for part in wanted]
     y = {part: whole_numbers(values, str(path)) for part, values in labels.items()}
     ids = list[str]()
     for part, x in zip(wanted, images):
@@ -181,11 +168,6 @@ def read_npz(path: Path, split: str) -> OwnData:
     chosen = to_tensor(np.concatenate([y[part] for part in wanted]))
     classes = class_names(np.concatenate(list(y.values())), named)
     return OwnData(Images(pixels, chosen, tuple(ids), classes), divided)
-
-
-def _pick(arrays: NpzFile, keys: tuple[str, ...], part: str, path: Path) -> Array:
-    picked: Array = arrays[known_key(list(arrays), [f"{key}{part}" for key in keys], str(path))]
-    return picked
 
 
 def to_uint8(images: Array, where: str) -> Bytes:
@@ -217,22 +199,14 @@ def to_nchw(images: Bytes, where: str) -> Bytes:
         raise Problem(
             f"{where}: images have shape {images.shape}; 3 axes (grey) or 4 axes are needed."
         )
-    first = images.shape[1] in (1, 3)
-    last = images.shape[3] in (1, 3)
-    if first and last:
+    first, last = (images.shape[axis] in (1, 3) for axis in (1, 3))
+    if first == last:
+        could = "either axis 1 or axis 3" if first else "neither axis 1 nor axis 3"
         raise Problem(
-            f"{where}: in {images.shape} either axis 1 or axis 3 could be the channels.",
-            fix="save grey images without a channel axis, or images that are larger than 3 pixels",
+            f"{where}: images have shape {images.shape}; {could} could be 1 or 3 channels.",
+            fix="1 (grey) or 3 (colour) channels, and images that are larger than 3 pixels",
         )
-    if not first and not last:
-        raise Problem(
-            f"{where}: images have shape {images.shape}; neither axis 1 nor axis 3 has 1 or 3"
-            " channels.",
-            fix="drop a transparency channel, keep 1 (grey) or 3 (colour)",
-        )
-    if first:
-        return images
-    return images.transpose(0, 3, 1, 2)
+    return images if first else images.transpose(0, 3, 1, 2)
 
 
 # Image files in class folders, or with the class number at the start of their names.

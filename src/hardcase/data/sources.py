@@ -20,8 +20,6 @@ from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
-__all__ = ["describe", "large", "load", "opened", "parse", "part_of", "readers", "spec_options"]
-
 
 def describe(images: Images) -> dict[str, Any]:
     """Name, split, counts, shape, hash, and under ``notes`` what a user should know before testing
@@ -92,7 +90,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     if text not in parts("data") and ".py:" not in text:
         raise _unknown(spec)
     part = resolve("data", text)
-    supplied = part() if part.facts.get("fetched") else _supplied(spec, part)
+    with guarded(f"data {spec}"):
+        supplied: object = part()
     if isinstance(supplied, PublicSet):
         (x, y), content = public_part(supplied, split, offline=offline)
         ids = numbered(f"{spec}/{split}", len(y))
@@ -187,12 +186,6 @@ def spec_options(what: str, known: Choices, query: str) -> dict[str, str]:
             raise choice(f"value of ?{key}=", value, known[key])
         options[key] = value
     return options
-
-
-def _supplied(spec: str, part: Part) -> object:
-    with guarded(f"data {spec}"):
-        supplied: object = part()
-    return supplied
 
 
 def _divided(spec: str, supplied: object, split: str) -> Images:

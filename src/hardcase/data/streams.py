@@ -22,8 +22,6 @@ from hardcase.errors import Problem
 from hardcase.randomness import balanced_order
 from hardcase.types import Images
 
-__all__ = ["HELD", "ImageSet", "LabelledSet", "Stream", "check", "to_tensor"]
-
 SHARD = 256
 """Images that are in memory at once when a stream is walked; 224 px in colour: 38 MB."""
 HELD = 2**28

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, measure_samples
+from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.registry import generator
 from hardcase.training.adversarial import Player, duel
 from hardcase.training.loop import History, TrainingRecipe, average, own_randomness
@@ -36,7 +36,7 @@ _gan = partial(
     how=Family("small", _train, measure_samples, {"flips": False}),
     needs="square images whose side is a multiple of 4, with labels",
     paper="Miyato and Koyama, ICLR 2018",
-    laws=("images in [0, 1]", "deterministic", "global random state untouched"),
+    laws=LAWS[:-1],
 )
 
 
@@ -106,7 +106,18 @@ class _ToPixels(nn.Module):
         return torch.sigmoid(self.pixels(functional.relu(self.norm(x))).float())
 
 
-class Gan(nn.Module):
+class NormalCodes(nn.Module):
+    """A generator of given classes whose codes are standard normal."""
+
+    latent: int
+
+    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Fresh codes of these classes, and their images."""
+        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
+        return z, self(z, y)
+
+
+class Gan(NormalCodes):
     """Stages in order, each a function of the features so far and the class.
 
     Args:
@@ -169,13 +180,6 @@ class Gan(nn.Module):
         for number, stage in enumerate(self.stages):
             z = stage(meet(number, z), y)
         return z
-
-    def sample(
-        self, y: Int[Tensor, " m"], rng: torch.Generator
-    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m c h w"]]:
-        """Fresh codes of these classes, and their images."""
-        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
-        return z, self(z, y)
 
 
 @_gan(

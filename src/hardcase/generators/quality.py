@@ -38,6 +38,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
+LAWS = ("images in [0, 1]", "deterministic", "global random state untouched", "rows independent")
+"""What every autoencoder keeps to; rows of a GAN share its batches' statistics while it learns."""
 
 
 class Family(NamedTuple):

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
+from hardcase.generators.gan import NormalCodes
 from hardcase.generators.vae import Vae
 from hardcase.generators.vqvae import VqVae
 from hardcase.tensors import from_bytes
@@ -22,7 +23,7 @@ __all__ = ["Decoder", "Recalled", "Supplied"]
 Meet = Callable[[int, Tensor], Tensor]
 
 
-class Decoder(nn.Module):
+class Decoder(NormalCodes):
     """The decoder of a conditional VAE: place 0 is the code, place 1 the hidden layer, and so on.
 
     Args:
@@ -60,11 +61,6 @@ class Decoder(nn.Module):
                 place += 1
                 h = meet(place, h)
         return torch.sigmoid(h).reshape(len(z), *self.shape)
-
-    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Fresh codes of these classes, drawn from the prior, and their images."""
-        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
-        return z, self(z, y)
 
 
 class Recalled(nn.Module):
@@ -128,7 +124,7 @@ class Recalled(nn.Module):
         return self.net.encode(x).flatten(1) / self.unit
 
 
-class Supplied(nn.Module):
+class Supplied(NormalCodes):
     """A generator of somebody else's: a module ``z, y -> images in [0, 1]`` with two attributes.
 
     `latent` is the length of its code, `layers` are the names of submodules, in the order in which
@@ -211,11 +207,6 @@ class Supplied(nn.Module):
                     f"layer {name!r} of the generator never ran, so it cannot be perturbed."
                 )
         return image
-
-    def sample(self, y: Int[Tensor, " m"], rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Fresh normal codes of these classes, and their images."""
-        z = torch.randn(len(y), self.latent, generator=rng, device=y.device)
-        return z, self(z, y)
 
     def _image(self, z: Tensor, y: Tensor) -> Float[Tensor, "m c h w"]:
         with guarded(f"generator {type(self.net).__name__}"):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, measure
+from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import Goal, History, TrainingRecipe, fit
@@ -19,12 +19,6 @@ from hardcase.types import Images
 
 __all__ = ["Vae", "reconstruct"]
 
-_LAWS = (
-    "images in [0, 1]",
-    "deterministic",
-    "global random state untouched",
-    "rows independent",
-)
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
 _DENSE = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3)
 
@@ -37,7 +31,7 @@ def _train(
 
 
 _vae = partial(
-    generator, family="vae", laws=_LAWS, how=Family("linear", _train, measure, {"beta": 1.0})
+    generator, family="vae", laws=LAWS, how=Family("linear", _train, measure, {"beta": 1.0})
 )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators.quality import Family, Settings, measure
+from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.adversarial import Player, duel
@@ -29,13 +29,6 @@ from hardcase.training.loop import (
 from hardcase.types import Images
 
 __all__ = ["Codebook", "Codebooks", "VqVae", "reconstruct", "train_jointly"]
-
-_LAWS = (
-    "images in [0, 1]",
-    "deterministic",
-    "global random state untouched",
-    "rows independent",
-)
 
 
 def _train(
@@ -76,7 +69,7 @@ _vqvae = partial(
     ),
     needs="square images whose side is a multiple of 4",
     latent=64,
-    laws=_LAWS,
+    laws=LAWS,
 )
 
 
@@ -138,10 +131,6 @@ class Codebook(nn.Module):
             self.codes.copy_(self.total / self.count.clamp_min(1e-5)[:, None])
         self._place((self.count < 0.01).nonzero().squeeze(1), flat, rng)
         return nearest
-
-    def usage(self) -> float:
-        """The share of codes in use."""
-        return float((self.count >= 0.01).float().mean())
 
     def _place(
         self, which: Int[Tensor, " r"], flat: Float[Tensor, "s d"], rng: torch.Generator

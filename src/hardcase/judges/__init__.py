@@ -7,23 +7,12 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.judges.calibration import (
-        Calibration as Calibration,
-        People as People,
-        calibrate as calibrate,
-        read_people as read_people,
-    )
     from hardcase.judges.judge import NormJudge as NormJudge, PanelJudge as PanelJudge
-    from hardcase.judges.networks import Panel as Panel
     from hardcase.judges.panel import for_data as for_data, read as read, trained as trained
     from hardcase.judges.photographs import (
         feature_judge as feature_judge,
         reserved_judge as reserved_judge,
     )
-    from hardcase.judges.rules import (
-        DecisionRule as DecisionRule,
-        Signals as Signals,
-        auroc as auroc,
-    )
+    from hardcase.judges.rules import DecisionRule as DecisionRule, Signals as Signals
 
 __getattr__, __dir__, __all__ = lazy(__name__)

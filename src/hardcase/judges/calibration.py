@@ -47,17 +47,10 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Images that two people have looked at, and what each of them saw.
+    """Images that two people have looked at, and the class that each of them saw; -1: none.
 
-    Args:
-        x: The images, 8-bit.
-        expected: Label of the seed.
-        predicted: What a classifier answered.
-        generator: What made each image.
-        rater1: Class that the first person saw; -1: none.
-        rater2: Class that the second person saw; -1: none.
-        seed: The seed that each image was made from, where a study knows it; then each of the two
-            answers is the majority of one half of the raters.
+    Where a study knows the seed that each image was made from, each of the two answers is the
+    majority of one half of the raters.
     """
 
     x: UInt8[Tensor, "m c h w"]
@@ -145,13 +138,8 @@ def _channels_first(x: np.ndarray, shape: tuple[int, ...], where: str) -> UInt8[
 def read_people(
     arrays: Mapping[str, Any], *, where: str, shape: tuple[int, ...], classes: int
 ) -> People:
-    """Check labels of people in the arrays of an npz file.
-
-    Args:
-        arrays: The arrays of an npz file.
-        where: The file, for errors.
-        shape: Channels, height and width that the judge was made for.
-        classes: Number of classes.
+    """Check labels of people in the arrays of the npz file `where`, for a judge of images of this
+    shape (channels, height, width).
     """
     _require(arrays, NEEDED, where, FORMAT)
     x = _channels_first(np.asarray(arrays["images"]), shape, where)
@@ -174,11 +162,8 @@ def read_people(
 @dataclass(frozen=True, slots=True)
 class PeopleCounts:
     """How many people named each class of some images, as soft targets (CIFAR-10H is such a set:
-    J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019).
-
-    Args:
-        x: The images, 8-bit.
-        counts: Answers by class; the last column counts "none of these".
+    J. Peterson et al., "Human uncertainty makes classification more robust", ICCV 2019); the last
+    column counts "none of these".
     """
 
     x: UInt8[Tensor, "n c h w"]
@@ -254,38 +239,22 @@ class TooFewRated(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rules fitted to people, and what is known of their errors (plain values, for a card).
-
-    Args:
-        rules: The fitted rules by question.
-        measured: Their errors, for a card.
-    """
+    """The rules fitted to people, and what is known of their errors (plain values, for a card)."""
 
     rules: dict[str, DecisionRule]
     measured: dict[str, Any]
 
 
 def calibrate(
-    signals: Signals,
-    people: People,
-    rules: Rules,
-    *,
-    plain: Rules | None = None,
+    signals: Signals, people: People, rules: Rules, *, plain: Rules | None = None
 ) -> Calibration:
     """Fit `rules` to what people said; measure them on what they were not fitted to.
 
     That is images of other generators; of a study also images of other seeds, and the answers of
     the other half of the raters.
 
-    Args:
-        signals: What the panel sees in the rated images.
-        people: What people said of them.
-        rules: Rules to fit, by question.
-        plain: Rules as they are without people, kept where people gave one answer only to "valid";
-            by default `rules`.
-
-    Raises:
-        TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
+    Where people gave one answer only to "valid", the rule of `plain` is kept. If they kept, or
+    refused, the label of fewer than `ENOUGH` images, that is `TooFewRated`.
     """
     few = _few(people.label_kept)
     if few:

@@ -37,7 +37,7 @@ from hardcase.judges.training_data import FAMILIES, families_of_space
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
 from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
+from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched, known_as
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import OWN, roles
 from hardcase.runs.identity import require
@@ -48,6 +48,8 @@ from hardcase.tensors import chunks, fingerprints
 from hardcase.training import cards
 from hardcase.types import Images, Judge, Verdicts, is_photographic
 
+FEATURES = tuple(name for name, row in PRETRAINED.items() if row.outputs == "features")
+"""Networks that name no class: they say how near images are to real ones."""
 KNOWN = 0.01
 """Share of seeds that a judge may have been trained on; data sets do hold some images twice."""
 Splits = Callable[[str], ImageSet]
@@ -204,7 +206,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
         )
     lineages = {**dict.fromkeys(taken, ""), lineage_of(chosen.judge): chosen.judge}
     ranked = sorted(present, key=lambda name: -(PRETRAINED[name].accuracy or 0.0))
-    for name in ranked:  # one vote a lineage
+    for name in [*ranked, *filter(is_fetched, FEATURES)]:  # one vote a lineage
         lineages.setdefault(lineage_of(name), name)
     return tuple(
         f"zoo:{name}" for name in dict.fromkeys([chosen.judge, *lineages.values()]) if name

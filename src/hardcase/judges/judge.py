@@ -113,10 +113,6 @@ class SignalSource(nn.Module):
         """Return the signals alone."""
         return self.read(x, expected, batch=batch)[0]
 
-    def features(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-        """Return the features alone."""
-        return self.read(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))[1]
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -284,16 +280,8 @@ def made_judge(
 ) -> PanelJudge:
     """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
 
-    Args:
-        name: The kind of judge.
-        config: What tells it from others.
-        train: What it is trained on.
-        test: What says how many images it reads as what they are.
-        build: Makes the source of signals before it is trained.
-        learn: Trains it and makes its rules; returns entries of the card.
-        device: Where it computes.
-        tell: Told, when it is measured, how many images were read.
-        facts: Further arguments of `panel_judge`.
+    `learn` trains a source that `build` made, makes its rules and returns entries of the card;
+    `tell` is told how many images were read when it is measured.
     """
 
     def measure(net: nn.Module) -> dict[str, Any]:

@@ -289,15 +289,8 @@ REFERENCES = 10_000
 
 
 class Panel(SignalSource):
-    """Members, density and references as one network, so that it is stored and loaded as one file.
-
-    Args:
-        configs: What each member sees and how it is trained.
-        channels: Colour channels of the images.
-        size: Side of the square images in pixels.
-        classes: Number of classes.
-        references: How many training images are remembered.
-        learned: How many images it is trained on.
+    """Members, density and references as one network, so that it is stored and loaded as one file;
+    it remembers some of the images that it learned from.
     """
 
     references: Tensor

@@ -80,6 +80,7 @@ class OwnRule:
     low: float
     high: float
     answers: int = 0
+    reused: int = 0
 
     def probability(self, odds: Float[Array, " m"]) -> Float[Array, " m"]:
         """Return the probabilities of yes."""
@@ -99,9 +100,8 @@ class OwnRule:
             "share_low": self.mixture.low,
             "share_high": self.mixture.high,
             "presumed": self.mixture.presumed,
-            **{
-                name: getattr(self, name) for name in ("shift", "stretch", "low", "high", "answers")
-            },
+            **{name: getattr(self, name) for name in ("shift", "stretch", "low", "high")},
+            **{name: getattr(self, name) for name in ("answers", "reused")},
         }
 
 
@@ -127,7 +127,7 @@ def own_rule(
     shifts = np.array([mixture.shift(share) for share in mixture.draws]) + extra - stretch * centre
     refused = len(answers) - sum(answers)
     low, high = _thresholds(odds[rest], shifts, shift, 1 + stretch, refused)
-    return OwnRule(mixture, shift, 1 + stretch, low, high, len(asked))
+    return OwnRule(mixture, shift, 1 + stretch, low, high, len(asked), len(earlier))
 
 
 def _fitted(

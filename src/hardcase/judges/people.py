@@ -1,7 +1,8 @@
-"""What people answered about a run: kept with it and entered into its verdicts.
+"""What people answered about a run: kept with it, entered into its verdicts, reused by the next.
 
 ``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it was
-asked, and what was answered.
+asked, and what was answered. Answers about one run also help to judge later runs of the same space
+by the same judge; they are kept in the cache under a name of these, and marked wherever they count.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from hardcase.judges.asking import Asking, Draw, FindingPopulation, stands_for
 from hardcase.judges.judge import PanelJudge, where_agreed
 from hardcase.judges.own_run import FEWEST, OwnRule, own_rule
 from hardcase.runs.files import locked, read_plain, require_plain
+from hardcase.runs.identity import run_digest
 from hardcase.runs.results import Run
+from hardcase.tensors import digest
 from hardcase.types import Verdicts
 
 FILE = "answers.jsonl"
 NONE = "none"
 UNSURE = "unsure"
 """Answers that are no classes: nothing of these is seen, or one cannot tell."""
+EARLIER = 200
+"""Answers about other runs that count at most, the latest first."""
 CERTAIN = 1e-6
 
 
@@ -167,6 +172,7 @@ def fitted_to_run(
     people = {
         "asked": [place[one.image] for one in given],
         "answers": [one.kept for one in given],
+        "earlier": reusable(run, judge),
     }
     return by_own_signals(judge, said, **people)
 
@@ -247,7 +253,7 @@ def asking_of(
         run.counts()["funnel"]["attempted"] or 0,
         known=len(small | confirmed),
         looks=looks[rows],
-        earlier=tuple(earlier),
+        earlier=(*earlier, *reusable(run, judge)),
     )
     return Asking(population, budget, limit, seed, runs=runs), rows
 
@@ -293,6 +299,49 @@ def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
                 }
         fresh.store.write_record({**fresh.record, "people": entry})
     return entry
+
+
+# Answers about earlier runs of the same space.
+
+
+def keep_for_others(run: Run, judge: PanelJudge, said: Verdicts) -> None:
+    """Keep the answers about a run, with the judge's own log-odds, for runs of the same space."""
+    place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
+    odds = _odds(said.columns["p_label_kept"])
+    own = run_digest(run.record)
+    rows = [row for row in _kept(run, judge) if row["run"] != own]
+    rows += [
+        {"run": own, "odds": float(odds[place[one.image]]), "kept": one.kept}
+        for one in trusted(read_answers(run.folder))
+        if not one.check and one.image in place and one.said != UNSURE
+    ]
+    if rows:
+        cache.write_atomically(_place(run, judge), json.dumps(rows).encode())
+
+
+def reusable(run: Run, judge: PanelJudge) -> list[tuple[float, bool]]:
+    """Return log-odds and answers about other runs of the same space by the same judge."""
+    own = run_digest(run.record)
+    rows = [row for row in _kept(run, judge) if row["run"] != own]
+    return [(row["odds"], row["kept"]) for row in rows[-EARLIER:]]
+
+
+def _kept(run: Run, judge: PanelJudge) -> list[dict[str, Any]]:
+    path = _place(run, judge)
+    if not path.exists():
+        return []
+    try:
+        return [dict(row) for row in json.loads(read_plain(path))]
+    except (OSError, ValueError, TypeError):  # a cache; the answers are with their run
+        return []
+
+
+def _place(run: Run, judge: PanelJudge) -> Path:
+    """One file for each space, data and judge whose answers belong together."""
+    space = (run.record.get("space") or {}).get("text") or run.record.get("method")
+    rule = judge.label_kept
+    parts = [run.record.get("data"), space, judge.card["weights"], rule.scale, rule.offset]
+    return cache.cache_folder() / "answers" / f"{digest([json.dumps(parts, default=str)])}.json"
 
 
 def _odds(probability: Sequence[float]) -> np.ndarray:

@@ -49,14 +49,8 @@ class ReservedJudge:
     The label is kept where the network's first answer, over an image and its mirror image, is the
     label; it is lost where the label is not among its first five although it has read the seed
     rightly; it is undecided between. An image is valid if it excites the network (log-sum-exp of
-    its scores) as much as 95 of 100 of the run's own seeds do; else that is undecided.
-
-    Args:
-        encoder: The network.
-        outputs: Which of its outputs means each class of the run.
-        read: Which of the run's seeds it reads rightly.
-        usual: How strongly a valid image excites it.
-        data: Hash of the seeds.
+    its scores) as much as 95 of 100 of the run's own seeds do; else that is undecided. `outputs`
+    are those that mean the classes, `read` the seeds that it reads rightly.
     """
 
     encoder: Encoder

@@ -34,16 +34,16 @@ Z = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a judge reads from images, a value per image; higher is better (see `MEANINGS`).
+    """What a judge reads from images, a value per image; higher is better.
 
     Args:
         seen: The class that the judge itself would answer.
-        classifiers: How sure its networks are of the label.
-        neighbours: How much nearer training images of the label are than others.
-        something: How sure it is that the image shows anything of the data.
-        nearness: How near the nearest training images are.
-        likeness: How likely the image is under a model of real images.
-        contrast: Range of shades in use.
+        classifiers: Mean log-probability of the label over its networks.
+        neighbours: How much nearer training images of the label are than others (logarithm).
+        something: Mean log-odds that the image shows any class.
+        nearness: How near the nearest training images are, against held-out ones (logarithm).
+        likeness: Likelihood under a model of real images, against those as complex.
+        contrast: Range of shades in use, against what the eye needs (logarithm, at most 0).
 
     Example:
         >>> import torch
@@ -73,22 +73,6 @@ class Signals:
         """Concatenate the signals of several batches."""
         names = [f.name for f in fields(Signals)]
         return Signals(**{n: torch.cat([getattr(part, n) for part in parts]) for n in names})
-
-
-MEANINGS = {
-    "classifiers": "mean log-probability of the expected class over the members",
-    "neighbours": (
-        "how much nearer training images of the expected class are than those of any other class"
-        " (logarithm)"
-    ),
-    "something": "mean log-odds, over the members, that the image shows a class at all",
-    "nearness": (
-        "how near the nearest training images are, against real images that were held out"
-        " (logarithm)"
-    ),
-    "likeness": "likelihood under a generative model, against real images of the same complexity",
-    "contrast": "range of shades in use, against what the eye needs (logarithm, at most 0)",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +202,10 @@ def logistic(
     pull = np.array([tight, tight / 100])
     start = np.array(prior, float)
 
-    def loss(at: np.ndarray) -> float:
-        signed = np.where(y > 0, -1.0, 1.0) * (design @ at)
-        return float(weight @ np.logaddexp(0, signed) + pull @ (at - start) ** 2 / 2)
-
-    def gradient(at: np.ndarray) -> np.ndarray:
-        gap: np.ndarray = weight * (expit(design @ at) - y)
-        slope: np.ndarray = design.T @ gap + pull * (at - start)
-        return slope
+    def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
+        odds = design @ at
+        value = weight @ (np.logaddexp(0, odds) - y * odds) + pull @ (at - start) ** 2 / 2
+        return float(value), design.T @ (weight * (expit(odds) - y)) + pull * (at - start)
 
     def hessian(at: np.ndarray) -> np.ndarray:
         p = expit(design @ at)
@@ -235,7 +215,7 @@ def logistic(
     from scipy.optimize import minimize
 
     found = minimize(
-        loss, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
+        loss, start, jac=True, hess=hessian, method="trust-exact", options={"gtol": 1e-10}
     )
     slope, bias = found.x.tolist()
     return slope, bias
@@ -285,17 +265,8 @@ def with_thresholds(
 
 
 def auroc(score: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> float:
-    """Return the chance that a true one scores above a false one, ties counting half.
-
-    Args:
-        score: Higher for what is held to be true.
-        truth: What is true; NaN is returned where all or none are.
-
-    Example:
-        >>> import torch
-        >>> import hardcase as hc
-        >>> hc.judges.auroc(torch.tensor([0.1, 0.9, 0.4]), torch.tensor([False, True, True]))
-        1.0
+    """Return the chance that a true one scores above a false one, ties counting half; NaN where all
+    or none are true.
     """
     from sklearn.metrics import roc_auc_score
 

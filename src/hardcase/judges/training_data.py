@@ -106,7 +106,9 @@ def mirror(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "
     """Every other image, by chance, from left to right; only for colour photographs,
     where it changes no label.
     """
-    return x if x.shape[1] == 1 else torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
+    if x.shape[1] == 1:
+        return x
+    return torch.where(Dice(len(x), rng).chance(0.5) > 0, x.flip(3), x)
 
 
 def retouch(x: Float[Tensor, "m c h w"], rng: torch.Generator) -> Float[Tensor, "m c h w"]:

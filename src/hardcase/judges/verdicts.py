@@ -52,6 +52,7 @@ from hardcase.judges.people import (
     by_own_signals,
     by_people,
     fitted_to_run,
+    keep_for_others,
     read_answers,
     trusted,
 )
@@ -219,6 +220,7 @@ def judge_run(
     answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
+        keep_for_others(run, judge, said)
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
     verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
@@ -261,7 +263,7 @@ def judge_run(
         beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
         entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
-    asked = any(rule.answers for rule in own.values())  # people may change verdicts
+    asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
     moved = 0 if answers or asked else _moved(run, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
@@ -321,6 +323,8 @@ def _own_in_words(rule: OwnRule, count: int) -> str:
     text = f"; thresholds are those of this run, from its own {count} findings"
     if rule.answers:
         text += f" and {rule.answers} answers of people about them"
+    if rule.reused:
+        text += f", and {rule.reused} answers about earlier runs of the same space"
     return text
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from hardcase.guides.adapt import Adaptive, Learning, constant
 from hardcase.guides.units import Strategies
 from hardcase.methods.neurons import Profiles, adapt_neurons, facts, incoming, kinds
-from hardcase.methods.parts import pixel_walk
+from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import LabelFalls, Pushed, Sum
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import raw, rms
 from hardcase.searches.worklist import Worklist
 from hardcase.types import Budget, Guide, Method, Model
@@ -90,22 +90,12 @@ def adapt(
     (``deepxplore@adapt``, ``dlfuzz@adapt``); ARGUS took its baselines from there.
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
         metric: Coverage that strategies are rewarded for: ``nc`` or ``tknc``.
-        threshold: Activation above which a neuron counts as covered.
         neurons: Neurons that are pushed at a time.
         strategies: Fixed strategies in place of learnt ones.
         shared: Seeds of a shard share what was learnt.
-        probabilities: Use softmax probabilities in place of logits.
         scale: Scale the activations of each layer to [0, 1] before the threshold.
-        clip: Keep every candidate in [0, 1] while it walks.
-        step_size: Size of one step.
-        steps: Gradient steps of one walk.
         radius: Largest relative L2 distance from the seed.
-        capacity: Entries that the corpus of a seed holds at most.
-        cover: Weight of the neurons that are pushed, beside the main objective.
-        gradients: Gradient budget per seed.
     """
     units = adapt_neurons(profile, subject, threshold, {"nc": 0, "tknc": 3}[metric])
     guide: Guide

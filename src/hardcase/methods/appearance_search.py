@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import built, with_parts
+from hardcase.methods.parts import built, method, with_parts
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import method
 from hardcase.searches.black_box import Evolution, SurrogateGradients
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import Appearance, appearance
@@ -46,7 +45,6 @@ def natural(
     that way.
 
     Args:
-        shape: Channels, height and width of the images; a campaign fills it in.
         space: A product of warp, camera, light, weather, focus and sensor; ``auto`` takes a warp
             for small images and warp and light for photographs. A space of your own is
             ``file.py:name``.
@@ -55,8 +53,6 @@ def natural(
         bisections: Halvings of the way back toward the seed.
         target_margin: Logits by which witnesses should keep the label where the budget allows; by
             default 12 for small images, for photographs no more than the campaign's margin.
-        search: Another search: its name, or ``file.py:name``.
-        objective: Another objective: its name, or ``file.py:name``.
     """
     made = _space(space, shape)
     usual = (60, 0.0)
@@ -104,7 +100,6 @@ def natural_blackbox(
     witnesses' own. Elsewhere it is an evolution strategy whose spread grows until something fails.
 
     Args:
-        shape: Channels, height and width of the images; a campaign fills it in.
         subject: The network under test; a campaign fills it in.
         surrogates: Networks whose gradients stand for the subject's; a campaign fills them in.
         space: As for `natural`.

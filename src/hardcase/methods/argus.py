@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hardcase.errors import Problem
+from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.boundary import Bisection
 from hardcase.searches.interpolation import Interpolation, Partners
 from hardcase.types import Budget, Method, Space
@@ -50,10 +51,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     fails would count as errors of the mixture.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        partners: Codes of training images, as `hc.spaces.partners` collects them.
         mix: Interpolation weight of the partner's code.
-        queries: Query budget per seed.
     """
     if not 0 < mix <= 1:
         raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
@@ -94,8 +92,6 @@ def argus_adaptive(
     the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        partners: Codes of training images, as `hc.spaces.partners` collects them.
         rounds: Nearest partners that are tried per class.
         halvings: Bisection steps per partner.
         blocks: How many code positions are taken back at once, one pass each.

@@ -5,9 +5,9 @@ another class's conditioning in the later stages of a conditional GAN.
 from __future__ import annotations
 
 from hardcase.errors import Problem
+from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import method
 from hardcase.searches.interpolation import AnchoredSteps, GrowingMix, Partners
 from hardcase.spaces.activations import Activations, InStages, Styles, conditioned_stages
 from hardcase.types import Budget, Method, Space
@@ -43,7 +43,6 @@ def latte(
 
     Args:
         space: Where candidates live, e.g. ``hc.spaces.Grid(vqvae)``.
-        partners: Codes of training images, as `hc.spaces.partners` collects them.
         anchors: Anchors drawn for each seed, with replacement.
         step_sizes: The values of t, tried for each anchor.
     """

@@ -7,10 +7,10 @@ from typing import Literal
 
 from hardcase.guides.corpus import Corpus, Fading
 from hardcase.methods.neurons import Profiles
-from hardcase.methods.parts import with_parts
+from hardcase.methods.parts import method, with_parts
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Metamorphic
 from hardcase.spaces.pixel import Pixels
 from hardcase.types import Budget, Method, Model
@@ -73,21 +73,16 @@ def deephunter(
     to `least`.
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
         criterion: Coverage criterion that guides the search, as ``--criterion`` names it.
         alpha: Share of values that may change by any amount.
         beta: Change, in units of [0, 1], that all values may make.
         operators: Ranges of the mutations: the paper's or the code's.
         children: Mutants of a parent per step.
-        capacity: Entries that the corpus of a seed holds at most.
         gamma: Picks after which an entry is hardly chosen any more.
         least: Smallest probability with which an entry is chosen.
         first: Probability of an entry that was never picked.
-        queries: Query budget per seed.
         space: Another space: its name, or ``file.py:name``.
         search: Another search, which the corpus then steers: its name, or ``file.py:name``.
-        objective: Another objective: its name, or ``file.py:name``.
     """
     mutator = Metamorphic(alpha=alpha, beta=beta)
     if operators == "code":

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from hardcase.guides.units import Deviating, FailingOnly
 from hardcase.methods.adapt import AS_CODED, PAPER as ADAPT_PAPER, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, push
-from hardcase.methods.parts import failure_oracle
+from hardcase.methods.parts import failure_oracle, method
 from hardcase.objectives import Differential, Pushed, Sum
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import GradientAscent, Shape, Square, free, rms
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped
 from hardcase.types import Budget, Guide, Method, Model, Objective, Space
@@ -65,18 +65,12 @@ def deepxplore_published(
     ``campaign.round=1`` for one by one).
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
         peers: Networks that should agree with the subject.
         constraint: What may change: ``light``, ``occlusion``, ``blackout`` or ``none`` (any pixel).
         size: Side of a square in pixels; 0: as published.
         count: Black squares that stay in place; 0: one that is drawn anew each step.
-        threshold: Activation above which a neuron counts as covered.
         differ: Weight of the deviating model.
         cover: Weight of the neuron that is pushed.
-        step_size: Size of one step.
-        gradients: Gradient budget per seed.
-        probabilities: Use softmax probabilities in place of logits.
         renew: Steps after which another neuron is drawn; 0: one neuron per walk.
         deviating: Which model deviates: ``random`` or ``subject``.
     """
@@ -173,17 +167,11 @@ def deepxplore(
     ``criterion="none"`` leaves the coverage term out, ``"random"`` pushes any unit.
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
-        peers: Networks to compare with.
         criterion: Coverage criterion that guides the search, as ``--criterion`` names it.
         constraint: Which changes are allowed: ``none``, ``light``, ``occlusion`` or ``blackout``.
         size: Side of the squares of a constraint, in pixels.
         count: Number of black squares.
         differ: Weight of the deviating network's fall.
-        cover: Weight of the neurons that are pushed, beside the main objective.
-        step_size: Size of one step.
-        gradients: Gradient budget per seed.
         renew: Steps after which guides choose anew what to push.
         deviating: Which network is to deviate: ``subject`` or ``random``.
     """

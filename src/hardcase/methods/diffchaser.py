@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
+from hardcase.methods.parts import method
 from hardcase.oracles import Disagree
-from hardcase.registry import method
 from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Objective, Probe
@@ -83,8 +83,6 @@ def diffchaser(
     subject itself has left the seed's label.
 
     Args:
-        peers: Networks to compare with.
-        target: Targeted search: only this predicted class counts as a failure.
         k: The `k`-th best probability is driven toward the best.
         drift: Largest change of a pixel from its seed, in units of [0, 1].
         population: Individuals per seed.

@@ -8,10 +8,10 @@ from hardcase.errors import Problem
 from hardcase.guides.units import Strategies
 from hardcase.methods.adapt import AS_CODED, PAPER as ADAPT_PAPER, TOY, adapt
 from hardcase.methods.neurons import Profiles, Push, deepxplore_neurons, facts, push
-from hardcase.methods.parts import pixel_walk
+from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import Competitors, Pushed, Sum
 from hardcase.oracles import LeavesLabel
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import rms
 from hardcase.searches.worklist import Worklist
 from hardcase.types import Budget, Method, Model
@@ -135,26 +135,16 @@ def dlfuzz(
     (``"none"``: no coverage, ``"random"``: any unit).
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
         criterion: Coverage criterion; by default the neurons above `threshold`.
         strategies: How neurons are chosen, by name.
         neurons: Neurons that are pushed at a time.
-        threshold: Activation above which a neuron counts as covered.
         rivals: Other classes whose answers are raised.
         weight: Weight of the rivals.
-        probabilities: Use softmax probabilities in place of logits.
-        cover: Weight of the neurons that are pushed, beside the main objective.
-        step_size: Size of one step.
-        steps: Gradient steps of one walk.
         radius: Largest relative L2 distance from the seed.
-        capacity: Entries that the corpus of a seed holds at most.
         gain: Least new coverage that a candidate needs to be fuzzed again.
         decay: Whether that least gain falls with ``entries`` or with ``seeds``.
         restart: Every walk starts again from its entry.
         peek: Query an entry before guides choose what to push from it.
-        clip: Keep every candidate in [0, 1] while it walks.
-        gradients: Gradient budget per seed.
     """
     least = 0.0
     if criterion:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from hardcase.methods.parts import targeted_objective
+from hardcase.methods.parts import method, targeted_objective
 from hardcase.objectives import ConfidenceFalls, Margin
 from hardcase.oracles import Confident
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method, Objective
@@ -54,7 +54,6 @@ def feature_perturbation(
     gradients: int = 300,
     bisections: int = 5,
     places: Sequence[int] | None = None,
-    checkpoint: bool = False,
     loss: Literal["margin", "top confidence"] = "margin",
 ) -> Method:
     """Seeds sampled from a conditional GAN, changed by perturbing its early activations.
@@ -72,14 +71,10 @@ def feature_perturbation(
 
     Args:
         space: Activations of a conditional generator.
-        target: Targeted search: only this predicted class counts as a failure.
-        step_size: Size of one step.
         confidence: Logit margin by which the wrong class must lead.
         radius: Largest length of the perturbation, in spreads of its places.
-        gradients: Gradient budget per seed.
         bisections: Bisection steps back to the seed after the first failure.
         places: Numbers of the activations to perturb; by default the early ones.
-        checkpoint: Spend time to save memory in the generator.
         loss: What is raised: the logit margin, or minus the top confidence.
     """
     chosen = space.places
@@ -87,7 +82,7 @@ def feature_perturbation(
         chosen = early_places(space.generator, places, classes=space.classes)
     losses: dict[str, Objective] = {"margin": Margin(), "top confidence": ConfidenceFalls()}
     return Method(
-        space=replace(space, sparing=checkpoint, places=chosen, radius=radius),
+        space=replace(space, places=chosen, radius=radius),
         search=AdamAscent(step_size=step_size, bisections=bisections),
         objective=targeted_objective(target, losses[loss]),
         oracle=Confident(confidence=confidence, target=target),

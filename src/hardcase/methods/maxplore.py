@@ -9,9 +9,9 @@ import torch
 from hardcase.errors import Problem
 from hardcase.guides.units import StrongestUnits
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of
-from hardcase.methods.parts import failure_oracle, pixel_walk
+from hardcase.methods.parts import failure_oracle, method, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.gradient import Fan, raw, rms
 from hardcase.types import Budget, Method, Model, Objective
 
@@ -90,20 +90,13 @@ def maxplore(
     ``step_size=0.05, steps=10``.
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
-        peers: Networks to compare with.
         form: ``multi``: several units together; ``one``: one unit per walk.
         per: Units are grouped per ``filter`` or per ``layer``.
         k: Strongest units of a group that rise together.
         convolutions: How many convolutional layers, counted from the input.
         walks: Groups that are tried per seed.
         differ: Weight of the main objective.
-        cover: Weight of the neurons that are pushed, beside the main objective.
-        step_size: Size of one step.
-        steps: Gradient steps of one walk.
         scale: Scale gradients by their root mean square.
-        clip: Keep every candidate in [0, 1] while it walks.
     """
     if k < 1 or walks < 1:
         raise Problem(

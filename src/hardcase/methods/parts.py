@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from hardcase import registry
 from hardcase.errors import Problem
 from hardcase.objectives import Margin, TargetMargin
 from hardcase.oracles import Disagree, LeavesLabel, Reaches
 from hardcase.randomness import Rng
-from hardcase.registry import resolve
+from hardcase.registry import explain, resolve
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import (
     Budget,
@@ -27,13 +28,48 @@ from hardcase.types import (
 from hardcase.usercode import guarded
 
 __all__ = [
-    *("built", "failure_oracle", "no_search", "pixel_walk", "targeted_objective", "with_parts")
+    *("built", "failure_oracle", "method", "no_search", "pixel_walk", "targeted_objective"),
+    "with_parts",
 ]
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
     "search": (Search, "A search has init and step."),
     "objective": (Objective, "An objective takes a probe and returns a score for each row."),
 }
+
+
+SHARED = {
+    "subject": "The network under test.",
+    "profile": "What white-box methods know of networks; a campaign supplies it.",
+    "peers": "Networks to compare with.",
+    "target": "Targeted search: only this predicted class counts as a failure.",
+    "shape": "Channels, height and width of the images; a campaign fills it in.",
+    "space": "Where candidates live, e.g. ``hc.spaces.latent(vae)``.",
+    "partners": "Codes of training images, as `hc.spaces.partners` collects them.",
+    "search": "Another search: its name, or ``file.py:name``.",
+    "objective": "Another objective: its name, or ``file.py:name``.",
+    "threshold": "Activation above which a neuron counts as covered.",
+    "probabilities": "Use softmax probabilities in place of logits.",
+    "cover": "Weight of the neurons that are pushed, beside the main objective.",
+    "step_size": "Size of one step.",
+    "steps": "Gradient steps of one walk.",
+    "clip": "Keep every candidate in [0, 1] while it walks.",
+    "capacity": "Entries that the corpus of a seed holds at most.",
+    "queries": "Query budget per seed.",
+    "gradients": "Gradient budget per seed.",
+}
+"""What arguments of several methods mean; `method` adds them to the docstrings."""
+Made = TypeVar("Made", bound=Callable[..., Method])
+
+
+def method(name: str, **facts: Any) -> Callable[[Made], Made]:
+    """Register a recipe, and explain the arguments that it shares with others."""
+
+    def decorate(make: Made) -> Made:
+        explain(make, SHARED)
+        return registry.method(name, **facts)(make)
+
+    return decorate
 
 
 def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:

@@ -6,9 +6,8 @@ import math
 from typing import Literal
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
+from hardcase.methods.parts import failure_oracle, method, targeted_objective, with_parts
 from hardcase.objectives import CrossEntropy, Margin
-from hardcase.registry import method
 from hardcase.searches.gradient import CarliniWagner, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
@@ -45,16 +44,11 @@ def pgd(
     levels so that the stored image obeys it.
 
     Args:
-        target: Targeted search: only this predicted class counts as a failure.
-        shape: Channels, height and width of the images; a campaign fills it in.
         norm: ``linf`` or ``l2``.
         epsilon: Radius of the ball, in units of [0, 1]; by default 0.3 for grey images, and for
             colour 8/255, in L2 0.5.
         step_size: Size of one step; by default 2.5 times the radius over the number of steps.
-        gradients: Gradient budget per seed.
         space: Another space: its name, or ``file.py:name``.
-        search: Another search: its name, or ``file.py:name``.
-        objective: Another objective: its name, or ``file.py:name``.
     """
     epsilon = _radius(epsilon, norm, shape)
     if step_size is None:
@@ -95,8 +89,6 @@ def fgsm(
     Examples. ICLR 2015. https://arxiv.org/abs/1412.6572
 
     Args:
-        target: Targeted search: only this predicted class counts as a failure.
-        shape: Channels, height and width of the images; a campaign fills it in.
         epsilon: Size of the step, in units of [0, 1]; by default 0.3 for grey images, 8/255 for
             colour.
     """
@@ -139,7 +131,6 @@ def cw(
     tenfold instead of starting at 0.001.
 
     Args:
-        target: Targeted search: only this predicted class counts as a failure.
         steps: Adam steps per trade-off weight.
         rounds: Trade-off weights that are tried.
         step_size: Adam's step size.

@@ -6,10 +6,10 @@ from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.methods.parts import failure_oracle, targeted_objective, with_parts
+from hardcase.methods.parts import failure_oracle, method, targeted_objective, with_parts
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
-from hardcase.registry import Preset, method
+from hardcase.registry import Preset
 from hardcase.searches.boundary import Crossing, Exits
 from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent
@@ -184,9 +184,6 @@ def sinvad(
     alone. `sinvad_gradient` follows the gradients of subject and witnesses instead.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        partners: Codes of training images, as `hc.spaces.partners` collects them.
-        target: Targeted search: only this predicted class counts as a failure.
         classes: How many of the nearest other classes are tried.
         neighbours: Codes of each class whose mean is walked toward.
         cuts: Shares of coordinates that a shortened step keeps.
@@ -194,8 +191,6 @@ def sinvad(
         shorten: Attempts to leave coordinates out of the step that was found.
         closing: Last bisection steps toward the seed.
         every: Keep the nearest failure of every class, not of the nearest alone.
-        search: Another search: its name, or ``file.py:name``.
-        objective: Another objective: its name, or ``file.py:name``.
 
     Example:
         >>> import hardcase as hc
@@ -272,16 +267,12 @@ def sinvad_gradient(
     of all of them, and the way back to the seed is halved. Of SINVAD it has the latent space alone.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        target: Targeted search: only this predicted class counts as a failure.
         residual: Add to every image what the generator's reconstruction of the seed lacks, so that
             the search begins at the seed itself.
         step_size: Step of Adam in the code.
         target_margin: Logits by which witnesses should keep the label where the budget allows.
-        gradients: Gradient budget per seed.
         bisections: Halvings of the way back to the seed from the first (witnessed) failure.
         search: Another search, such as ``evolution`` for a black box, or ``file.py:name``.
-        objective: Another objective: its name, or ``file.py:name``.
     """
     if residual:
         space = WithResidual(space)
@@ -352,9 +343,6 @@ def sinvad_surprise(
     in pixels) and which takes the first 100 units of deviation 0.6 or more.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
         goal: Surprise to reach; by default the largest of the training images.
         tolerance: How near to the goal counts as reached.
         start: Climb from the ``seed`` or from the ``prior``.
@@ -402,8 +390,6 @@ def sinvad_between(
     lies between the networks' boundaries.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
-        partners: Codes of training images, as `hc.spaces.partners` collects them.
         classes: How many of the nearest other classes are tried.
         walks: Walks from every seed.
         halvings: Bisection steps of each walk toward the boundary.
@@ -453,7 +439,6 @@ def sinvad_between_code(
     for `sinvad@code`.
 
     Args:
-        space: Where candidates live, e.g. ``hc.spaces.latent(vae)``.
         population: Individuals per seed.
         elite: Best individuals that survive a generation unchanged.
         spread: Standard deviation of the first population around the seed's code.

@@ -14,9 +14,9 @@ from hardcase.criteria.network import Selection
 from hardcase.criteria.trace import Novelty, NovelVectors
 from hardcase.guides.corpus import Corpus, Recent
 from hardcase.methods.neurons import Profiles
+from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, NonFinite
-from hardcase.registry import method
 from hardcase.searches.fuzzing import Fuzzing, WhiteNoise
 from hardcase.spaces.pixel import Linf, Pixels
 from hardcase.types import Budget, Method, Model, Oracle
@@ -65,15 +65,10 @@ def tensorfuzz(
     `threshold` is compared with squared distances, as in the code (the paper says Euclidean).
 
     Args:
-        subject: The network under test.
-        profile: What white-box methods know of networks; a campaign supplies it.
-        peers: Networks to compare with.
         threshold: Distance in logits from everything seen that counts as novel.
         radius: Largest change of a pixel, in units of [0, 1].
         sigma: Standard deviation of the noise.
         children: Mutants of a parent per step.
-        capacity: Entries that the corpus of a seed holds at most.
-        queries: Query budget per seed.
         copy: The arithmetic of the copy that is made where no peer is named.
     """
     classes = subject(profile.image.to(subject.device)).logits.shape[1]

@@ -11,6 +11,7 @@ import copy
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -21,27 +22,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.errors import Problem, reading
-from hardcase.models.subject import Subject, in_evaluation_mode
+from hardcase.models.subject import Subject, device_of, in_evaluation_mode
 from hardcase.models.wrappers import ModelWrapper
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import require_consent
-
-__all__ = [
-    "Adapted",
-    "Scored",
-    "adapted_if_needed",
-    "fit_state",
-    "from_model_file",
-    "function_model",
-    "is_model",
-    "logits_of",
-    "module_of",
-    "own_names",
-    "read_state",
-    "state_of",
-    "without_trainer",
-]
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""
@@ -53,34 +38,24 @@ def logits_of(returned: Any) -> Tensor:
         returned = torch.from_numpy(returned)
     if isinstance(returned, Tensor):
         return returned
+    parts: dict[Any, Any] = {}
+    if isinstance(returned, Mapping):
+        parts = dict(returned)
+    elif isinstance(returned, tuple | list):
+        parts = dict(enumerate(returned))
     for key in KEYS:
-        found = returned.get(key) if isinstance(returned, Mapping) else getattr(returned, key, None)
+        found = parts.get(key, getattr(returned, key, None))
         if isinstance(found, Tensor | np.ndarray):
             return logits_of(found)
-    parts = _parts(returned)
     tables = [part for part in parts.values() if isinstance(part, Tensor) and part.ndim == 2]
     if len(tables) == 1 or (tables and isinstance(returned, tuple | list)):
         return tables[0]
-    shapes = ", ".join(f"{name}: {_words(part)}" for name, part in parts.items())
+    shapes = [f"{name}: {_size(part)}" for name, part in parts.items()]
     raise Problem(
         f"the model returns {type(returned).__name__}; which part of it are the class scores?",
-        *filter(None, [shapes and f"It holds {shapes}."]),
+        *([f"It holds {', '.join(shapes)}."] if shapes else []),
         fix='a forward that returns the logits, or a dictionary with "logits"',
     )
-
-
-def _parts(returned: Any) -> dict[str, Any]:
-    if isinstance(returned, Mapping):
-        return {str(name): part for name, part in returned.items()}
-    if isinstance(returned, tuple | list):
-        return {str(number): part for number, part in enumerate(returned)}
-    return {}
-
-
-def _words(part: Any) -> str:
-    if isinstance(part, Tensor):
-        return " x ".join(map(str, part.shape))
-    return type(part).__name__
 
 
 class Adapted(nn.Module):
@@ -113,10 +88,8 @@ class Adapted(nn.Module):
     def train(self, mode: bool = True) -> Adapted:
         """As `nn.Module.train`; an exported program has one mode only and keeps it."""
         self.training = mode
-        try:
+        with suppress(NotImplementedError):
             self.net.train(mode)
-        except NotImplementedError:
-            return self
         return self
 
 
@@ -196,15 +169,12 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
     wrapped = Adapted(net)
     if wrapped.dtype is not torch.float32 or isinstance(net, torch.jit.ScriptModule):
         return wrapped
-    device = next((weight.device for weight in net.parameters()), x.device)
     try:
         with in_evaluation_mode(net):
-            returned = net(x.to(device))
+            returned = net(x.to(device_of(net)))
     except Exception:  # told in full by the check of the model's health
         return net
-    if isinstance(returned, Tensor):
-        return net
-    return wrapped
+    return net if isinstance(returned, Tensor) else wrapped
 
 
 def from_model_file(path: Path) -> nn.Module:
@@ -232,6 +202,14 @@ def own_names(thing: Any) -> tuple[str, ...]:
     if [number for number, _ in numbered] != list(range(len(numbered))):
         return ()
     return tuple(label for _, label in numbered)
+
+
+def timm_config(thing: object, config: Any = None) -> dict[str, Any]:
+    """What timm says of a network's preprocessing, or the configuration given, as a dictionary."""
+    found = config or getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", {})
+    if isinstance(found, Mapping):
+        return dict(found)
+    return {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
 
 
 def _fixed_rows(program: torch.export.ExportedProgram) -> int | None:
@@ -281,14 +259,8 @@ def _source(function: Callable[..., Any]) -> str:
 # safetensors or torch files.
 
 INSIDE = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-    "module",
-    "net",
-    "network",
-    "params",
-    "weights",
+    *("state_dict", "model_state_dict", "model", "module"),
+    *("net", "network", "params", "weights"),
 )
 """Under which a checkpoint holds the weights, in the order in which they are looked for."""
 State = dict[str, Tensor]
@@ -328,13 +300,12 @@ def state_of(content: Any, where: str = "the checkpoint") -> State:
                 return state_of(inner, where)
         if tensors:
             return tensors
-    why = []
+    found = type(content).__name__
     if isinstance(content, Mapping):
-        names = ", ".join(map(str, list(content)[:8]))
-        why.append(f"Looked for {', '.join(INSIDE)}; it holds {names}.")
+        found = ", ".join(map(str, list(content)[:8]))
     raise Problem(
         f"{where} holds no weights that are known.",
-        *why,
+        f"Looked for {', '.join(INSIDE)}; it holds {found}.",
         fix='torch.save({"state_dict": net.state_dict()}, path)',
     )
 
@@ -347,9 +318,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
     """
     own = net.state_dict()
     prefix, renamed = _renamed(own, state)
-    missing = [
-        name for name in own if name not in renamed and not name.endswith("num_batches_tracked")
-    ]
+    needed = [name for name in own if not name.endswith("num_batches_tracked")]
+    missing = [name for name in needed if name not in renamed]
     if missing:
         raise Problem(
             f"{where} lacks {len(missing)} of the network's {len(own)} weights, the first is"
@@ -373,7 +343,8 @@ def fit_state(net: nn.Module, state: Mapping[str, Tensor], where: str = "the wei
         net.load_state_dict(taken, strict=False)
     notes = []
     if prefix:
-        notes.append(f"{'removed' if prefix[0] == '-' else 'added'} the prefix {prefix[1:]!r}")
+        done = {"-": "removed", "+": "added"}[prefix[0]]
+        notes.append(f"{done} the prefix {prefix[1:]!r}")
     left = len(state) - len(taken)
     if left:
         notes.append(f"left out {left} weights that the network does not have")
@@ -404,5 +375,7 @@ def _prefixes(short: Mapping[str, Any], long: Mapping[str, Any], sign: str) -> I
                 yield f"{sign}{'.'.join(words[:cut])}."
 
 
-def _size(value: Tensor) -> str:
+def _size(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
     return " x ".join(map(str, value.shape)) or "one number"

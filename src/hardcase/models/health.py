@@ -26,8 +26,6 @@ from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Images, Model, is_photographic
 from hardcase.usercode import Raised
 
-__all__ = ["Health", "affordable", "answers", "check", "probabilities", "usable"]
-
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
 FEW_CLAIMS = 0.1
@@ -80,15 +78,14 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
     claims = Claims.of(images, subject.device)
+
+    def logits(part: slice) -> Tensor:
+        x = from_bytes(images.x[part].to(subject.device))
+        return asking(subject, claims and claims.take(part))(x).logits.cpu()
+
     try:
         with torch.inference_mode():
-            parts = [
-                asking(subject, claims and claims.take(part))(
-                    from_bytes(images.x[part].to(subject.device))
-                ).logits.cpu()
-                for part in chunks(len(images), batch)
-            ]
-        return torch.cat(parts).clone()
+            return torch.cat([logits(part) for part in chunks(len(images), batch)]).clone()
     except (torch.OutOfMemoryError, MemoryError):
         if batch <= tile:
             raise
@@ -146,20 +143,19 @@ def check(
     check_labels(some, some.name)
     _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
-    claims = Claims.of(some) is not None
-    if not allow_low_accuracy:
-        if claims:
-            _enough_claims(len(some), accuracy)
-        else:
-            _better_than_chance(subject, logits, some, accuracy)
     notes = list[str]()
-    if not claims:
+    doubts = list[str]()
+    if Claims.of(some) is not None:
+        if not allow_low_accuracy:
+            _enough_claims(len(some), accuracy)
+    else:
         notes = _notes(subject, logits, some)
-        doubts = [] if allow_low_accuracy else _suspicion(subject, some, accuracy)
+        if not allow_low_accuracy:
+            _better_than_chance(subject, logits, some, accuracy)
+            doubts = _suspicion(subject, some, accuracy)
         order = reordered(logits, some)
         if order and not doubts:
             doubts = [str(order)]
-        notes += doubts
     return Health(
         accuracy=accuracy,
         images=len(some),
@@ -167,7 +163,7 @@ def check(
         classes=len(some.classes),
         confidence=logits.softmax(1).amax(1).mean().item(),
         bitwise=_batch_independent(subject, some, logits),
-        notes=tuple(notes),
+        notes=(*notes, *doubts),
     )
 
 
@@ -198,14 +194,14 @@ def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mist
 def _refuse_senseless(subject: Model, images: Images, logits: Tensor) -> None:
     """Raise for answers that nothing can be searched on."""
     if logits.shape[1] < len(images.classes):
+        why = ["Seeds of the missing classes could never be correctly classified."]
+        fix = "the data the model was trained for"
         cause = _cause(subject, images)
-        raise Problem(
-            f"the model has {logits.shape[1]} outputs, but {images.name} has {len(images.classes)}"
-            " classes.",
-            "Seeds of the missing classes could never be correctly classified.",
-            *([f"Here {cause.sentence}."] if cause else []),
-            fix=cause.fix if cause else "the data the model was trained for",
-        )
+        if cause:
+            why.append(f"Here {cause.sentence}.")
+            fix = cause.fix
+        what = f"the model has {logits.shape[1]} outputs, but {images.name} has"
+        raise Problem(f"{what} {len(images.classes)} classes.", *why, fix=fix)
     if not bool(logits.isfinite().all(1).any()):
         raise Problem(
             f"the model answers NaN or infinity on all of the {len(logits)} images it was asked"

@@ -19,12 +19,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cache
-from http import HTTPStatus
 from random import SystemRandom
 from time import monotonic, sleep
 from typing import Any
@@ -42,8 +39,6 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Unanswered
-
-__all__ = ["ClientConfig", "Http", "checked_url", "is_here"]
 
 TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -83,8 +78,6 @@ class Refused(Exception):  # noqa: N818 - what happened
     """The server answered with an error that trying again does not cure."""
 
     def __init__(self, status: int, words: str) -> None:
-        with suppress(ValueError):
-            words = f"{HTTPStatus(status).phrase}: {words}"
         super().__init__(f"{status} {words}")
         self.status = status
 
@@ -122,12 +115,12 @@ class Client:
         body: bytes,
         *,
         rows: int = 0,
-        until: float | None = None,
+        until: float,
     ) -> tuple[Mapping[str, str], bytes]:
         """Headers and body of a good answer to `rows` images.
 
-        All tries are over by `until` (monotonic seconds; by default twice the timeout); an answer
-        that does not come in time is waited for twice only.
+        All tries are over by `until` (monotonic seconds); an answer that does not come in time is
+        waited for twice only.
 
         Raises:
             Refused: For an error of ours.
@@ -139,7 +132,6 @@ class Client:
         times_late = 0
         for attempt in range(tries):
             self._wait_for_turn()
-            until = until or self.deadline()
             self._count("calls")
             wait = ""
             try:
@@ -177,7 +169,7 @@ class Client:
         largest: int,
     ) -> tuple[Any, bytes]:
         """One request, from connecting to the last byte of at most `largest`."""
-        session = self.session  # of this thread, not of the event loop's
+        session = self._session()  # of this thread, not of the event loop's
         sent = {"User-Agent": "hardcase", "Accept-Encoding": "identity", **headers}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
@@ -211,8 +203,7 @@ class Client:
             future.cancel()
             raise
 
-    @property
-    def session(self) -> Any:
+    def _session(self) -> Any:
         """The connections of this thread."""
         if getattr(self.local, "session", None) is None:
             self.local.session = self.httpx.AsyncClient(
@@ -238,9 +229,11 @@ class Client:
         sleep(turn - now)
 
     def _pause(self, attempt: int, retry_after: str) -> float:
-        """Exponential back-off with jitter, and as long as the server asks for."""
+        """Exponential back-off with jitter, and as many seconds as the server asks for."""
         backoff = min(0.25 * float(2**attempt), 10.0) * (0.5 + self.jitter.random() / 2)
-        return min(max(backoff, _asked_for(retry_after)), LONGEST)
+        if re.fullmatch(r"\s*\d{1,6}(\.\d+)?\s*", retry_after):
+            backoff = max(backoff, float(retry_after))
+        return min(backoff, LONGEST)
 
     def _count(self, what: str) -> None:
         with self.lock:
@@ -278,18 +271,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="hardcase-http").start()
     return loop
-
-
-def _asked_for(header: str) -> float:
-    """Seconds that a Retry-After header asks for, as a number or as a date."""
-    text = header.strip()
-    if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
-        return float(text)
-    try:
-        until = parsedate_to_datetime(text)
-        return (until - datetime.now(until.tzinfo or UTC)).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
 
 
 def checked_url(url: str) -> SplitResult:
@@ -337,10 +318,14 @@ def _token(place: SplitResult) -> str:
 # or binary tensors. https://github.com/kserve/open-inference-protocol; the binary form is Triton's
 # extension of it.
 
-KINDS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
-    f"{sign.upper()}INT{8 * size}": f"{'|' if size == 1 else '<'}{sign or 'i'}{size}"
-    for sign in ("", "u")
-    for size in (1, 2, 4, 8)
+KINDS = {
+    f"{word}{8 * size}": f"<{letter}{size}"
+    for word, letter, sizes in (
+        ("FP", "f", (2, 4, 8)),
+        ("INT", "i", (1, 2, 4, 8)),
+        ("UINT", "u", (1, 2, 4, 8)),
+    )
+    for size in sizes
 }
 """The types of tensors, as NumPy calls them."""
 LARGEST_BATCH = 1024
@@ -410,27 +395,29 @@ def decode(
             raise MalformedAnswer("it answers another request")
         outputs = answer["outputs"]
         tensor = next((out for out in outputs if out["name"] == output_spec.name), outputs[0])
-        shape = tuple(int(length) for length in tensor["shape"])
         kind = np.dtype(KINDS[tensor["datatype"]])
-        before = sum(_binary_size(out) or 0 for out in outputs[: outputs.index(tensor)])
-        return _values(tensor, body[cut + before :], kind).reshape(shape)
+        size = _binary_size(tensor)
+        if size is None:
+            exact = np.float64 if kind.kind == "f" else np.int64
+            values = np.asarray(tensor["data"], dtype=exact).ravel().astype(kind)
+        else:
+            start = cut + sum(_binary_size(out) or 0 for out in outputs[: outputs.index(tensor)])
+            if not 0 <= size <= len(body) - start:
+                raise MalformedAnswer("fewer bytes follow than it promises")
+            values = np.frombuffer(body[start : start + size], kind)
+        return values.reshape(tuple(int(length) for length in tensor["shape"]))
 
 
-def specs(body: bytes) -> tuple[TensorSpec, TensorSpec, str]:
-    """Input, first output and identity (name, versions, platform) from a model's metadata."""
+def specs(body: bytes) -> tuple[TensorSpec, tuple[TensorSpec, ...], str]:
+    """Input, outputs and identity (name, versions, platform) from a model's metadata."""
     with _parsing("metadata that cannot be used"):
         metadata = json.loads(body)
         (input_spec,) = metadata["inputs"]
         identity = [metadata["name"], metadata.get("versions"), metadata.get("platform")]
-        if not input_spec["shape"]:
-            raise MalformedAnswer("an input without axes")
-        return _spec(input_spec), _spec(metadata["outputs"][0]), json.dumps(identity)
-
-
-def output_specs(body: bytes) -> tuple[TensorSpec, ...]:
-    """All outputs from a model's metadata."""
-    with _parsing("metadata that cannot be used"):
-        return tuple(_spec(one) for one in json.loads(body)["outputs"])
+        if not input_spec["shape"] or not metadata["outputs"]:
+            raise MalformedAnswer("an input without axes, or no output")
+        outputs = tuple(_spec(one) for one in metadata["outputs"])
+        return _spec(input_spec), outputs, json.dumps(identity)
 
 
 def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
@@ -444,21 +431,9 @@ def _spec(tensor: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(str(tensor["name"]), kind, shape)
 
 
-def _values(tensor: Mapping[str, Any], binary: bytes, kind: np.dtype[Any]) -> Array:
-    size = _binary_size(tensor)
-    if size is None:
-        exact = np.float64 if kind.kind == "f" else np.int64
-        return np.asarray(tensor["data"], dtype=exact).ravel().astype(kind)
-    if not 0 <= size <= len(binary):
-        raise MalformedAnswer(f"{len(binary):,} bytes follow instead of those it promises")
-    return np.frombuffer(binary[:size], kind)
-
-
 def _binary_size(tensor: Mapping[str, Any]) -> int | None:
     size = (tensor.get("parameters") or {}).get("binary_data_size")
-    if size is None:
-        return None
-    return int(size)
+    return None if size is None else int(size)
 
 
 def _numbers(array: Array) -> bytes:
@@ -511,13 +486,19 @@ class Http:
         self._connect()
         self.luck = SystemRandom().getrandbits(32)  # no server knows the canary before
         until = self.client.deadline()
-        self.input_spec, self.output_spec, identity = self._metadata(until)
+        self.input_spec, self.output_specs, identity = self._metadata(until)
+        self.output_spec = self.output_specs[0]
         if (self.input_spec.shape[0] or 1) * math.prod(self.image) > LARGEST_REQUEST:
             raise Problem(f"{self.url} demands more than {LARGEST_REQUEST:,} numbers at once.")
         self.binary = self._understands_binary(until)
         self.hash = digest([identity, repr(self.pixels), self.outputs])
-        self.canary: Tensor | None = None
-        self.canary = self._known_answer(until)
+        self.canary: Tensor | None = None  # what the model says of that image alone
+        try:
+            known = self._ask(self._canary_image(), until)
+        except Unanswered as error:
+            raise Problem(f"{self.url} does not answer: {error}") from error
+        if bool(known.isfinite().all()):
+            self.canary = known
         self.tally.clear()
 
     @property
@@ -588,7 +569,7 @@ class Http:
         array = self.pixels.array(x, self.input_spec.shape, np.dtype(KINDS[self.input_spec.kind]))
         return filled(array, self.input_spec.shape[0])
 
-    def _metadata(self, until: float) -> tuple[TensorSpec, TensorSpec, str]:
+    def _metadata(self, until: float) -> tuple[TensorSpec, tuple[TensorSpec, ...], str]:
         path = self.client.place.path.removesuffix("/infer")
         try:
             return specs(self.client.ask("GET", path, {}, b"", until=until)[1])
@@ -604,10 +585,9 @@ class Http:
 
     def _understands_binary(self, until: float) -> bool:
         """Try one image in the binary form; a server that errs is asked in JSON from then on."""
-        array = self._array(self._canary_image())
         try:
             with self.hurry():
-                self._answer(array, until, binary=True)
+                self._answer(self._array(self._canary_image()), until, binary=True)
         except (Refused, Unanswered, ValueError):
             self.client.hang_up()
             return False
@@ -622,16 +602,6 @@ class Http:
         finally:
             self.client.hurried = False
 
-    def _known_answer(self, until: float) -> Tensor | None:
-        """What the model says of the canary when it is asked about it alone."""
-        try:
-            logits = self._ask(self._canary_image(), until)
-        except Unanswered as error:
-            raise Problem(f"{self.url} does not answer: {error}") from error
-        if bool(logits.isfinite().all()):
-            return logits
-        return None
-
     def _canary_place(self, x: Tensor) -> int | None:
         """Where among the rows the canary goes; nowhere beside one row, or without room."""
         room = self.input_spec.shape[0] or len(x) + 1
@@ -644,11 +614,9 @@ class Http:
 
     def _without_canary(self, logits: Float[Tensor, "m k"], place: int | None) -> Tensor:
         """The answers to the other rows, if the canary's came back, and in its place."""
-        if self.canary is None:
-            return logits
-        if logits.shape[1] != self.canary.shape[1]:
+        if self.canary is not None and logits.shape[1] != self.canary.shape[1]:
             raise ValueError("another number of scores than before")
-        if place is None:
+        if self.canary is None or place is None:
             return logits
         far = (logits - self.canary).abs().amax(1) / max(1.0, float(self.canary.abs().max()) / 10)
         if not far[place] <= SAME:

@@ -23,11 +23,9 @@ from torch import nn
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem, choice, reading
-from hardcase.models.adapters import fit_state, own_names, read_state
-from hardcase.models.names import COUNT, imagenet
+from hardcase.models.adapters import fit_state, own_names, read_state, timm_config
+from hardcase.models.names import imagenet_if_known
 from hardcase.usercode import require_consent
-
-__all__ = ["LOADERS", "Hub", "from_hub"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +80,15 @@ def from_hub(
     if kind not in LOADERS or not name:
         raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
     require_consent(spec)
-    load: Callable[..., Hub] = LOADERS[kind]
-    if task != "classes" and kind == "hf":
-        load = partial(load, task=task)
+    load = LOADERS[kind]
+    if task in FORMS and kind == "hf":
+        load = partial(_hf, task=task)
     if not weights:
         hub = load(name, None, True, offline)
         return replace(hub, net=hub.net.eval(), name=spec)
     own = read_state(named_path(weights), trust=trust)
-    matrices = [value for value in own.values() if value.ndim == 2]
-    classes = int(matrices[-1].shape[0]) if matrices else None  # the last one is the head
+    heads = [len(value) for value in own.values() if value.ndim == 2]
+    classes = heads[-1] if heads else None
     hub = load(name, classes, False, offline)
     note = "; ".join(filter(None, [hub.note, fit_state(hub.net, own, weights)]))
     if len(hub.classes) != classes:
@@ -118,11 +116,11 @@ def _timm(name: str, classes: int | None, pretrained: bool, offline: bool) -> Hu
 
 def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
     """What a timm network's ``pretrained_cfg``, or the one given, says of its preprocessing."""
-    own = config or getattr(net, "pretrained_cfg", None) or getattr(net, "default_cfg", {})
-    config = _plain(own)
+    config = timm_config(net, config)
     size = int((config.get("input_size") or (3, 224, 224))[-1])
     share = float(config.get("crop_pct") or 0.875)
-    labels = config.get("label_names") or ()
+    known = imagenet_if_known(int(config.get("num_classes") or 0))
+    labels = config.get("label_names") or [row.name for row in known]
     note = ""
     if not config.get("mean"):
         note = "the configuration states no normalisation; ImageNet's is used"
@@ -133,16 +131,17 @@ def timm_hub(net: nn.Module, name: str = "", config: Any = None) -> Hub:
         std=tuple(config.get("std") or IMAGENET[1]),
         size=size,
         resize=int(size / share),
-        classes=tuple(map(str, labels)) or imagenet_names(int(config.get("num_classes") or 0)),
+        classes=tuple(map(str, labels)),
         note=note,
     )
 
 
 FORMS = {
+    "classes": "AutoModelForImageClassification",
     "boxes": "AutoModelForObjectDetection",
     "masks": "AutoModelForSemanticSegmentation",
 }
-"""The forms of Hugging Face's networks that are no classifiers."""
+"""The forms of Hugging Face's networks by their task."""
 
 
 def _hf(
@@ -167,7 +166,7 @@ def _hf(
             hub = hf_hub(net, _preprocessor(where, offline=offline), name)
             return replace(hub, classes=labels)
     with _loading("hf", name):
-        form = getattr(transformers, FORMS.get(task, "AutoModelForImageClassification"))
+        form = getattr(transformers, FORMS[task])
         if pretrained:
             net = form.from_pretrained(where, local_files_only=offline)
         else:
@@ -312,9 +311,9 @@ def _torchvision(name: str, classes: int | None, pretrained: bool, offline: bool
             f"the weights of {name} are not on this machine, and --offline forbids to fetch them.",
             f"Looked for {stored}.",
         )
-    extra: dict[str, Any] = {"weights": None} if classes is None else {"num_classes": classes}
-    if pretrained:
-        extra["weights"] = weights
+    extra: dict[str, Any] = {"weights": weights if pretrained else None}
+    if classes is not None:
+        extra["num_classes"] = classes
     with _loading("torchvision", name):
         return torchvision_hub(models.get_model(name, **extra), weights, name)
 
@@ -339,23 +338,6 @@ TEMPLATE = "a photo of a {}"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 Loader = Callable[[str, int | None, bool, bool], Hub]
 LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torchvision}
-
-
-def imagenet_names(outputs: int) -> tuple[str, ...]:
-    """Names of ImageNet's classes for 1,000 outputs, if they are on this machine."""
-    if outputs != COUNT:
-        return ()
-    try:
-        return tuple(row.name for row in imagenet(fetch=False))
-    except Problem:
-        return ()
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    """A configuration as a dictionary, whether it is one or an object."""
-    if isinstance(config, Mapping):
-        return dict(config)
-    return {name: getattr(config, name) for name in dir(config) if not name.startswith("_")}
 
 
 def _imported(module: str, package: str) -> Any:

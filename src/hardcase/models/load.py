@@ -49,20 +49,6 @@ from hardcase.training.loop import TrainingProgress
 from hardcase.types import Images, Model
 from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
-__all__ = [
-    "NOTHING",
-    "Loading",
-    "from_file",
-    "is_stated",
-    "lineage_of",
-    "load_model",
-    "model_of",
-    "names_outputs",
-    "network",
-    "network_of_code",
-    "opened_network",
-]
-
 _log = logging.getLogger(__name__)
 
 FORMS = (
@@ -86,19 +72,11 @@ def _register(row: Pretrained) -> None:
         return load_fetched(row.name)[0]
 
     fetched_network.__doc__ = f"{row.summary}."
-    task: dict[str, Any] = {}
+    facts = {name: getattr(row, name) for name in ("size", "lineage", "licence", "accuracy")}
     if row.outputs in ("boxes", "masks"):
-        task = {"task": row.outputs}
-    registry.model(
-        row.name,
-        paper=row.paper,
-        needs=f"hardcase fetch model {row.name}",
-        size=row.size,
-        lineage=row.lineage,
-        licence=row.licence,
-        accuracy=row.accuracy,
-        **task,
-    )(fetched_network)
+        facts["task"] = row.outputs
+    needs = f"hardcase fetch model {row.name}"
+    registry.model(row.name, paper=row.paper, needs=needs, **facts)(fetched_network)
 
 
 for _row in PRETRAINED.values():
@@ -196,14 +174,9 @@ def _local(spec: str, how: Loading) -> Subject:
     form, _, name = code.partition(":")
     if form == "zoo" and not weights:
         name, _, seed = name.partition("?seed=")  # another training of the same network
-        net, _ = trained_classifier(
-            name,
-            how.train,
-            how.test,
-            device=how.device,
-            seed=int(seed) if seed.isdecimal() else how.seed,
-            progress=how.progress,
-        )
+        number = int(seed) if seed.isdecimal() else how.seed
+        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
         return _subject(net, spec, how)
     net = opened_network(spec, how)
     if isinstance(net, Subject):
@@ -305,9 +278,7 @@ def _server(spec: str, how: Loading) -> Model:
         return Http(spec, classes, image, spec, how.pixels, outputs, how.asking)
 
     model = Retrying(_with_outputs(make, how), piece=how.asking.batch)
-    if not how.asking.cache:
-        return model
-    return Cached(model, how.asking.cache)
+    return Cached(model, how.asking.cache) if how.asking.cache else model
 
 
 def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
@@ -324,15 +295,13 @@ def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
         return plain
     if scores.shape[1] == 1 and len(some.classes) == 2:
         outputs, why = binary_reading(scores, some.y)
-        named = why.replace("second class", f"class {some.classes[1]!r}")
-        named = named.replace("first class", f"class {some.classes[0]!r}")
-        _log.warning("%s has %s; to fix it: --set subject.outputs=%s", plain.name, named, outputs)
+        for word, name in zip(("first", "second"), some.classes):
+            why = why.replace(f"{word} class", f"class {name!r}")
+        _log.warning("%s has %s; to fix it: --set subject.outputs=%s", plain.name, why, outputs)
         return make(outputs)
     if how.outputs == "sigmoid":
         return make("sigmoid")
-    if is_softmax(scores):
-        return make("probabilities")
-    return plain
+    return make("probabilities") if is_softmax(scores) else plain
 
 
 def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:

@@ -7,14 +7,15 @@ clearly more of them right, with the flag that does so.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import chain
 from time import process_time
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch.nn import functional
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem
-from hardcase.models.adapters import logits_of
+from hardcase.models.adapters import logits_of, timm_config
 from hardcase.models.subject import (
     BINARY,
     Subject,
@@ -34,26 +35,6 @@ from hardcase.models.subject import (
 )
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Model, is_photographic
-
-__all__ = [
-    "FINE",
-    "USUAL",
-    "Diagnosis",
-    "Mistake",
-    "binary_reading",
-    "diagnose",
-    "diagnosis_of",
-    "flags_of",
-    "is_softmax",
-    "name_of",
-    "odd_outputs",
-    "reordered",
-    "settled",
-    "sizes_taken",
-    "stated_by",
-    "trying",
-    "with_options",
-]
 
 ENOUGH = 50
 """Labelled images on which ways of asking are compared."""
@@ -67,6 +48,7 @@ CLEARLY = 0.15
 """Share of images that a remedy must get right more, beside two standard errors, to be named."""
 SEVERAL = 1.5
 """Outputs per image that exceed one half from which on a model says several labels at once."""
+WEIGHTS = (".safetensors", ".pt", ".pth")
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
 """Sides that networks are made for."""
 Values = tuple[float, ...]
@@ -125,9 +107,7 @@ class Trial:
                 for rows in chunks(len(x), self.batch)
             ]
         scores = torch.cat(parts).float().cpu()
-        if scores.ndim == 1:
-            return scores[:, None]
-        return scores
+        return scores[:, None] if scores.ndim == 1 else scores
 
     def logits(self, x: Float[Tensor, "m c h w"], y: Int[Tensor, " m"]) -> Tensor:
         """The same as logits; one output for two classes is read as it fits the labels best."""
@@ -163,24 +143,21 @@ def _in_unit_interval(scores: Float[Tensor, "n k"]) -> bool:
 def binary_reading(scores: Float[Tensor, "n 1"], y: Int[Tensor, " n"]) -> tuple[str, str]:
     """How one output for two classes is to be read, one of `BINARY`, and why in words.
 
-    Args:
-        scores: What the network returned: logits, or probabilities if all of them lie in 0..1.
-        y: The labels, 0 or 1.
-
     Example:
         >>> binary_reading(torch.tensor([[3.0], [-2.0]] * 4), torch.tensor([0, 1] * 4))[0]
         'binary-first'
     """
-    kind = "binary-sigmoid" if _in_unit_interval(scores) else "binary"
+    kind, word = "binary", "logit"
+    if _in_unit_interval(scores):
+        kind, word = "binary-sigmoid", "probability"
     right = float(_right(as_logits(scores, kind), y).mean())
-    reading = f"one {'probability' if 'sigmoid' in kind else 'logit'} for two classes"
+    reading = f"one {word} for two classes"
     if abs(right - 0.5) <= 1 / len(y) ** 0.5:  # two standard errors of a coin
         return kind, f"{reading}, taken for the second class; {len(y)} images do not tell which"
-    positive = "second" if right > 0.5 else "first"
-    if positive == "first":
-        kind += "-first"
     share = f"{100 * max(right, 1 - right):.0f} % of {len(y)} images right"
-    return kind, f"{reading}, of the {positive} class ({share})"
+    if right > 0.5:
+        return kind, f"{reading}, of the second class ({share})"
+    return f"{kind}-first", f"{reading}, of the first class ({share})"
 
 
 def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
@@ -192,23 +169,18 @@ def flags_of(mean: Sequence[float], std: Sequence[float]) -> str:
 
 def name_of(mean: Sequence[float], std: Sequence[float]) -> str:
     """What a usual normalisation is called; ``another`` for any other."""
-    for name, (known_mean, known_std) in USUAL.items():
-        pairs = list(zip([*mean, *std], [*known_mean, *known_std]))
-        same = (len(mean), len(std)) == (len(known_mean), len(known_std))
-        if same and all(math.isclose(one, two, rel_tol=1e-5, abs_tol=1e-8) for one, two in pairs):
+    for name, known in USUAL.items():
+        if len(mean) == len(known[0]) and np.allclose([mean, std], known):
             return name
     return "another"
 
 
 def stated_by(thing: object) -> tuple[Values, Values] | None:
     """Mean and standard deviation that a network carries itself, as timm's do; else None."""
-    config = getattr(thing, "pretrained_cfg", None) or getattr(thing, "default_cfg", None) or {}
-    known = config if isinstance(config, Mapping) else vars(config)
-    mean = known.get("mean")
-    std = known.get("std")
-    if mean is None or std is None:
+    known = timm_config(thing)
+    if known.get("mean") is None or known.get("std") is None:
         return None
-    return tuple(map(float, mean)), tuple(map(float, std))
+    return tuple(map(float, known["mean"])), tuple(map(float, known["std"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +207,7 @@ class Mistake:
 class Explanation:
     """A mistake, which images are right once it is put right, and how likely their labels are.
 
-    What is chosen from many possibilities, or is surer of everything, must be better by
-    `handicap`. `normalisation` names one of `USUAL`.
+    What is chosen from many, or is surer of everything, must be better by `handicap`.
     """
 
     mistake: Mistake
@@ -331,21 +302,12 @@ def _weights_beside(model: str) -> str:
     path = named_path(model.rpartition(":")[0])
     if "@" in model or path.suffix != ".py":
         return ""
-    kinds = (".safetensors", ".pt", ".pth")
-    found = sorted(file for file in path.parent.glob("*") if file.suffix in kinds)
-    if found:
-        return f"--model {found[0]}@{model}"
-    return ""
+    found = sorted(each for each in path.parent.glob("*") if each.suffix in WEIGHTS)
+    return f"--model {found[0]}@{model}" if found else ""
 
 
 def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
-    """Ask `net` about up to fifty images as it is, and as it might have been meant.
-
-    Args:
-        net: A network as the user gave it; it is not changed.
-        images: Labelled images; the classes take turns.
-        asked: `mean`, `std`, `channels` and `outputs` in use now.
-    """
+    """Ask `net` about up to fifty images as it is `asked` now, and as it might have been meant."""
     hurried = math.isfinite(_TRYING.get()[0]) and is_photographic(images.shape)
     some = images.sample(count=min(GLANCE if hurried else ENOUGH, len(images)))
     x = from_bytes(some.x)
@@ -361,11 +323,8 @@ def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
     scores = trial.scores(x)
     again = trial.scores(x[: trial.batch])
     if not torch.equal(scores[: trial.batch], again) and not scores.isnan().any():
-        noise = Mistake(
-            "noise",
-            "the network changes its answer from one time to the next: dropout or noise is active",
-            "net.eval() in the factory, and no randomness in its forward",
-        )
+        what = "the network changes its answer from one time to the next: dropout or noise"
+        noise = Mistake("noise", what, "net.eval() in the factory, no randomness in its forward")
         return Diagnosis(None, (*found, noise))
     outputs = list(odd_outputs(scores, some, trial.outputs))
     found += outputs
@@ -395,7 +354,7 @@ def _size(size: int, what: str, x: Tensor, data: str) -> Mistake:
 
 
 def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
-    """What makes a network that fails answer: other channels, another size, device or type."""
+    """What makes a network that fails answer: other channels or another size."""
     kind, other = ("grey", "colour") if x.shape[1] == 1 else ("colour", "grey")
     if replace(trial, channels=other).attempt(x, images.y)[0] is not None:
         what = f"the network takes {other} images, these are {kind}"
@@ -407,14 +366,6 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
     for size in SIZES:
         if trial.attempt(_resized(x[:1], size), images.y[:1])[0] is not None:
             return _size(size, "the network takes images of", x, images.name)
-    if re.search(r"same device|cuda|mps", failure, re.IGNORECASE):
-        what = f"parts of the network are on different devices ({failure[:80]})"
-        return Mistake("device", what, "--device cpu")
-    if re.search(r"dtype|type|half|bfloat", failure, re.IGNORECASE):
-        what = f"parts of the network have different number types ({failure[:80]})"
-        return Mistake("type", what, "net.float()")
-    if "class scores" in failure:
-        return Mistake("returned", failure, "a forward that returns the logits")
     return Mistake("fails", f"the network fails: {failure[:200]}", "one forward pass by hand")
 
 
@@ -478,13 +429,10 @@ def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
     """Explanations, each tried when it is asked for, until the time is over."""
     until, tell = _TRYING.get()
     tried: list[Explanation] = []
-    for way in ways:
-        while process_time() < until:
-            following = next(way, None)
-            if following is None:
-                break
-            tried.append(following)
-            tell(f"tried ({len(tried)}): {following.mistake.what}")
+    following = chain(*ways)
+    while process_time() < until and (found := next(following, None)):
+        tried.append(found)
+        tell(f"tried ({len(tried)}): {found.mistake.what}")
     return tried
 
 
@@ -541,7 +489,7 @@ def _named_outputs(names: list[str]) -> str:
 
 
 def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
-    """Images given in another way: light and dark, colours, rows and columns, normalisation."""
+    """Images given in another way: light and dark, colours, normalisation."""
     # 1 - x is normalised as x is by 1 - mean and -std
     inverted = flags_of([1 - value for value in trial.mean], [-value for value in trial.std])
     mistake = Mistake("inverted", "light and dark are exchanged", inverted)
@@ -551,10 +499,6 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
         order = swaps[trial.channels]
         mistake = Mistake("BGR", "red and blue are exchanged", f"--set subject.channels={order}")
         yield _explanation(mistake, replace(trial, channels=order).logits(x, y), y)
-    if x.shape[2] == x.shape[3]:
-        fix = "x.transpose(2, 3) first in the model's forward, or images saved upright"
-        mistake = Mistake("transposed", "rows and columns are exchanged", fix)
-        yield _explanation(mistake, trial.logits(x.transpose(2, 3), y), y)
     channels = arranged(x[:1], trial.channels).shape[1]
     for name, (mean, std) in USUAL.items():
         if max(len(mean), len(std)) not in (1, channels):
@@ -597,17 +541,12 @@ def _resized(x: Tensor, size: int) -> Tensor:
     return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
 
 
-def _untrained(logits: Tensor, accuracy: float, classes: int) -> Iterable[Mistake]:
+def _untrained(logits: Tensor, accuracy: float, classes: int) -> list[Mistake]:
     """Nothing helps: the weights may be missing."""
     if classes == 2 and accuracy > 0.5 + 1 / len(logits) ** 0.5:
-        return  # of two classes nobody gets more than twice the chance
-    share = logits.argmax(1).bincount().max().item() / len(logits)
-    same = f"; it says the same class for {100 * share:.0f} % of them" if share > 0.8 else ""
-    yield Mistake(
-        "no weights",
-        f"the network is no better than chance whatever is tried{same}: its weights may be missing",
-        "--model weights.safetensors@file.py:factory",
-    )
+        return []  # of two classes nobody gets more than twice the chance
+    what = "the network is no better than chance whatever is tried: its weights may be missing"
+    return [Mistake("no weights", what, "--model weights.safetensors@file.py:factory")]
 
 
 def _right(logits: Tensor, y: Tensor) -> Float[Tensor, " m"]:

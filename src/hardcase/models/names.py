@@ -24,17 +24,6 @@ from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem, reading
 from hardcase.models.pretrained.catalogue import CLASSES
 
-__all__ = [
-    "ClassMap",
-    "ImageNetClass",
-    "aligned",
-    "class_map",
-    "imagenet",
-    "map_between",
-    "merged",
-    "same_outputs",
-]
-
 _WORDS = (
     ("airplane", "aeroplane"),
     ("motorcycle", "motorbike"),
@@ -186,17 +175,10 @@ def aligned(images: LabelledSet, model: Sequence[str]) -> LabelledSet:
 
 def _imagenet_names(model: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """All names of ImageNet's classes by synset, if these are they and they are known here."""
-    if len(model) != COUNT:
-        return {}
-    try:
-        rows = imagenet(fetch=False)
-    except Problem:
-        return {}
+    rows = imagenet_if_known(len(model))
     own = [{_plain(word) for word in (row.synset, row.name, *row.lemmas)} for row in rows]
     same = sum(_plain(name.split(",")[0]) in words for name, words in zip(model, own))
-    if same > len(model) / 2:
-        return {row.synset: row.lemmas for row in rows}
-    return {}
+    return {row.synset: row.lemmas for row in rows if same > COUNT / 2}
 
 
 # ImageNet's classes that mean the same thing: to be given one for the other is no failure. Some of
@@ -275,9 +257,8 @@ def imagenet_cache() -> Path:
 
 def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClass, ...]:
     """The classes in the order of the outputs; with `fetch`, from the package if need be."""
-    path = imagenet_cache()
-    if path.exists():
-        return _kept(path)
+    if imagenet_cache().exists():
+        return _kept(imagenet_cache())
     installed = _installed()
     if installed is not None:
         return _keep(parse_imagenet(installed))
@@ -293,35 +274,41 @@ def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClas
         return _keep(parse_imagenet(files))
 
 
+def imagenet_if_known(outputs: int) -> tuple[ImageNetClass, ...]:
+    """The classes, for a network of as many outputs, if they are on this machine."""
+    try:
+        return imagenet(fetch=False) if outputs == COUNT else ()
+    except Problem:
+        return ()
+
+
 def parse_imagenet(files: Mapping[str, Path]) -> tuple[ImageNetClass, ...]:
     """From a list of synsets in output order, and a table of their lemmas."""
     order = files["imagenet_synsets.txt"].read_text(encoding="utf-8").split()
-    table = dict[str, tuple[str, ...]]()
-    for line in files["imagenet_synset_to_lemma.txt"].read_text(encoding="utf-8").splitlines():
-        synset, _, words = line.partition("\t")
-        table[synset] = tuple(word.strip() for word in words.split(",") if word.strip())
+    lines = files["imagenet_synset_to_lemma.txt"].read_text(encoding="utf-8").splitlines()
+    table = {
+        synset: tuple(word.strip() for word in words.split(",") if word.strip())
+        for synset, _, words in (line.partition("\t") for line in lines)
+    }
     if len(order) != COUNT or not all(SYNSET.fullmatch(synset) for synset in order):
         raise Problem(f"the list of synsets has {len(order)} entries instead of {COUNT}.")
     firsts = [table.get(synset, (synset,))[0] for synset in order]
     count = Counter(firsts)
-    return tuple(
-        ImageNetClass(
-            synset,
-            first if count[first] == 1 else f"{first} ({synset})",
-            table.get(synset, ()),
-        )
+    names = [
+        first if count[first] == 1 else f"{first} ({synset})"
         for synset, first in zip(order, firsts)
+    ]
+    return tuple(
+        ImageNetClass(synset, name, table.get(synset, ())) for synset, name in zip(order, names)
     )
 
 
 def _installed() -> dict[str, Path] | None:
     found = importlib.util.find_spec("timm")
-    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-    for place in places:
-        files = {name: place / "data" / "_info" / name for name in CLASSES.files}
-        if all(path.is_file() for path in files.values()):
-            return files
-    return None
+    if found is None or not found.origin:
+        return None
+    files = {name: Path(found.origin).parent / "data/_info" / name for name in CLASSES.files}
+    return files if all(path.is_file() for path in files.values()) else None
 
 
 def _keep(rows: tuple[ImageNetClass, ...]) -> tuple[ImageNetClass, ...]:
@@ -333,9 +320,6 @@ def _keep(rows: tuple[ImageNetClass, ...]) -> tuple[ImageNetClass, ...]:
 def _kept(path: Path) -> tuple[ImageNetClass, ...]:
     with reading(f"{path} cannot be read", fix=f"delete {path}"):
         rows = json.loads(path.read_text(encoding="utf-8"))
-        classes = tuple(ImageNetClass(synset, name, tuple(lemmas)) for synset, name, lemmas in rows)
-    if len(classes) != COUNT:
-        raise Problem(
-            f"{path} holds {len(classes)} classes instead of {COUNT}.", fix=f"delete {path}"
-        )
-    return classes
+        if len(rows) != COUNT:
+            raise ValueError(f"{len(rows)} classes instead of {COUNT}")
+        return tuple(ImageNetClass(synset, name, tuple(lemmas)) for synset, name, lemmas in rows)

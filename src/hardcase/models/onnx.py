@@ -19,8 +19,6 @@ from hardcase.models.subject import as_logits
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Offer, Tap
 
-__all__ = ["Onnx", "PixelLayout", "to_logits"]
-
 Array = npt.NDArray[np.generic]
 SURE = 30.0
 """The lead in logits of a class that is all a model names."""

@@ -7,8 +7,9 @@ its neighbours. Gradients pass straight through the rounding, and sums are taken
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -20,11 +21,13 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest
 from hardcase.types import Model
 
-__all__ = ["CALIBRATION", "bfloat16", "copy_for", "float16", "int8", "lowered"]
-
 PRECISIONS = ("float16", "bfloat16", "int8")
 CALIBRATION = 256
 """Training images from which an 8-bit copy learns its ranges."""
+LEVELS = 2**8 - 1
+"""Steps between the least and the greatest 8-bit input."""
+LARGEST = 2**7 - 1
+"""The largest 8-bit weight; -128 is not used, so that 0 stays 0."""
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -46,33 +49,31 @@ def bfloat16(model: Network) -> Network:
     return _rounded(model, "bfloat16", torch.bfloat16)
 
 
-def int8(model: Network, images: Float[Tensor, "n c h w"], *, bits: int = 8) -> Network:
+def int8(model: Network, images: Float[Tensor, "n c h w"]) -> Network:
     """A copy with 8-bit weights (symmetric, a scale per output channel) in its convolutions and
     dense layers, and 8-bit inputs to them (the range that `images` span).
 
     Args:
         model: The network to copy.
         images: Images from which the ranges are learnt, in [0, 1].
-        bits: Bits of weights and inputs.
     """
-    if not len(images) or not 2 <= bits <= 16:
-        raise Problem(
-            f"{bits} bits calibrated on {len(images)} images give no copy.",
-            fix="2 to 16 bits, some images",
-        )
     small = copy.deepcopy(model)
     weighted = (nn.Linear, nn.modules.conv._ConvNd)
     layers = {name: one for name, one in small.named_modules() if isinstance(one, weighted)}
-    if not layers:
+    if not layers or not len(images):
         raise Problem(
-            "the model has no convolution or dense layer, so there is nothing to quantise."
+            f"an 8-bit copy is made of layers and images: the model has {len(layers)} convolutions"
+            f" and dense layers, and {len(images)} images are given."
         )
     ranges = _ranges(small, layers, images)
     for name, module in layers.items():
-        module.weight = nn.Parameter(_weights(module.weight, bits), requires_grad=False)
+        module.weight = nn.Parameter(_eight_bit(module.weight), requires_grad=False)
         if name in ranges:
-            module.register_forward_pre_hook(_Hook(_ToGrid.spanning(*ranges[name], bits)))
-    return _renamed(small, model, f"int{bits}", repr(sorted(ranges.items())))
+            low, high = min(ranges[name][0], 0.0), max(ranges[name][1], 0.0)
+            scale = (high - low) / LEVELS or 1.0
+            rounding = partial(_to_grid, scale, round(-low / scale))
+            module.register_forward_pre_hook(partial(_round_values, rounding))
+    return _renamed(small, model, "int8", repr(sorted(ranges.items())))
 
 
 def lowered(model: Network, precision: str, images: Float[Tensor, "n c h w"]) -> Network:
@@ -102,83 +103,35 @@ def copy_for(
     return lowered(subject, str(options.get("copy", "int8")), images())
 
 
-@dataclass(frozen=True, slots=True)
-class _Hook:
-    """Rounds what goes into a layer, or what comes out of it."""
-
-    rounding: Callable[[Tensor], Tensor]
-
-    def __call__(self, module: nn.Module, *values: Any) -> Any:
-        return _tensors(values[-1], self.rounding)  # of (inputs), or of (inputs, output)
-
-
-@dataclass(frozen=True, slots=True)
-class _ToType:
-    """Rounds numbers to those that a type has."""
-
-    dtype: torch.dtype
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return _straight(x, x.detach().to(self.dtype).to(x.dtype))
-
-
-@dataclass(frozen=True, slots=True)
-class _ToGrid:
-    """Affine quantiser: `scale`, zero point `zero`, `top` as the number of levels."""
-
-    scale: float
-    zero: int
-    top: int
-
-    @staticmethod
-    def spanning(low: float, high: float, bits: int) -> _ToGrid:
-        low = min(low, 0.0)
-        high = max(high, 0.0)
-        top = 2**bits - 1
-        scale = (high - low) / top or 1.0
-        return _ToGrid(scale, round(-low / scale), top)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        steps = (x.detach() / self.scale).round().add(self.zero).clamp(0, self.top)
-        return _straight(x, (steps - self.zero) * self.scale)
-
-
-@dataclass(slots=True)
-class _Span:
-    """Notes the least and the greatest number that goes into a layer."""
-
-    low: float = float("inf")
-    high: float = -float("inf")
-
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        _tensors(inputs, self.note)
-
-    def note(self, x: Tensor) -> Tensor:
-        numbers = x[x.isfinite()]
-        if len(numbers):
-            self.low = min(self.low, float(numbers.min()))
-            self.high = max(self.high, float(numbers.max()))
-        return x
-
-
 def _rounded(model: Network, name: str, dtype: torch.dtype) -> Network:
     small = copy.deepcopy(model)
-    rounding = _ToType(dtype)
+    rounding = partial(_to_type, dtype)
     for value in small.state_dict().values():
         if value.is_floating_point():
             value.copy_(rounding(value))
     for module in small.modules():
         if not list(module.children()):
-            module.register_forward_pre_hook(_Hook(rounding))
-            module.register_forward_hook(_Hook(rounding))
+            module.register_forward_pre_hook(partial(_round_values, rounding))
+            module.register_forward_hook(partial(_round_values, rounding))
     return _renamed(small, model, name)
 
 
 def _ranges(
     model: nn.Module, layers: Mapping[str, nn.Module], images: Tensor
 ) -> dict[str, tuple[float, float]]:
-    spans = {name: _Span() for name in layers}
-    handles = [module.register_forward_pre_hook(spans[name]) for name, module in layers.items()]
+    """The least and the greatest finite number that goes into each layer."""
+    spans: dict[str, tuple[float, float]] = {}
+
+    def note(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        for x in inputs:
+            numbers = x[x.isfinite()]
+            if len(numbers):
+                low, high = spans.get(name, (math.inf, -math.inf))
+                spans[name] = (min(low, float(numbers.min())), max(high, float(numbers.max())))
+
+    handles = [
+        module.register_forward_pre_hook(partial(note, name)) for name, module in layers.items()
+    ]
     device = next((value.device for value in model.state_dict().values()), torch.device("cpu"))
     try:
         for part in chunks(len(images), 64):
@@ -187,26 +140,39 @@ def _ranges(
     finally:
         for handle in handles:
             handle.remove()
-    return {name: (span.low, span.high) for name, span in spans.items() if span.low <= span.high}
+    return spans
 
 
-def _weights(weight: Tensor, bits: int) -> Tensor:
-    most = 2 ** (bits - 1) - 1  # symmetric: -128 is not used, so that 0 stays 0
+def _eight_bit(weight: Tensor) -> Tensor:
     largest = weight.abs().flatten(1).amax(1).clamp_min(1e-12)
-    scale = largest.reshape(-1, *[1] * (weight.ndim - 1)) / most
-    rounded: Tensor = (weight / scale).round().clamp(-most, most) * scale
+    scale = largest.reshape(-1, *[1] * (weight.ndim - 1)) / LARGEST
+    rounded: Tensor = (weight / scale).round().clamp(-LARGEST, LARGEST) * scale
     return rounded
 
 
-def _tensors(value: Any, change: Any) -> Any:
-    """`value` with every floating-point tensor in it changed."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            return change(value)
-        return value
+# Hooks and roundings are partial functions of this module, so that copies can be pickled.
+
+
+def _round_values(rounding: Callable[[Tensor], Tensor], module: nn.Module, *values: Any) -> Any:
+    """Round what goes into a layer, or what comes out of it: (inputs), or (inputs, output)."""
+    return _each_tensor(values[-1], rounding)
+
+
+def _each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return change(value)
     if isinstance(value, tuple):
-        return tuple(_tensors(part, change) for part in value)
+        return tuple(_each_tensor(part, change) for part in value)
     return value
+
+
+def _to_type(dtype: torch.dtype, x: Tensor) -> Tensor:
+    return _straight(x, x.detach().to(dtype).to(x.dtype))
+
+
+def _to_grid(scale: float, zero: int, x: Tensor) -> Tensor:
+    steps = (x.detach() / scale).round().add(zero).clamp(0, LEVELS)
+    return _straight(x, (steps - zero) * scale)
 
 
 class _StraightThrough(torch.autograd.Function):

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
-from hardcase.models.names import merged, same_outputs
+from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
-
-__all__ = ["CHANNELS", "OUTPUTS", "Subject", "arranged", "as_logits", "in_evaluation_mode"]
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
@@ -39,13 +37,8 @@ class Subject(nn.Module):
     """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy.
 
     It is always in evaluation mode. A network that cannot be copied (it holds a lock, a socket, an
-    open file) is asked itself, in this process only: each call leaves its mode as it was, and
-    raises if its weights are not those of the beginning.
-
-    `mean` and `std` are per channel and applied here, so that everything outside works on images in
-    [0, 1]. `outputs="probabilities"` says that the network ends in a softmax; its logarithm then
-    stands for the logits, and for ``sigmoid`` its inverse. ``binary`` is one logit of the second of
-    two classes, ``binary-sigmoid`` one probability; with ``-first`` they are of the first class.
+    open file) is asked itself, in this process only, and each call leaves its mode as it was.
+    Normalisation is applied here, so that everything outside works on images in [0, 1].
 
     Args:
         net: The network; it is copied.
@@ -53,7 +46,9 @@ class Subject(nn.Module):
         std: Standard deviation per channel; a mean of 1 and a std of -1 exchange light and dark.
         classes: Names of its outputs, where they are not those of the data.
         name: Name in run folders and reports.
-        outputs: ``logits``, ``probabilities``, ``sigmoid`` or one of `BINARY`.
+        outputs: ``logits``; ``probabilities`` of a softmax or ``sigmoid``, which are inverted;
+            ``binary`` for one logit of the second of two classes, ``binary-sigmoid`` for one
+            probability, with ``-first`` of the first class.
         device: Where it runs; by default where its weights are.
         channels: ``rgb``; ``bgr`` for a network that wants blue first, ``grey`` for one that takes
             the luma of colours, ``colour`` for one that takes grey images three times, ``last`` for
@@ -107,21 +102,21 @@ class Subject(nn.Module):
             self.uncopied = (str(error).splitlines() or [type(error).__name__])[0]
             self.net = net
             _log.warning(
-                "model %s cannot be copied (%s): the original is asked, its weights and mode are"
-                " checked at every call; workers need it as file.py:name",
+                "model %s cannot be copied (%s): the original is asked; workers need it as"
+                " file.py:name",
                 *(name, self.uncopied),
             )
         self.name = name
         self.outputs = outputs
         self.channels = channels
         self.class_names = tuple(classes)
-        self._same = same_outputs(self.class_names)
+        self._same: tuple[tuple[int, ...], ...] = ()
+        if len(self.class_names) == IMAGENET_CLASSES:
+            self._same = same_outputs(self.class_names)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device or device_of(net))
         self.train(False)
-        if self.uncopied:
-            self._beginning = digest_tensors(self.net.state_dict())
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
@@ -160,14 +155,7 @@ class Subject(nn.Module):
         if not self.uncopied:
             return self._answer(x, taps or {})
         with in_evaluation_mode(self.net):
-            answer = self._answer(x, taps or {})
-        if digest_tensors(self.net.state_dict()) != self._beginning:
-            raise Problem(
-                f"the weights of model {self.name} have changed since its test began.",
-                f"It cannot be copied ({self.uncopied}), so it was tested itself.",
-                fix="no training and no writing to weights or buffers while it is tested",
-            )
-        return answer
+            return self._answer(x, taps or {})
 
     def _answer(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         parts = [self._tile(x[part], taps) for part in tiles(len(x), x.device)]
@@ -346,7 +334,8 @@ def _tap(
     def hook(_module: nn.Module, _args: object, output: Tensor) -> None:
         nonlocal calls
         calls += 1
-        output = output.clone() if copied or output.is_inference() else output
+        if copied or output.is_inference():
+            output = output.clone()
         seen[name if calls == 1 else f"{name}#{calls}"] = _Kept(tap(output))
 
     return module.register_forward_hook(hook)

@@ -22,8 +22,6 @@ from hardcase.randomness import stream
 from hardcase.tensors import any_rows, steady, tile_rows, use_tile
 from hardcase.types import Model
 
-__all__ = ["campaign_tile", "candidates", "holds", "largest_tile"]
-
 LADDER = (1024, 256, 64, 16)
 """Rows of a tile, the largest first."""
 NUMBERS = 2**24

@@ -7,7 +7,6 @@ in which respect, is recorded with every run.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,20 +26,6 @@ from hardcase.training.loop import PATIENCE, TrainingProgress, patient_for
 from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)
-
-__all__ = [
-    "Roles",
-    "WitnessSelection",
-    "catalogued",
-    "default_witnesses",
-    "even_half",
-    "lineage",
-    "pretrained_witnesses",
-    "roles",
-    "surrogates_for",
-    "trained_witnesses",
-    "witness_record",
-]
 
 NETWORK = "lenet5"
 COLOUR_NETWORK = "vgg16-small"
@@ -141,23 +126,19 @@ def roles(subject: str, present: Sequence[str]) -> Roles:
     ranked = sorted(others, key=lambda row: (row.lineage != own, row.accuracy or 0.0), reverse=True)
     strange = [row for row in ranked if row.lineage != own]
     if not strange:
-        return Roles("", (), _missing(own))
+        free = [row for row in PRETRAINED.values() if row.lineage != own and row.licensed]
+        best = max(free, key=lambda row: row.accuracy or 0.0)
+        why = "no network of another lineage is on this machine to judge photographs"
+        return Roles("", (), f"{why}: hardcase fetch model {best.name}")
     judge = strange[0]
     witnesses = tuple(row.name for row in ranked if row.lineage != judge.lineage)
     siblings = [name for name in witnesses if PRETRAINED[name].lineage == own]
-    notes = [] if witnesses else [f"no witness: {judge.name} is reserved for the judge"]
-    if siblings:
-        notes.append(f"of the subject's own lineage: {', '.join(siblings)}")
-    return Roles(judge.name, witnesses, "; ".join(notes))
-
-
-def _missing(own: str) -> str:
-    others = [row for row in PRETRAINED.values() if row.lineage != own and row.licensed]
-    best = max(others, key=lambda row: row.accuracy or 0.0)
-    return (
-        "no network of another lineage is on this machine to judge photographs: hardcase fetch"
-        f" model {best.name}"
-    )
+    note = ""
+    if not witnesses:
+        note = f"no witness: {judge.name} is reserved for the judge"
+    elif siblings:
+        note = f"of the subject's own lineage: {', '.join(siblings)}"
+    return Roles(judge.name, witnesses, note)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +177,8 @@ class WitnessSelection:
             _log.warning("this run has no witness: %s", problem.what)
             return ()
         if is_photographic(self.shape) and len(found) > 1:
-            _log.warning(
-                "one witness of %d, %s: each costs as much as the model; --witness default asks"
-                " all",
-                *(len(found), found[0].name),
-            )
+            words = "one witness of %d, %s: each costs as much as the model"
+            _log.warning(f"{words}; --witness default asks all", len(found), found[0].name)
             return found[:1]
         return found
 
@@ -285,47 +263,26 @@ def trained_witnesses(
             fix="--witness MODEL, a pretrained network that is not the subject",
         )
     part = even_half(train)
+    augment = augmentation_for(train)
 
-    def named(number: int) -> Callable[[TrainingProgress], None] | None:
-        """`progress`, told which of the witnesses is trained."""
+    def one(number: int, seed: int) -> tuple[torch.nn.Module, Mapping[str, Any]]:
         what = f"witness {number} of {len(seeds)}"
-        return progress and (lambda told: progress(replace(told, what=what)))
+        tell = progress and (lambda told: progress(replace(told, what=what)))
+        how: dict[str, Any] = {"epochs": epochs, "augment": augment, "device": device}
+        return trained_classifier(network_for(train), part, test, seed=seed, progress=tell, **how)
 
-    return [
-        trained_classifier(
-            network_for(train),
-            part,
-            test,
-            seed=seed,
-            epochs=epochs,
-            augment=augmentation_for(train),
-            device=device,
-            progress=named(number),
-        )
-        for number, seed in enumerate(seeds, 1)
-    ]
+    return [one(number, seed) for number, seed in enumerate(seeds, 1)]
 
 
-def lineage(spec: str) -> str:
-    """The family that a model's name belongs to: ``resnet`` for ``torchvision:resnet18``.
-
-    Pretrained networks of one family share what they learned from and much of what they are, so
-    one does not check the other. Networks of the zoo are trained here, from scratch.
-    """
-    known = PRETRAINED.get(spec.removeprefix("zoo:"))
-    if known is not None:
-        return known.lineage
-    form, _, name = spec.rpartition(":")
-    if form == "witness" and name.isdecimal():
-        name = NETWORK
-    if form in ("zoo", "witness"):
-        return f"{_family(name)}, trained here"
-    return _family(name)
-
-
-def _family(name: str) -> str:
-    words = re.split(r"[^a-z]+", name.lower().rpartition("/")[2].removeprefix("tf_"))
-    return next((word for word in words if word), name)
+def _lineage(model: Model) -> str:
+    """What run.json says of where a network comes from: its lineage, or that it is not known."""
+    name = catalogued(model)
+    if name.startswith("witness:"):  # of a network and a seed, or of the usual one and a seed
+        network, _, _ = name.removeprefix("witness:").rpartition(" ")
+        name = f"zoo:{network or NETWORK}"
+    if name.startswith("zoo:") and name.removeprefix("zoo:") not in PRETRAINED:
+        return f"{name.removeprefix('zoo:')}, trained here"
+    return lineage_of(name) or "not known"
 
 
 def witness_record(
@@ -346,8 +303,8 @@ def witness_record(
         "independence": {
             "networks": "no witness is the subject",
             "lineage": {
-                "subject": lineage(catalogued(subject)),
-                "witnesses": [lineage(catalogued(one)) for one in witnesses],
+                "subject": _lineage(subject),
+                "witnesses": [_lineage(one) for one in witnesses],
             },
             "training images": learned,
             "trained on": trained_on,

@@ -18,8 +18,6 @@ from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered, within
 
-__all__ = ["Cached", "LabelOnly", "Retrying", "without_memory"]
-
 
 class ModelWrapper:
     """A model around another one; `tally` counts what answers take, for all layers."""
@@ -79,13 +77,6 @@ class Cached(ModelWrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "known": {}}
-
-
-def without_memory(model: Model) -> Model:
-    """`model` without the answers that it remembers: it is asked itself."""
-    if isinstance(model, Cached):
-        return model.model
-    return LabelOnly(without_memory(model.model)) if isinstance(model, LabelOnly) else model
 
 
 class LabelOnly(ModelWrapper):

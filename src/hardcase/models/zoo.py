@@ -30,8 +30,6 @@ from hardcase.training.loop import (
 )
 from hardcase.types import Images
 
-__all__ = ["build_classifier", "trained_classifier"]
-
 # Projected gradient ascent inside the training loop, for networks that are to withstand small
 # perturbations.
 #
@@ -153,23 +151,21 @@ def _configuration(
     name: str, shape: Sequence[int], seed: int, recipe: TrainingRecipe, adversarial: str | None
 ) -> dict[str, Any]:
     sizes = dict(zip(("channels", "size", "classes"), shape))
-    return {
-        **{"name": name, "seed": seed, **sizes},
-        **{"recipe": stated(recipe), "adversarial": adversarial},
-    }
+    how = {"recipe": stated(recipe), "adversarial": adversarial}
+    return {"name": name, "seed": seed, **sizes, **how}
 
 
 def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
     """Networks of the zoo whose plain training on these images is in the cache."""
     shape = geometry(images_train, images_test)
+
+    def is_cached(name: str, recipe: TrainingRecipe) -> bool:
+        config = _configuration(name, shape, 0, recipe, None)
+        return (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file()
+
     rows = registry.parts("model").items()
     recipes = {name: row.facts["recipe"] for name, row in rows if "recipe" in row.facts}
-    found = list[str]()
-    for name, recipe in recipes.items():
-        config = _configuration(name, shape, 0, recipe, None)
-        if (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file():
-            found.append(name)
-    return found
+    return [name for name, recipe in recipes.items() if is_cached(name, recipe)]
 
 
 def _row(name: str) -> registry.Part:
@@ -221,14 +217,13 @@ _TANH = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=2e-3, augment="shift"
 _COLOUR = TrainingRecipe(
     epochs=40, steps=1500, batch=128, lr=2e-3, schedule="warm", augment="crop-flip", decay=0.05
 )
-_RESIDUAL = TrainingRecipe(
+_RESIDUAL = replace(
+    _COLOUR,
     epochs=24,
     steps=600,
     batch=512,
     lr=0.4,
     optimiser="sgd",
-    schedule="warm",
-    augment="crop-flip",
     decay=5e-4,
     half=True,
     smoothing=0.1,
@@ -313,17 +308,20 @@ def _lenet(
     dense: Sequence[int],
     lecun: bool = False,
 ) -> nn.Sequential:
-    _at_least("a LeNet", size, 12 if lecun else 4)
-    kinds: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
-    unit = "tanh" if lecun else "relu"
-    pool: type[nn.Module] = nn.AvgPool2d if lecun else nn.MaxPool2d
+    kinds: tuple[type[nn.Module], type[nn.Module]] = (nn.ReLU, nn.MaxPool2d)
+    least, unit = 4, "relu"
+    if lecun:
+        kinds = (nn.Tanh, nn.AvgPool2d)
+        least, unit = 12, "tanh"
+    _at_least("a LeNet", size, least)
+    activation, pool = kinds
     layers = OrderedDict[str, nn.Module]()
     before = channels
     side = size
     for number, width in enumerate(convolutions, 1):
         margin = 0 if lecun and number > 1 else 2
         layers[f"conv{number}"] = nn.Conv2d(before, width, 5, padding=margin)
-        layers[f"{unit}{number}"] = kinds[unit]()
+        layers[f"{unit}{number}"] = activation()
         layers[f"pool{number}"] = pool(2)
         side = (side - 4 + 2 * margin) // 2
         before = width
@@ -331,7 +329,7 @@ def _lenet(
     before *= side**2
     for number, width in enumerate(dense, 1):
         layers[f"dense{number}"] = nn.Linear(before, width)
-        layers[f"{unit}{number + len(convolutions)}"] = kinds[unit]()
+        layers[f"{unit}{number + len(convolutions)}"] = activation()
         before = width
     layers["logits"] = nn.Linear(before, classes)
     return nn.Sequential(layers)
@@ -349,9 +347,6 @@ def _lenet(
 )
 def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
     """SINVAD's six-layer classifier: four convolutions, two dense layers, dropout.
-
-    S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike: search-based test input
-    generation for DNNs using variational autoencoders", TOSEM 2024.
 
     3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout
     is not in our sources: a quarter before and a half after the dense layer.
@@ -384,11 +379,8 @@ def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
 def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
     """AlexNet for small colour images: five convolutions, three dense layers.
 
-    In the manner of A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
-    convolutional neural networks", NeurIPS 2012, for images of about 32x32.
-
-    Differences: 3x3 and 5x5 kernels of stride 1, dense layers of 1024, batch normalisation in place
-    of local response normalisation.
+    Differences, for images of about 32x32: 3x3 and 5x5 kernels of stride 1, dense layers of 1024,
+    batch normalisation in place of local response normalisation.
     """
     _at_least("this AlexNet", size, 8)
     layers = OrderedDict[str, nn.Module]()
@@ -415,11 +407,8 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
 def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequential:
     """VGG-16 with batch normalisation for small colour images; train it on a GPU.
 
-    Configuration D of K. Simonyan, A. Zisserman, "Very deep convolutional networks for large-scale
-    image recognition", ICLR 2015, as it is used for 32x32: 13 convolutions with batch
-    normalisation, then one dense layer of 8 x `width`.
-
-    Differences: one dense layer in place of two of 4096; a pool is left out where the image is
+    Configuration D as it is used for 32x32: 13 convolutions with batch normalisation, then one
+    dense layer of 8 x `width` in place of two of 4096; a pool is left out where the image is
     already one pixel.
     """
     _at_least("a VGG-16", size, 2)

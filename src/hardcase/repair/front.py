@@ -235,8 +235,8 @@ def repair_network(
             "recipe": asdict(recipe),
             "training": trained.to_json(),
         }
-        written = write_weights(folder, subject, trained.net, facts)
-        after = with_network(subject, trained, written.model)
+        name, weights = write_weights(folder, subject, trained.net, facts)
+        after = with_network(subject, trained, name)
         shown = prove(
             model,
             _answering_as(model, after),
@@ -254,8 +254,8 @@ def repair_network(
         record = {
             "schema": 1,
             "verdict": shown.verdict,
-            "model": written.model,
-            "weights": written.digest,
+            "model": name,
+            "weights": weights,
             "parents": {"model": subject.name, "hash": subject.hash, "weights": subject.weights},
             **facts,
             "margin": margin,
@@ -266,7 +266,7 @@ def repair_network(
         write_atomically(folder / PAGE, _page(folder, record, shown).encode())
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
-    return RepairResult(folder, after, written.model, shown, record)
+    return RepairResult(folder, after, name, shown, record)
 
 
 def _answering_as(model: Model, after: Subject) -> Model:

@@ -142,23 +142,6 @@ class Hardest:
             )
         return torch.cat([((found.to(x.dtype) - mean) / std), x[count:]])
 
-    def collate(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
-
-        Args:
-            rows: Pairs of an image and its label.
-        """
-        from torch.utils.data import default_collate, get_worker_info
-
-        if get_worker_info() is not None:
-            raise Problem(
-                "a worker process of a DataLoader has a copy of the model that learns nothing.",
-                fix="DataLoader(..., num_workers=0), or x = hard(x, y) inside the loop",
-            )
-        x, y = default_collate(list(rows))
-        place = next((weight.device for weight in self.model.parameters()), x.device)
-        return self(x.to(place), y.to(place)), y.to(place)
-
     def state_dict(self) -> dict[str, int]:
         """Return what a checkpoint needs to go on with the same draws."""
         return {"seen": self.seen}

@@ -29,7 +29,16 @@ from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prep
 from hardcase.randomness import stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
 from hardcase.tensors import chunks, digest, from_bytes, steady
-from hardcase.training.loop import OPTIMISERS, SCHEDULES, average, halved, own_randomness, tuned
+from hardcase.training.loop import (
+    AHEAD,
+    NUMBERS,
+    OPTIMISERS,
+    SCHEDULES,
+    average,
+    halved,
+    own_randomness,
+    tuned,
+)
 from hardcase.types import Images
 
 __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]
@@ -44,10 +53,6 @@ JUDGED = 4
 """Draws per validation image, of which the worst counts."""
 TIES = 0.01
 """Weight of the loss where errors choose rate and epoch."""
-AHEAD = 16
-"""Steps whose images are rendered at once on a GPU, where small batches cost as much as large."""
-NUMBERS = 2**26
-"""Numbers of the images that are rendered at once, at most, unless one step needs more."""
 LARGE = 1_000_000
 """Weights from which on a GPU computes in bfloat16."""
 STATE = "training.safetensors"
@@ -183,12 +188,10 @@ def train_on(
     key = digest(
         [json.dumps(asdict(recipe)), train.hash, valid.hash, subject.hash, str(box.to_record())]
     )
-    store = _Checkpoint(None if kept is None else kept / STATE, key)
-    state = store.load(work)
+    path = None if kept is None else kept / STATE
+    state = _load(path, key, work)
     if state is None:
-        began = time.monotonic()
         first = work.score()
-        say(work.forecast(time.monotonic() - began))
         state = RepairProgress(scores=[first], rate=recipe.rate or work.choose_rate(say))
         work.begin(state.rate)
     elif not state.over:
@@ -213,9 +216,9 @@ def train_on(
         if not state.notes:
             say(
                 f"epoch {len(state.losses)} of {recipe.epochs}: validation score"
-                f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f})"
+                f" {state.scores[-1]:.4f} (before {state.scores[0]:.4f}), {state.seconds:.0f} s"
             )
-        store.save(work, state)
+        _save(path, key, work, state)
     for note in state.notes:
         _log.warning("%s", note)
     return Trained(**asdict(state), net=work.recall())
@@ -284,33 +287,6 @@ class _Work:
         self.rate = rate
         self.optimiser = OPTIMISERS["adam"](self.net.learnable(), rate, 0.0)
         self.noise = torch.Generator(self.device)
-
-    def forecast(self, scoring: float) -> str:
-        """Return how long the training takes and how much memory, by a few steps on the side."""
-        before = self._snapshot()
-        paces = list[float]()
-        began = time.monotonic()
-        for step, batch in enumerate(self._batches(0)):
-            float(self._take(batch, 0.0))
-            paces.append(time.monotonic() - began)
-            began = time.monotonic()
-            if step == 3:
-                break
-        self._restore(before)
-        self.begin(self.rate)
-        trials = 0 if self.recipe.rate else len(RATES)
-        steps = self.recipe.epochs * self.inside + trials * min(TRIAL, self.inside)
-        seconds = min(paces) * steps + scoring * (self.recipe.epochs + trials)
-        if self.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated(self.device)
-        else:
-            import resource
-
-            memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return (
-            f"training takes about {max(1, round(seconds))} s for {self.recipe.epochs} epochs of"
-            f" {self.inside} steps, and {memory / 2**30:.1f} GB of memory on {self.device}"
-        )
 
     def choose_rate(self, say: Say) -> float:
         """Return the rate with the lowest validation score after a few steps from here."""
@@ -507,36 +483,30 @@ def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
         value.copy_(state[name])
 
 
-class _Checkpoint:
-    """The state after an epoch, in one safetensors file."""
+def _save(path: Path | None, key: str, work: _Work, state: RepairProgress) -> None:
+    """Keep the state after an epoch in one safetensors file."""
+    from safetensors.torch import save
 
-    def __init__(self, path: Path | None, key: str) -> None:
-        self.path = path
-        self.key = key
+    if path is not None:
+        about = {"key": key, "progress": json.dumps(asdict(state))}
+        write_atomically(path, save(work.tensors(), about))
 
-    def save(self, work: _Work, state: RepairProgress) -> None:
-        from safetensors.torch import save
 
-        if self.path is not None:
-            about = {"key": self.key, "progress": json.dumps(asdict(state))}
-            write_atomically(self.path, save(work.tensors(), about))
+def _load(path: Path | None, key: str, work: _Work) -> RepairProgress | None:
+    """Return where the training stood; None if there is nothing to go on from."""
+    from safetensors import SafetensorError, safe_open
 
-    def load(self, work: _Work) -> RepairProgress | None:
-        """Return where the training stood; None if there is nothing to go on from."""
-        from safetensors import SafetensorError, safe_open
-
-        if self.path is None or not self.path.is_file():
-            return None
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                about = file.metadata() or {}
-                if about.get("key") != self.key:
-                    _log.warning("%s is of another training; it begins anew", self.path)
-                    return None
-                state = RepairProgress(**json.loads(about["progress"]))
-                names = list(file.keys())
-                work.restore({name: file.get_tensor(name) for name in names}, state.rate)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            _log.warning("%s cannot be used (%s); the training begins anew", self.path, error)
-            return None
-        return state
+    if path is None or not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            if about.get("key") != key:
+                _log.warning("%s is of another training; it begins anew", path)
+                return None
+            state = RepairProgress(**json.loads(about["progress"]))
+            work.restore({name: file.get_tensor(name) for name in list(file.keys())}, state.rate)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        _log.warning("%s cannot be used (%s); the training begins anew", path, error)
+        return None
+    return state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +77,13 @@ def repaired_name(spec: str, weights: Path) -> str:
     return f"{weights}@{code.partition('?seed=')[0] if code.startswith('zoo:') else code}"
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenWeights:
-    """Where repaired weights are, what ``--model`` calls them, and their digest."""
-
-    path: Path
-    model: str
-    digest: str
-
-
 def write_weights(
     folder: Path, subject: Subject, net: nn.Module, about: Mapping[str, Any]
-) -> WrittenWeights:
-    """Write the weights of a repaired network under the names they had, and its card."""
+) -> tuple[str, str]:
+    """Write the weights of a repaired network under the names they had, and its card.
+
+    Returns what ``--model`` calls them, and their digest.
+    """
     from safetensors.torch import load_file, save
 
     state = {
@@ -119,4 +112,4 @@ def write_weights(
         "versions": {"hardcase": VERSION, "torch": str(torch.__version__)},
     }
     write_atomically(folder / CARD, checked_json(json.loads(json.dumps(card))))
-    return WrittenWeights(path, name, found)
+    return name, found

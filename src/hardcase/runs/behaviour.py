@@ -22,7 +22,7 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers
-from hardcase.models.wrappers import without_memory
+from hardcase.models.wrappers import Cached, LabelOnly
 from hardcase.runs.identity import ANOTHER
 from hardcase.tensors import TILE, from_bytes, steady
 from hardcase.types import Images, Model
@@ -154,7 +154,7 @@ class Canaries:
         order = luck.sample(range(len(shown)), len(shown))
         back = torch.tensor(order).argsort()[: len(rows)]
         for role, then in self.known.items():
-            model = without_memory(networks_of(campaign)[role])
+            model = _without_memory(networks_of(campaign)[role])
             with torch.inference_mode():
                 logits = model(from_bytes(shown[order].to(model.device))).logits.cpu()
             expected, now = then.take(rows), Fingerprint.of(logits[back])
@@ -165,7 +165,7 @@ class Canaries:
 
 def _fingerprint(model: Model, images: Images) -> Fingerprint:
     """What one network answers; one whose bits are not promised is asked twice."""
-    plain = without_memory(model)
+    plain = _without_memory(model)
     first = Fingerprint.of(answers(plain, images, TILE))
     if steady(model.device) and strict_arithmetic() and not _is_server(model):
         return first
@@ -209,3 +209,10 @@ def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str, fix: str) 
         *(why or ["Findings of two different campaigns would be mixed."]),
         fix=fix,
     )
+
+
+def _without_memory(model: Model) -> Model:
+    """`model` without the answers that it remembers: it is asked itself."""
+    if isinstance(model, Cached):
+        return model.model
+    return LabelOnly(_without_memory(model.model)) if isinstance(model, LabelOnly) else model

@@ -258,9 +258,10 @@ class Store:
 
     def seeds(self) -> pa.Table:
         """Every seed's row without its image, with what finished shards spent on it."""
-        base = self._table(SEEDS, TABLE, tables.SEEDS, _SEED_FACTS)
-        waiting = pc.any(pc.equal(base["status"], "waiting")).as_py()
-        return tables.overlay(base, self._spent()) if waiting else base
+        groups = list(self.seed_groups(_SEED_FACTS))
+        if any(pc.any(pc.equal(group["status"], "waiting")).as_py() for group in groups):
+            groups = list(self._with_spent(groups))
+        return pa.concat_tables(groups)
 
     def seed_images(self, rows: Sequence[int]) -> list[bytes]:
         """The images of these rows of `seeds`, as they are stored."""
@@ -305,19 +306,31 @@ class Store:
     def settle(self) -> None:
         """Write what is known of the seeds into `seeds.parquet`, and flush all that was stored."""
         self.path(TABLE)  # a folder that was moved away is told before anything else
-        spent = self._spent()
-        groups = (group.combine_chunks() for group in self.seed_groups())
-        self.write_seeds(tables.overlay(group, spent) for group in groups)
+        self.write_seeds(self._with_spent(self.seed_groups()))
         self.ledger.flush()
 
-    def _spent(self) -> pa.Table:
-        """What finished shards say of their seeds."""
-        parts = [
-            self._table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, [*tables.SPENT])
+    def _with_spent(self, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Row groups of seeds with what finished shards say of them. Both come in the order of the
+        seeds, so that only the shards of one group are in memory.
+        """
+        columns = [*tables.SPENT]
+        nothing = tables.table(dict.fromkeys(columns, ()), tables.SPENT)
+        parts = (
+            self._table(number, f"state/seeds-{number:05d}.parquet", tables.SPENT, columns)
             for number in sorted(self.done())
-        ]
-        nothing = tables.table(dict.fromkeys(tables.SPENT, ()), tables.SPENT)
-        return pa.concat_tables([nothing, *parts]).combine_chunks()
+        )
+        shards = filter(len, parts)
+        held = list[pa.Table]()
+        for group in groups:
+            names = {*group["id"].to_pylist()}
+            while not held or held[-1]["id"][0].as_py() in names:
+                following = next(shards, None)
+                if following is None:
+                    break
+                held.append(following)
+            spent = pa.concat_tables([nothing, *held]).combine_chunks()
+            yield tables.overlay(group.combine_chunks(), spent)
+            held = [one for one in held if one["id"][-1].as_py() not in names]
 
     def _table(
         self,

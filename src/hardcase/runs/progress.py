@@ -17,8 +17,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import pyarrow.compute as pc
-
 from hardcase.cache import write_atomically
 from hardcase.campaign.record import Counts
 from hardcase.environment import Redacting
@@ -259,16 +257,18 @@ class ProgressLog:
         run = Run(self.store.folder)
         complete = self.store.done() >= set(range(self.shards))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        service = dict(Progress.sum(_summaries(self.store)).service)
-        kinds = run.findings["kind"].value_counts().to_pylist()
+        stored = _summaries(self.store)
+        service = dict(Progress.sum(stored).service)
+        found = self.store.findings()
+        kinds = found["kind"].value_counts().to_pylist()
         record = {
             **self.record,
             "complete": complete,
             "finished": now if complete else None,
             "elapsed": self.elapsed(),
-            "totals": {name: pc.sum(run.seeds[name]).as_py() or 0 for name in SPENDING},
+            "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
             "kinds": {row["values"]: row["counts"] for row in kinds},
-            **run.counts(),
+            **run.counted(self.store.seed_groups(["status", "looked", "failing"]), found),
         }
         if service:
             record["service"] = service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Finding", "Run", "people_said"]
+
+BATCH = 2**16
+"""Seeds that are counted at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +226,24 @@ class Run:
 
     def counts(self) -> dict[str, dict[str, int | None]]:
         """`funnel`, `skipped` and `findings` as they stand now."""
-        seeds = self.seeds.select(["id", "status", "looked", "failing"]).to_pylist()
-        findings = self.findings.select(["id", "seed", "kind", "witnessed"]).to_pylist()
-        witnesses = bool(self.record.get("witnesses"))
-        generated = self.record.get("generated seeds")
+        return self.counted([self.seeds], self.findings)
+
+    def counted(
+        self, seeds: Iterable[pa.Table], findings: pa.Table
+    ) -> dict[str, dict[str, int | None]]:
+        """The same of seeds in parts, of which one is in memory at a time."""
+        rows = (
+            row
+            for part in seeds
+            for some in part.select(["status", "looked", "failing"]).to_batches(BATCH)
+            for row in some.to_pylist()
+        )
         return statistics.count(
-            seeds, findings, self.verdicts, witnesses=witnesses, generated=generated
+            rows,
+            findings.select(["id", "seed", "kind", "witnessed"]).to_pylist(),
+            self.verdicts,
+            witnesses=bool(self.record.get("witnesses")),
+            generated=self.record.get("generated seeds"),
         )
 
     def changes(self) -> list[str | None]:

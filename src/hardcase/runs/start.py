@@ -5,20 +5,23 @@ from __future__ import annotations
 import copy
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
+from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.campaign.claims import claim_context, stored_label
@@ -44,11 +47,10 @@ from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
 from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
 from hardcase.runs.workers import Processes, Round, Source, Tasks, run_shards, search_here
 from hardcase.tensors import steady
-from hardcase.types import Budget, Images, is_photographic
+from hardcase.types import Budget, is_photographic
 
 __all__ = [
-    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "seed_rows", "start"),
-    *("stored_rows", "usable"),
+    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "start"),
 ]
 
 # --- run.json before the search
@@ -143,77 +145,62 @@ UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
 """
 
 
-def seed_rows(images: Images, logits: Float[Tensor, "n k"], target: int | None = None) -> pa.Table:
-    """The table of seeds at the beginning of a run, without their images."""
-    probabilities = logits.softmax(1)
-    zeros = [0] * len(images)
-    columns = {
-        "id": list(images.id),
-        "label": images.y.tolist(),
-        "predicted": stored_label(
-            probabilities.argmax(1), logits.shape[1], claim_context(images.context)
-        ).tolist(),
-        "confidence": probabilities.amax(1).tolist(),
-        "status": _status(images, logits, target),
-        **dict.fromkeys(("looked", "failing", *SPENDING), zeros),
-    }
-    return table(columns, {name: SEEDS[name] for name in columns})
-
-
-def _asked(campaign: Campaign, images: ImageSet) -> pa.Table:
-    """The subject is asked about every seed."""
-    parts = [
-        seed_rows(part, answers(campaign.subject, part, campaign.batch), campaign.target)
-        for part in images.shards(group_rows(images.shape))
-    ]
-    return pa.concat_tables(parts).combine_chunks()
-
-
-def _with_images(rows: pa.Table, images: ImageSet) -> Iterator[pa.Table]:
-    """The table of seeds with their images, in row groups."""
-    first = 0
+def _asked(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
+    """What the subject says of every seed, and which of them wait for their search, in row groups
+    without what is known before.
+    """
+    rows = []
     for part in images.shards(group_rows(images.shape)):
-        yield seeds_table(
-            dict(zip(rows.column_names, rows.slice(first, len(part)).columns)), part.x
-        )
-        first += len(part)
+        logits = answers(campaign.subject, part, campaign.batch)
+        probabilities = logits.softmax(1)
+        claims = claim_context(part.context)
+        fate = torch.zeros_like(part.y)
+        if campaign.target is not None:
+            fate[part.y == campaign.target] = 3
+        fate[logits.argmax(1) != part.y] = 1
+        fate[~logits.isfinite().all(1)] = 2
+        columns = {
+            "predicted": stored_label(probabilities.argmax(1), logits.shape[1], claims),
+            "confidence": probabilities.amax(1),
+            "status": [("waiting", *UNUSABLE)[one] for one in fate.tolist()],
+        }
+        rows.append(table(columns, {name: SEEDS[name] for name in columns}))
+    return rows
 
 
-def usable(rows: pa.Table) -> Int[Tensor, " u"]:
+def _with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
+    """The table of seeds as a run begins with it, in row groups."""
+    for part, said in zip(images.shards(group_rows(images.shape)), rows):
+        columns = {
+            "id": part.id,
+            "label": part.y,
+            **dict(zip(said.column_names, said.columns)),
+            **dict.fromkeys(("looked", "failing", *SPENDING), [0] * len(part)),
+        }
+        yield seeds_table(columns, part.x)
+
+
+def _usable(rows: Iterable[pa.Table]) -> Int[Tensor, " u"]:
     """The positions of the seeds that are searched from."""
-    waiting = [status not in UNUSABLE for status in rows["status"].to_pylist()]
-    return torch.tensor(waiting, dtype=torch.bool).nonzero().squeeze(1)
+    skipped = [pc.is_in(part["status"], pa.array(UNUSABLE)).to_numpy() for part in rows]
+    return torch.from_numpy(np.flatnonzero(~np.concatenate(skipped)))
 
 
-def stored_rows(store: Store, campaign: Campaign, images: ImageSet) -> tuple[pa.Table, list[str]]:
-    """The seeds' names and states as stored, or asked of the subject again; and notes."""
-    path = store.folder / "seeds.parquet"
+def _stored_usable(
+    store: Store, campaign: Campaign, images: ImageSet
+) -> tuple[Int[Tensor, " u"], list[str]]:
+    """The same as stored, or asked of the subject again; and notes."""
     try:
-        rows = pa.concat_tables(store.seed_groups(["id", "status"]))
-        if rows["id"].to_pylist() == list(images.id):  # making an array of them would import pandas
-            return rows, []
+        rows = list(store.seed_groups(["id", "status"]))
+        names = (name for part in rows for name in part["id"].to_pylist())
+        if all(one == other for one, other in zip_longest(names, images.id)):
+            return _usable(rows), []
     except Problem:
         pass
-    set_aside(path)
+    set_aside(store.folder / "seeds.parquet")
     rows = _asked(campaign, images)
     store.write_seeds(_with_images(rows, images))
-    return rows, ["seeds.parquet was damaged or missing; the subject was asked again"]
-
-
-def _status(images: Images, logits: Float[Tensor, "n k"], target: int | None) -> list[str]:
-    finite = logits.isfinite().all(1)
-    right = logits.argmax(1) == images.y
-    words = ["waiting"] * len(images)
-    for i, (fine, correct, label) in enumerate(
-        zip(finite.tolist(), right.tolist(), images.y.tolist())
-    ):
-        if not fine:
-            words[i] = "skipped: non-finite"
-        elif not correct:
-            words[i] = "skipped: misclassified"
-        elif label == target:
-            words[i] = "skipped: target"
-    return words
+    return _usable(rows), ["seeds.parquet was damaged or missing; the subject was asked again"]
 
 
 # --- a run
@@ -261,8 +248,8 @@ class Plan:
         )
 
 
-Opened = tuple[Campaign, Store, pa.Table, dict[str, Any]]
-"""A campaign with its run folder, the table of its seeds and its record."""
+Opened = tuple[Campaign, Store, Int[Tensor, " u"], dict[str, Any]]
+"""A campaign with its run folder, the positions of its usable seeds and its record."""
 
 
 def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
@@ -271,8 +258,8 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     """
     watcher = watcher or Watcher()
     opened = _reopened if again else _created
-    with opened(plan, out, watcher) as (campaign, store, rows, record), logged(store.folder):
-        todo, budget = _tasks(plan, campaign, rows)
+    with opened(plan, out, watcher) as (campaign, store, chosen, record), logged(store.folder):
+        todo, budget = _tasks(plan, campaign, chosen)
         with campaign.arithmetic():
             todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
         watcher.expect(shard=plan.shard, workers=plan.workers)
@@ -369,15 +356,17 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     ]
     for note in (*health.notes, *inexact):
         watcher.say(note)
-    todo, budget = _tasks(plan, campaign, rows)
+    chosen = _usable(rows)
+    todo, budget = _tasks(plan, campaign, chosen)
     record = _first_record(campaign, plan.images, budget, health, plan.about)
     record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
     record |= {"behaviour": {role: one.to_json() for role, one in known.items()}}
     with locked(out):
         store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
+        rows.clear()  # what grows with the seeds and is stored
         if claim_context(getattr(plan.images, "context", {})):
             keep_claims(store, plan.images)
-        yield campaign, store, rows, record
+        yield campaign, store, chosen, record
 
 
 @contextmanager
@@ -392,21 +381,20 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
             raise Problem(f"{out} does not say which ingredients it began with.", fix=ANOTHER)
         require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
-            rows, more = stored_rows(store, campaign, plan.images)
+            chosen, more = _stored_usable(store, campaign, plan.images)
             behaviour.require_behaviour(record, networks_of(campaign), plan.images, campaign)
         if claim_context(getattr(plan.images, "context", {})):
             store.run = then.digest
             keep_claims(store, plan.images)
-        damaged = repair_shards(store, shards=len(_tasks(plan, campaign, rows)[0]))
+        damaged = repair_shards(store, shards=len(_tasks(plan, campaign, chosen)[0]))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
         for note in (*notes, *more, *again):
             watcher.say(note)
-        yield campaign, store, rows, record
+        yield campaign, store, chosen, record
 
 
-def _tasks(plan: Plan, campaign: Campaign, rows: pa.Table) -> tuple[Tasks, Budget]:
+def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:
     """The shards of the usable seeds, and the budget they share."""
-    chosen = usable(rows)
     if not len(chosen):
         away = "" if campaign.target is None else " and of another class than the target"
         raise Problem(

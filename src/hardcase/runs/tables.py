@@ -84,7 +84,9 @@ _GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
 SMALL = 2**26
 """Bytes of a file that is read in one go."""
 GROUP = 2**25
-"""Pixel values of the seeds that are one row group: what is in memory at once."""
+"""Pixel values of the seeds that are one row group: what is in memory at once, ..."""
+ROWS = 2**16
+"""... and how many seeds these are at most, however small their images."""
 _REPEATED = ["seed", "kind", "method", "oracle", "status"]
 """Columns of few different values."""
 
@@ -126,7 +128,7 @@ def findings_table(
 
 def group_rows(shape: Sequence[int]) -> int:
     """How many seeds of these channels, height and width are one row group."""
-    return max(256, GROUP // math.prod(shape))
+    return min(ROWS, max(256, GROUP // math.prod(shape)))
 
 
 def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) -> pa.Table:
@@ -234,7 +236,7 @@ def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
     """The table of all seeds with what finished shards say of theirs."""
-    where = pc.index_in(seeds["id"], value_set=spent["id"].combine_chunks())
+    where = pc.index_in(seeds["id"], value_set=spent["id"])
     for name in SPENT:
         if name != "id":
             place = seeds.column_names.index(name)

@@ -88,13 +88,10 @@ class AdamAscent:
         }
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        climbing = (evaluate.live & state["high"].isinf()).nonzero().squeeze(1)
-        if len(climbing):
-            return self._climb(state, evaluate, rng, climbing)
-        rows = evaluate.live.nonzero().squeeze(1)
-        return halve(state, evaluate, rows, state["z"], halvings=self.bisections)
-
-    def _climb(self, state: State, evaluate: Evaluator, rng: Rng, rows: Int[Tensor, " r"]) -> State:
+        rows = (evaluate.live & state["high"].isinf()).nonzero().squeeze(1)
+        if not len(rows):  # no seed climbs any more
+            rows = evaluate.live.nonzero().squeeze(1)
+            return halve(state, evaluate, rows, state["z"], halvings=self.bisections)
         t = int(state["step"]) + 1
         feedback, slope, state = self.source(state, evaluate, rows, rng)
         move, moments = adam(state, rows, slope, t, first=self.first, second=self.second)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
@@ -80,23 +78,19 @@ class Activations:
     much everywhere.
 
     `radius` bounds the code's length (infinite: it is only recorded, as Dunn et al. do). Seeds must
-    come from the generator: their latent codes travel as ``context["latent"]``. With `sparing` the
-    generator's features are computed a second time for the gradient instead of being held: less
-    memory, more time, the same bytes.
+    come from the generator: their latent codes travel as ``context["latent"]``.
 
     Args:
         generator: A conditional generator whose forward pass can be met at its places.
         places: The activations to perturb, with their spread.
         radius: Largest length of the code.
         classes: Number of classes that the generator knows.
-        sparing: Spend time to save memory in the generator.
     """
 
     generator: Staged
     places: tuple[Place, ...]
     radius: float = torch.inf
     classes: int = 10
-    sparing: bool = False
     name: ClassVar[str] = "activations"
     keeps_code: ClassVar[bool] = True
 
@@ -105,16 +99,11 @@ class Activations:
         return torch.zeros(len(x), width, device=x.device), {"class": y.clone()}
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
-        walk = self.generator.walk
-        if self.sparing and z.requires_grad:
-            walk = partial(_sparing_walk, self.generator)
-
         def generated(code: Tensor, latent: Tensor, label: Tensor) -> Tensor:
             moved = dict(zip((place.number for place in self.places), self._pieces(code)))
-            image: Tensor = walk(
+            return self.generator.walk(
                 latent, label, lambda number, h: h + moved[number] if number in moved else h
             )
-            return image
 
         return tiled(generated, z, _latent(origin), origin.context["class"])
 
@@ -221,20 +210,6 @@ def _samples(generator: Staged, classes: int) -> tuple[Float[Tensor, "m d"], Int
     rng = stream(0, "places", device=device)
     latent = torch.randn(64, generator.latent, generator=rng, device=device)
     return latent, torch.arange(64, device=device) % classes
-
-
-def _sparing_walk(
-    generator: Staged, z: Float[Tensor, "m d"], y: Int[Tensor, " m"], meet: Meet
-) -> Tensor:
-    """As `walk`, but only what lies between stages is held (T. Chen et al., "Training deep nets
-    with sublinear memory cost", 2016); of a generator that is not made of stages nothing is.
-    """
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
-    if not isinstance(generator, InStages):
-        return cast(Tensor, checkpoint(generator.walk, z, y, meet, **options))
-    for number, stage in enumerate(generator.stages):
-        z = checkpoint(lambda h, n=number, s=stage: s(meet(n, h), y), z, **options)
-    return z
 
 
 def early_places(

@@ -228,14 +228,11 @@ def compare(*given: Run | str | Path) -> Comparison:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Folder names; longer ones where they are not told apart by them."""
+    """Folder names; with their places where they are not told apart by them."""
     names = [run.folder.resolve().name for run in runs]
-    if len(set(names)) == len(names):
-        return names
-    longer = [str(run.folder) for run in runs]
-    if len(set(longer)) == len(longer):
-        return longer
-    return [f"{name} ({i})" for i, name in enumerate(longer, 1)]
+    if len(set(names)) < len(names):
+        names = [f"{run.folder} ({i})" for i, run in enumerate(runs, 1)]
+    return names
 
 
 def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
@@ -293,16 +290,17 @@ def _described(sheet: Tried) -> dict[str, Any]:
     }
 
 
-HERE = Path(__file__).parent
-
-
 def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
     told = for_people(plain(table))
-    html = templates(HERE, filters).get_template("comparison.html").render(table=told, style=style)
+    html = (
+        templates(Path(__file__).parent, filters)
+        .get_template("comparison.html")
+        .render(table=told, style=style)
+    )
     write_atomically(
         page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
     )
@@ -333,6 +331,4 @@ def _effect(test: Mapping[str, Any]) -> str:
 
 
 def _small(p: float) -> str:
-    if p < 0.001:
-        return "< 0.001"
-    return f"{p:.3f}"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

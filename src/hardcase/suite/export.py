@@ -24,7 +24,7 @@ from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.statistics import verdict_status
-from hardcase.suite.junit import JunitCase, junit
+from hardcase.suite.gate import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from unittest import SkipTest
+from xml.etree import ElementTree
 
 from hardcase import statistics
 from hardcase.analysis.conditions import percent, span
@@ -17,11 +18,11 @@ from hardcase.analysis.references import against, beside_references, paired_diff
 from hardcase.cache import write_atomically
 from hardcase.conditions.risk import RiskComparison, needed_seeds
 from hardcase.config import LimitsConfig, limits_in
+from hardcase.environment import one_line
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate
-from hardcase.suite.junit import JunitCase, junit
 
 Outcome = Literal["pass", "fail", "cannot tell"]
 MORE_SEEDS = "more seeds: hardcase run ... --seeds N"
@@ -112,7 +113,12 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
 def _declared(run: Run, limits: GateLimits) -> list[Check]:
     tally = GateTally(run, limits.accepted)
     every = set(tally.labels)
-    found = [_usable(run.counts()["funnel"]["usable"] or 0, limits.usable)]
+    usable = run.counts()["funnel"]["usable"] or 0
+    text = f"{usable} usable seeds; at least {limits.usable} needed"
+    enough = Check("usable seeds", "pass", text, "", usable, usable, None, limits.usable)
+    found = [enough]
+    if usable < limits.usable:
+        found = [replace(enough, outcome="cannot tell", decide=MORE_SEEDS)]
 
     def confirmed(name: str, certain: set[str], among: set[str], limit: float) -> None:
         check = _rate(tally, name, certain & among, tally.undecided & among, among, limit, limits)
@@ -142,13 +148,6 @@ def _declared(run: Run, limits: GateLimits) -> list[Check]:
     if limits.least_scale is not None:
         found.append(_least_scale(run, limits.least_scale))
     return found
-
-
-def _usable(seen: int, least: int) -> Check:
-    text = f"{seen} usable seeds; at least {least} needed"
-    outcome = _between(False, seen >= least)
-    decide = "" if outcome == "pass" else MORE_SEEDS
-    return Check("usable seeds", outcome, text, decide, seen, seen, None, least)
 
 
 def _rate(
@@ -423,12 +422,8 @@ def _class_limits(run: Run, limits: GateLimits) -> dict[int, float]:
     unknown = [name for name in limits.classes if name not in tuple(run.classes)]
     if unknown:
         raise choice("class", unknown[0], list(run.classes))
-    known: dict[int, float] = {}
-    for label, name in enumerate(run.classes):
-        limit = limits.classes.get(name, limits.class_rate)
-        if limit is not None:
-            known[label] = limit
-    return known
+    known = {i: limits.classes.get(name, limits.class_rate) for i, name in enumerate(run.classes)}
+    return {label: limit for label, limit in known.items() if limit is not None}
 
 
 def _decidable(run: Run, limits: GateLimits) -> None:
@@ -463,6 +458,40 @@ def _decidable(run: Run, limits: GateLimits) -> None:
             "A gate counts confirmed failures; unjudged ones may be no fault of the model.",
             fix=f"hardcase judge {run.folder}",
         )
+
+
+class JunitCase(NamedTuple):
+    """One test case: the group and the name it is shown under, how it ended, and what is said."""
+
+    group: str
+    name: str
+    outcome: Literal["passed", "failure", "skipped"] = "passed"
+    message: str = ""
+
+
+def junit(name: str, cases: Sequence[JunitCase]) -> bytes:
+    """Return the cases as a JUnit file with one suite called `name`."""
+    outcomes = [case.outcome for case in cases]
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=one_line(name),
+        tests=str(len(cases)),
+        failures=str(outcomes.count("failure")),
+        skipped=str(outcomes.count("skipped")),
+    )
+    for case in cases:
+        element = ElementTree.SubElement(
+            suite, "testcase", classname=one_line(case.group), name=one_line(case.name)
+        )
+        if case.outcome != "passed":
+            message = ElementTree.SubElement(element, case.outcome, message=case.message)
+            message.text = case.message
+        elif case.message:
+            ElementTree.SubElement(element, "system-out").text = case.message
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
 _OUTCOMES: Mapping[str, Literal["passed", "failure", "skipped"]] = {

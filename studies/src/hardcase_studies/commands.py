@@ -329,35 +329,36 @@ def yardstick(
     tell(f"added to {shown(table)}; hardcase yardstick page {shown(table)} shows it")
 
 
-@o.takes(*insight.ASKED, *o.SAYS)
+@o.takes(
+    *(*insight.ASKED, *o.SAYS),
+    model=o.Row("zoo:NAME, file.py:factory ..."),
+    data=o.Row("The images to put into an order."),
+    by=o.Row("deepgini, margin, confidence, entropy, dsa, lsa, mdsa or near-failures."),
+    near=o.Row("The run whose failures near-failures means.", "RUN"),
+    profile=o.Row("Whose train split surprise compares with.", "DATA"),
+    labelled=o.Row("The labels are known: also say how good the order is.", names=("--labelled",)),
+    split=o.Row("Which part of the data."),
+    count=o.Row("A balanced sample of so many images.", "N", least=1),
+    out=o.Row("Everything, as JSON.", "FILE.json"),
+)
 def rank(
     flags: o.Flags,
-    model: Annotated[str, typer.Option(help="zoo:NAME, file.py:factory ...")],
-    data: Annotated[str, typer.Option(help="The images to put into an order.")],
-    by: Annotated[
-        str,
-        typer.Option(
-            help="deepgini, margin, confidence, entropy, dsa, lsa, mdsa or near-failures."
-        ),
-    ] = "deepgini",
-    near: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The run whose failures near-failures means.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Whose train split surprise compares with.")
-    ] = None,
-    labelled: Annotated[
-        bool,
-        typer.Option("--labelled", help="The labels are known: also say how good the order is."),
-    ] = False,
+    model: str,
+    data: str,
+    by: str = "deepgini",
+    near: Path | None = None,
+    profile: str | None = None,
+    labelled: bool = False,
     first: Annotated[int, typer.Option(metavar="N", min=1, help="How many to print.")] = 20,
-    split: insight.Part = o.Split.test,
-    count: insight.Count = None,
-    out: insight.OutFile = None,
+    split: o.Split = o.Split.test,
+    count: int | None = None,
+    out: Path | None = None,
 ) -> None:
     """Say which images to label first, because the model most likely errs on them."""
     from dataclasses import replace
 
+    from hardcase.cache import write_atomically
+    from hardcase.runs.files import checked_json
     from hardcase_studies.ranking import SURPRISE, apfd, rank_images
 
     context, images = insight.model_and_images(
@@ -371,7 +372,8 @@ def rank(
         wrong = ranked.predicted != images.y
         found["apfd"] = apfd(wrong, ranked.order)
         found["errors"] = int(wrong.sum())
-    insight.write_json(out, found)
+    if out is not None:
+        write_atomically(out, checked_json(found))
     if flags.json:
         as_json(found)
         return

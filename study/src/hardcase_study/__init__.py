@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hardcase_study.calibration import rated, record
     from hardcase_study.crowd import simulate
     from hardcase_study.designs import new
-    from hardcase_study.exchange import export, load, read_npz
+    from hardcase_study.exchange import export, load
     from hardcase_study.server import serve
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -56,24 +56,6 @@ def _distance(values: Array, margin: Array, level: Level) -> Float[Array, "v v"]
     return np.asarray((below[:, None] - below[None]) ** 2)
 
 
-def fleiss_kappa(counts: Int[Array, "u c"]) -> float:
-    """Fleiss' κ of a table that says how many raters put each unit into each category.
-
-    J. L. Fleiss, "Measuring nominal scale agreement among many raters", 1971: every unit has the
-    same number of raters. NaN where all answers are one category.
-
-    >>> fleiss_kappa(np.array([[3, 0], [0, 3]]))
-    1.0
-    """
-    raters = counts.sum(1)
-    if not len(counts) or raters.min() != raters.max() or raters[0] < 2:
-        return float("nan")
-    number = float(raters[0])
-    agreement = ((counts.astype(np.float64) ** 2).sum(1) - number) / (number * (number - 1))
-    chance = float(((counts.sum(0) / counts.sum()) ** 2).sum())
-    return float((agreement.mean() - chance) / (1 - chance)) if chance < 1 else float("nan")
-
-
 def kendall_w(ranks: Float[Array, "r n"]) -> float:
     """Kendall's W of `ranks`, a row per rater: 1 where all order alike; corrected for ties.
 

@@ -18,16 +18,15 @@ from hardcase_study import confirmed, papers
 from hardcase_study.agreement import (
     bradley_terry,
     crossed_mean,
-    fleiss_kappa,
     krippendorff_alpha,
     over_units,
 )
 from hardcase_study.answers import Answers, Given, Rater
 from hardcase_study.bundle import Study
 from hardcase_study.forms import NONE, UNSURE
-from hardcase_study.posterior import SURE, confusion, posterior
+from hardcase_study.posterior import SURE, posterior
 from hardcase_study.screening import screen
-from hardcase_study.tables import LEVELS, PRIMARY, categories, rating_table, shares
+from hardcase_study.tables import LEVELS, PRIMARY, rating_table, shares
 
 SIMULATED = "A simulated crowd answered. No person did: nothing here says anything about people."
 
@@ -125,28 +124,15 @@ def measured(study: Study, given: Sequence[Given], seed: int = 0) -> dict[str, A
 
 
 def agreement(study: Study, given: Sequence[Given]) -> dict[str, Any]:
-    """Krippendorff's α with an interval over images, and Fleiss' κ where every image has as many.
-
-    Of items whose number of answers was fixed beforehand.
+    """Krippendorff's α with an interval over images, of items whose number of answers was fixed
+    beforehand.
     """
     table, (items, raters) = rating_table(study, given)
     level = LEVELS[study.design]
-    kappa = None
-    if level == "nominal" and table.size:
-        names = categories(study)
-        counts = np.stack([(table == i).sum(1) for i in range(len(names))], 1)
-        usual = Counter(counts.sum(1).tolist()).most_common(1)[0][0]
-        value = fleiss_kappa(counts[counts.sum(1) == usual])
-        kappa = {
-            "value": value,
-            "items": int((counts.sum(1) == usual).sum()),
-            "answers_each": usual,
-        }
     alpha = over_units(lambda rows: krippendorff_alpha(rows, level), table) if len(items) else None
     return {
         "level": level,
         "alpha": asdict(alpha) if alpha else None,
-        "kappa": kappa,
         "items": len(items),
         "raters": len(raters),
     }
@@ -199,19 +185,12 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
         method = stimulus.method or stimulus.role
         tally.setdefault(method, Counter())[kind] += 1
         made.append({"item": item, "outcome": words[best], "certainty": sure, "kind": kind})
-    matrices = {}
-    for number, name in enumerate(raters):
-        own_rows = rater == number
-        alike = len({tuple(each) for each in names.values()}) == 1
-        matrix = confusion(found, image[own_rows], answer[own_rows], width) if alike else None
-        matrices[name] = None if matrix is None else matrix.round(3).tolist()
     return {
         "items": made,
         "methods": [{"method": m, "items": c.total(), **c} for m, c in sorted(tally.items())],
         "ability": {name: float(found.ability[i]) for i, name in enumerate(raters)},
         "pooled_ability": found.pooled,
         "ambiguous": found.ambiguous,
-        "confusion_matrices": matrices,
         "sure": SURE,
     }
 

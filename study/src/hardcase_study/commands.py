@@ -202,21 +202,14 @@ def export_command(
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, Label Studio JSON, or .npz.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Label Studio JSON.")],
     folder: Folder,
-    classes: Annotated[
-        str, typer.Option(help="Of an .npz: names of the classes, with commas.")
-    ] = "",
     database: Database = "",
 ) -> None:
-    """Read answers into a study; a file of rated images (.npz) becomes a new one."""
+    """Read answers into a study."""
     from hardcase_study.bundle import Study
-    from hardcase_study.exchange import load, read_npz
+    from hardcase_study.exchange import load
 
-    if file.suffix == ".npz":
-        study = read_npz(file, folder, tuple(filter(None, classes.split(","))) or None)
-        typer.echo(f"{study.folder}: {len(study.main)} images, {study.raters} raters")
-        return
     typer.echo(f"{load(Study.open(folder), file, database=database)} new answers")
 
 

@@ -1,4 +1,4 @@
-"""Answers and studies to and from other tools: Label Studio's JSON, CSV, rated images."""
+"""Answers to and from other tools: Label Studio's JSON, CSV, rated images."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from hardcase.cache import write_atomically
 from hardcase.environment import FORMULA, escape_csv
 from hardcase.errors import Problem, choice
-from hardcase_study import bundle
 from hardcase_study.answers import KINDS, Answers, ChosenItem, Given, Rater
-from hardcase_study.bundle import Study, opaque
-from hardcase_study.forms import NONE, Item, Stimulus, checked, questions
-
-if TYPE_CHECKING:
-    import numpy as np
+from hardcase_study.bundle import Study
+from hardcase_study.forms import Item, checked, questions
 
 COLUMNS = (
     "rater",
@@ -269,115 +265,3 @@ def _result(result: Mapping[str, Any]) -> Any:
 
 def _inline(study: Study, stimulus: str) -> str:
     return "data:image/png;base64," + base64.b64encode(study.png(stimulus)).decode()
-
-
-# Rated images in one file, as a study that is over.
-
-
-def read_npz(file: str | Path, out: str | Path, classes: Sequence[str] | None = None) -> Study:
-    """A file of rated images as a study with its answers, in the folder `out`.
-
-    Args:
-        file: Arrays ``images`` (8-bit), ``expected``, ``predicted``, ``generator`` and one array
-            ``rater1``, ``rater2`` … for each rater: the class seen, -1 for none.
-        classes: Their names; numbers by default.
-    """
-    import numpy as np
-
-    path = Path(file)
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise Problem(f"{path} cannot be read: {error}") from error
-    raters = sorted(name for name in arrays if name.startswith("rater"))
-    missing = [n for n in ("images", "expected", "predicted", "generator") if n not in arrays]
-    if missing or not raters or arrays["images"].dtype != np.uint8:
-        raise Problem(
-            f"{path} has no {missing[0] if missing else 'rater1 or no 8-bit images'}.",
-            "Rated images are arrays images (8-bit), expected, predicted, generator, rater1 …",
-        )
-    numbers = [arrays[name].astype(int) for name in ("expected", "predicted", *raters)]
-    count = 1 + max(int(each.max()) for each in numbers)
-    names = tuple(classes) if classes else tuple(map(str, range(count)))
-    if len(names) < count:
-        raise Problem(f"{path} has {count} classes, {len(names)} names were given.")
-    study = _over(path, arrays, names, Path(out), len(raters))
-    given = []
-    for rater in raters:
-        for position, (item, seen) in enumerate(zip(study.items, arrays[rater].tolist()), 1):
-            answer = {"label": NONE if seen < 0 else names[seen]}
-            given.append(Given(rater, item, position, answer))
-    store = Answers(study.folder)
-    store.add([Rater(n, i, "imported", "en", 0.0, 1.0) for i, n in enumerate(raters)], given)
-    store.close()
-    return study
-
-
-def _over(
-    path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], out: Path, raters: int
-) -> Study:
-    from hardcase_study.assignment import Sizes
-    from hardcase_study.power import precision
-
-    pictures = _pngs(arrays["images"])
-    ids = arrays.get("id", [str(i) for i in range(len(pictures))])
-    items: list[Item] = []
-    stimuli: list[Stimulus] = []
-    for i in range(len(pictures)):
-        image = opaque(path.name, "image", i)
-        item = opaque(path.name, "item", i)
-        method = str(arrays["generator"][i])
-        expected = int(arrays["expected"][i])
-        predicted = int(arrays["predicted"][i])
-        seed = str(arrays["seed"][i]) if "seed" in arrays else f"{path.name}/{i}"
-        stimuli.append(
-            Stimulus(
-                image,
-                "test",
-                seed,
-                expected,
-                predicted,
-                run=method,
-                method=method,
-                finding=str(ids[i]),
-            )
-        )
-        items.append(Item(item, "label", (image,), labels=names, unit=seed))
-    sizes = Sizes(raters=raters, per_rater=len(items), checks=0)
-    settings = {
-        "id": opaque(path.name, len(items)),
-        "design": "label",
-        "title": "",
-        "thing": "",
-        "language": "en",
-        "classes": names,
-        "raters": raters,
-        "per_rater": len(items),
-        "checks": 0,
-        "repeats": 0,
-        "votes": raters,
-        "stop": False,
-        "seed": 0,
-        "runs": {},
-        "imported": path.name,
-        "main_items": len(items),
-        "spare_lists": 0,
-        "power": precision(sizes, len(items)),
-    }
-    bytes_of = {one.id: data for one, data in zip(stimuli, pictures)}
-    lists = [[item.id for item in items]] * raters
-    return bundle.write(out, settings, items, stimuli, bytes_of, lists)
-
-
-def _pngs(images: np.ndarray) -> list[bytes]:
-    import torch
-
-    from hardcase import tensors
-
-    x = torch.from_numpy(images)
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.shape[1] not in (1, 3):
-        x = x.permute(0, 3, 1, 2)
-    return tensors.encode_all(x.contiguous())

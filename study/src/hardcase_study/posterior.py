@@ -20,8 +20,6 @@ Array = np.ndarray
 SURE = 0.9
 EVEN = 2.0
 """The two things that an ambiguous image may be are seen in a proportion from Beta(EVEN, EVEN)."""
-ENOUGH = 30
-"""Answers of a rater to each class below which no confusion matrix of his is estimated."""
 _MEANS = np.linspace(0.5, 0.99, 25)
 _WEIGHTS = np.array([4.0, 8.0, 16.0, 32.0, 64.0])
 
@@ -91,18 +89,6 @@ def certainty(counts: Int[Array, " c"], ability: float = 0.85, ambiguous: float 
     good = table * np.log(ability)
     bad = table * np.log((1 - ability) / (len(counts) - 1))
     return float(_chances(_proportion(table), good, bad, ambiguous)[0, :-1].max())
-
-
-def confusion(
-    found: Posterior, image: Int[Array, " n"], answer: Int[Array, " n"], categories: int
-) -> Float[Array, "c c"] | None:
-    """A rater's confusion matrix (rows: what it is), or None with too few answers of a class."""
-    weight = found.outcome[image, :categories]
-    if (weight.sum(0) < ENOUGH).any():
-        return None
-    table = np.zeros((categories, categories))
-    np.add.at(table.T, answer, weight)
-    return np.asarray(table / table.sum(1, keepdims=True))
 
 
 def _proportion(counts: Float[Array, "u c"]) -> Float[Array, "u p"]:

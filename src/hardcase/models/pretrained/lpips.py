@@ -30,8 +30,6 @@ except ImportError:  # NumPy 1 keeps it elsewhere
         _reconstruct as _rebuild,
     )
 
-__all__ = ["LPIPS", "Lpips", "read_arrays"]
-
 SHIFT = (-0.030, -0.088, -0.188)
 SCALE = (0.458, 0.448, 0.450)
 """Of images in [-1, 1]."""
@@ -91,10 +89,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _rebuild,
     ("numpy._core.multiarray", "_reconstruct"): _rebuild,
 }
-"""Every name that such a file may use.
-
-None of them opens, imports or calls anything of the user's.
-"""
+"""Every name that such a file may use: none opens, imports or calls anything of the user's."""
 
 
 class _Reader(pickle.Unpickler):
@@ -119,7 +114,7 @@ def _flat(content: Any, name: str, path: Path) -> dict[str, Array]:
     if isinstance(content, dict):
         flat: dict[str, Array] = {}
         for key, value in content.items():
-            flat |= _flat(value, f"{name}/{key}" if name else str(key), path)
+            flat |= _flat(value, f"{name}/{key}".lstrip("/"), path)
         return flat
     raise Problem(
         f"{path.name} holds a {type(content).__name__} at {name or 'its top'}; arrays of numbers"

@@ -26,8 +26,6 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 
-__all__ = ["LITE", "MOBILENETV2", "MobileNetV2", "efficientnet_lite"]
-
 EPSILON = 1e-3
 SCALES = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2))
 """Width and depth of each Lite variant, against Lite0."""

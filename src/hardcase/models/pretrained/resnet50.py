@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,8 +28,6 @@ from torch import Tensor, nn
 from hardcase.data.formats import Array
 from hardcase.errors import Problem
 
-__all__ = ["RESNET50", "resnet50"]
-
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-3
 
@@ -36,19 +35,22 @@ EPSILON = 1e-3
 class Bottleneck(nn.Module):
     """1x1, 3x3 and 1x1 convolutions and a shortcut; every layer fires once."""
 
-    def __init__(self, before: int, width: int, stride: int, *, projected: bool) -> None:
+    def __init__(
+        self, before: int, width: int, strides: tuple[int, int], *, projected: bool
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(before, width, 1, stride)
+        first, second = strides
+        self.conv1 = nn.Conv2d(before, width, 1, first)
         self.norm1 = nn.BatchNorm2d(width, EPSILON)
         self.relu1 = nn.ReLU()
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, width, 3, second, padding=1)
         self.norm2 = nn.BatchNorm2d(width, EPSILON)
         self.relu2 = nn.ReLU()
         self.conv3 = nn.Conv2d(width, 4 * width, 1)
         self.norm3 = nn.BatchNorm2d(4 * width, EPSILON)
         self.shortcut = nn.Sequential()
         if projected:
-            self.shortcut.add_module("conv", nn.Conv2d(before, 4 * width, 1, stride))
+            self.shortcut.add_module("conv", nn.Conv2d(before, 4 * width, 1, first * second))
             self.shortcut.add_module("norm", nn.BatchNorm2d(4 * width, EPSILON))
         self.relu3 = nn.ReLU()
 
@@ -59,8 +61,12 @@ class Bottleneck(nn.Module):
         return out
 
 
-def resnet50(*, width: int = 64, classes: int = 1000) -> nn.Sequential:
-    """The network, with random weights."""
+def resnet50(*, width: int = 64, classes: int = 1000, stride_first: bool = True) -> nn.Sequential:
+    """The network, with random weights.
+
+    With `stride_first` the stride of a stage lies in its first 1x1 convolution, as in Keras, else
+    in the 3x3 convolution after it, as in torchvision.
+    """
     layers = OrderedDict[str, nn.Module]()
     layers["conv1"] = nn.Conv2d(3, width, 7, 2, 3)
     layers["norm1"] = nn.BatchNorm2d(width, EPSILON)
@@ -70,9 +76,12 @@ def resnet50(*, width: int = 64, classes: int = 1000) -> nn.Sequential:
     for stage, count in enumerate(STAGES):
         inner = width * 2**stage
         for number in range(count):
-            stride = 2 if stage and number == 0 else 1
+            first = number == 0
+            strides = (1, 1)
+            if first and stage:
+                strides = (2, 1) if stride_first else (1, 2)
             layers[f"block{stage + 2}{'abcdef'[number]}"] = Bottleneck(
-                before, inner, stride, projected=number == 0
+                before, inner, strides, projected=first
             )
             before = 4 * inner
     layers["pool2"] = nn.AdaptiveAvgPool2d(1)
@@ -157,3 +166,61 @@ def _tensor(array: Array) -> Tensor:
 
 
 RESNET50 = (resnet50, from_shards)
+
+
+# AugNet: a ResNet-50 taught without labels that two views of one image are alike.
+#
+# M. Chen, Z. Chang, H. Lu, B. Yang, Z. Li, L. Guo, Z. Wang, "AugNet: end-to-end unsupervised visual
+# representation learning with image augmentation", 2021. It names no class; its 768 numbers say how
+# alike images look. Its first layers are torchvision's: the stride of a stage lies in the 3x3
+# convolution, convolutions have no biases, and batch normalisation adds 1e-5, which is folded into
+# the weights when they are read.
+
+THEIR_EPSILON = 1e-5
+NUMBERS = 768
+_LEAVES = {"bn": "norm", "conv": "conv"}
+
+
+def augnet(*, width: int = 64, numbers: int = NUMBERS) -> nn.Sequential:
+    """The network, with random weights; `width` is that of the first stage."""
+    net = resnet50(width=width, classes=numbers, stride_first=False)
+    net.add_module("tanh", nn.Tanh())
+    return net
+
+
+def from_torchvision(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of `augnet` from the state that the package carries under other names."""
+    theirs = torch.load(next(iter(files.values())), map_location="cpu", weights_only=True)
+    plain = {name.removeprefix("module.").removeprefix("pre."): v for name, v in theirs.items()}
+    state = {_renamed(name): value for name, value in plain.items()}
+    for name in [one for one in state if one.endswith(".running_var")]:
+        norm = name.removesuffix(".running_var")
+        variance = state[name]
+        fold = ((variance + EPSILON) / (variance + THEIR_EPSILON)).sqrt()
+        state[f"{norm}.weight"] = state[f"{norm}.weight"] * fold
+    for name, value in augnet(**options).state_dict().items():
+        if name not in state and name.endswith("bias"):  # their convolutions have none
+            state[name] = torch.zeros_like(value)
+    return state
+
+
+def _renamed(name: str) -> str:
+    """Our name of a weight: ``layer2.0.bn1.bias`` is ``block3a.norm1.bias``."""
+    if name.startswith("fc."):
+        return name.replace("fc.", "logits.")
+    inside = re.fullmatch(r"layer(\d)\.(\d)\.(conv|bn)(\d)\.(\w+)", name)
+    if inside:
+        stage, number, leaf, place, value = inside.groups()
+        return f"block{int(stage) + 1}{'abcdef'[int(number)]}.{_LEAVES[leaf]}{place}.{value}"
+    beside = re.fullmatch(r"layer(\d)\.(\d)\.downsample\.(\d)\.(\w+)", name)
+    if beside:
+        stage, number, place, value = beside.groups()
+        leaf = ("conv", "norm")[int(place)]
+        return f"block{int(stage) + 1}{'abcdef'[int(number)]}.shortcut.{leaf}.{value}"
+    outside = re.fullmatch(r"(conv|bn)1\.(\w+)", name)
+    if outside:
+        return f"{_LEAVES[outside[1]]}1.{outside[2]}"
+    raise Problem(f"the package has a weight {name!r} that no ResNet-50 has.")
+
+
+AUGNET = (augnet, from_torchvision)

@@ -4,8 +4,16 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from hardcase.claims.boxes import FoundObjects, average_precision, corners, overlap, strongest
-from hardcase.claims.outputs import ABSENT, Annotation, Detections
+from hardcase.claims.outputs import (
+    ABSENT,
+    Annotation,
+    Detections,
+    FoundObjects,
+    average_precision,
+    corners,
+    overlap,
+    strongest,
+)
 
 side = st.integers(0, 12)
 
