@@ -72,11 +72,12 @@ def test_a_run_without_risk_has_no_card(tmp_path):
         CardContent(none)
 
 
-def test_the_hubs_own_parser_reads_the_card(run, tmp_path):
+def test_the_hubs_own_parser_reads_the_card_and_the_benchmark(run, tmp_path):
     hub = pytest.importorskip("huggingface_hub", reason="an extra: hardcase[huggingface]")
+    yaml = pytest.importorskip("yaml", reason="comes with huggingface_hub")
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n\nWords.\n")
     for _ in range(2):  # the second time nothing is there twice
-        path = write_hub_card(CardContent(run), tmp_path)
+        path = write_hub_card(CardContent(run), tmp_path, benchmark="a/b:risk")
     card = hub.ModelCard.load(path)
     assert card.data.license == "mit"
     assert card.text.count(BEGIN) == card.text.count(END) == 1
@@ -86,3 +87,8 @@ def test_the_hubs_own_parser_reads_the_card(run, tmp_path):
     low, high = run.record["risk"]["images_like_these"]
     assert values["risk"].metric_args == {"low": low, "high": high}
     assert len(card.data.eval_results) == len(values)
+    entries = yaml.safe_load((tmp_path / ".eval_results/hardcase.yaml").read_text())
+    [entry] = hub.parse_eval_result_entries(entries)
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("a/b", "risk", run.record["risk"]["value"])  # fmt: skip
+    with pytest.raises(Problem):
+        write_hub_card(CardContent(run), tmp_path, benchmark="nothing")

@@ -20,6 +20,7 @@ from hardcase.errors import Problem
     comment=o.Row("A comment for a pull request: Markdown and picture."),
     version=o.Row("Of the model; by default the hash of its weights.", "NAME"),
     baseline=o.Row("The version before: its figures stand beside, paired.", "RUN"),
+    benchmark=o.Row("Of the Hub, where the data is a benchmark.", "DATASET:TASK"),
     picture=o.Row("Where readers of a comment find the picture.", "URL"),
     config=o.Row("A file with limits; hardcase.toml here by default.", "FILE.toml"),
 )
@@ -33,6 +34,7 @@ def card(
     comment: bool = False,
     version: str = "",
     baseline: Path | None = None,
+    benchmark: str = "",
     picture: str = "",
     config: Path | None = None,
 ) -> None:
@@ -58,7 +60,7 @@ def card(
     elif comment:
         written = cards.write_comment(content, to, picture=picture or cards.PICTURE)
     else:
-        written = cards.write_hub_card(content, to)
+        written = cards.write_hub_card(content, to, benchmark=benchmark)
     if flags.json:
         as_json({"written": str(written), "outcome": content.outcome()[0]})
     else:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -205,10 +204,6 @@ class AskingStanding:
         if self.decided:
             return 1.0
         return self.answers / max(self.answers + self.more, 1)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,18 +84,11 @@ class AnswerFile:
         self, image: str, said: str, expected: str, seconds: float, draw: Draw | None
     ) -> None:
         """Store an answer."""
-        given = PersonAnswer(
-            image,
-            said,
-            expected,
-            self.rater,
-            round(seconds, 3),
-            None if draw is None else draw.probability,
-            "a check: a real image" if draw is None else draw.rule,
-            self.session,
-            draw is None,
-        )
-        self.add(given)
+        chance, rule = None, "a check: a real image"
+        if draw is not None:
+            chance, rule = draw.probability, draw.rule
+        own = (self.rater, round(seconds, 3), chance, rule, self.session, draw is None)
+        self.add(PersonAnswer(image, said, expected, *own))
 
     def add(self, given: PersonAnswer) -> None:
         """Store an answer that was given elsewhere."""
@@ -288,7 +281,7 @@ def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
         }
         if asking is not None and not entry["asked"]["left_out"]:
             now = asking.standing()
-            entry["asked"]["decision"] = now.to_json()
+            entry["asked"]["decision"] = asdict(now)
             if now.value is not None:
                 failing = fresh.counts()["funnel"]["failing"] or 0
                 entry["rate"] = {

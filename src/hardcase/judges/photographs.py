@@ -61,18 +61,18 @@ class ReservedJudge:
 
     def __call__(self, findings: Findings) -> Verdicts:
         """Return the verdicts on findings; `Findings.seed` is the row of a seed."""
-        read = _read(self.encoder, self.outputs, findings.x)
+        logits, strength, features = _read(self.encoder, self.outputs, findings.x)
         expected = findings.expected.cpu()
-        first = read.logits.argmax(1)
-        top = read.logits.topk(min(TOP, read.logits.shape[1]), 1).indices
+        first = logits.argmax(1)
+        top = logits.topk(min(TOP, logits.shape[1]), 1).indices
         lost = ~(top == expected[:, None]).any(1) & self.read[findings.seed.cpu()]
         answers = torch.where(first == expected, 1, torch.where(lost, 0, 2))
-        probability = read.logits.softmax(1).gather(1, expected[:, None]).squeeze(1)
+        probability = logits.softmax(1).gather(1, expected[:, None]).squeeze(1)
         return Verdicts(
-            [usual or None for usual in (read.strength >= self.usual).tolist()],
+            [usual or None for usual in (strength >= self.usual).tolist()],
             [(False, True, None)[answer] for answer in answers.tolist()],
             {"seen": first.tolist(), "p_label_kept": probability.tolist()},
-            functional.normalize(read.features, dim=1),
+            functional.normalize(features, dim=1),
         )
 
     def about(self) -> dict[str, Any]:
@@ -120,30 +120,24 @@ def reserved_judge(net: Encoder, seeds: ImageSet) -> ReservedJudge:
         )
     outputs = outputs.to(net.subject.device)
     parts = [_read(net, outputs, part.x) for part in seeds.shards(SHARD)]
-    usual = float(torch.cat([part.strength for part in parts]).quantile(EXCITED))
-    rightly = torch.cat([part.logits.argmax(1) for part in parts]) == seeds.y
+    usual = float(torch.cat([strength for _, strength, _ in parts]).quantile(EXCITED))
+    rightly = torch.cat([logits.argmax(1) for logits, _, _ in parts]) == seeds.y
     return ReservedJudge(net, outputs, rightly, usual, seeds.hash)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+def _read(
+    net: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]
+) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"], Float[Tensor, "m f"]]:
     """Log-probabilities of the run's classes, how strongly images excite the network, and its
     deepest features.
     """
-
-    logits: Float[Tensor, "m k"]
-    strength: Float[Tensor, " m"]
-    features: Float[Tensor, "m f"]
-
-
-def _read(net: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]) -> _Reading:
     images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
     seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
     logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
     strength = torch.stack([each.logits.logsumexp(1) for each in seen])
     deepest = seen[0].features[net.layers[-1]]
-    return _Reading(logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu())
+    return logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu()
 
 
 def encoder_of(

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -211,10 +212,11 @@ def write_comment(content: CardContent, folder: Path, *, picture: str = PICTURE)
     return write_atomically(folder / "comment.md", text.encode())
 
 
-def write_hub_card(content: CardContent, folder: Path) -> Path:
+def write_hub_card(content: CardContent, folder: Path, *, benchmark: str = "") -> Path:
     """Write or update ``README.md`` of a model's repository: metadata, section, picture.
 
-    What others wrote there stays. The figures are in ``model-index`` as the Hub reads it."""
+    What others wrote there stays. The figures are in ``model-index`` as the Hub reads it, and in
+    ``.eval_results`` where the data is a benchmark there."""
     try:
         hub: Any = import_module("huggingface_hub")
     except ModuleNotFoundError as error:
@@ -235,21 +237,22 @@ def write_hub_card(content: CardContent, folder: Path) -> Path:
     card.text = f"{head.rstrip()}\n\n{own}{tail}".lstrip() + ("" if tail else "\n")
     model = str(content.run.record.get("model") or "model")
     model = re.sub(r"[^\w.@-]+", "-", model).strip("-")[:96]
-    card.data.model_name = card.data.model_name or model
-    card.data.eval_results = [
-        *(
-            one
-            for one in card.data.eval_results or ()
-            if not str(one.source_name or "").startswith("hardcase")
-        ),
-        *_results(content, hub.EvalResult),
+    results = list(_results(content, hub.EvalResult, benchmark))
+    others = [
+        one
+        for one in card.data.eval_results or ()
+        if not str(one.source_name or "").startswith("hardcase")
     ]
+    card.data.model_name = card.data.model_name or model
+    card.data.eval_results = [*others, *results]
     card.data.pipeline_tag = card.data.pipeline_tag or "image-classification"
     write_atomically(path, str(card).encode())
+    if benchmark:
+        _write_eval_results(content, hub, folder, benchmark)
     return path
 
 
-def _results(content: CardContent, kind: Any) -> Iterator[Any]:
+def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     """The figures as rows of ``model-index``, with their intervals."""
     record = content.run.record
     declared = record["conditions"].get("name", "declared")
@@ -258,7 +261,7 @@ def _results(content: CardContent, kind: Any) -> Iterator[Any]:
         "worst_case": f"worst case in {declared}",
         "accuracy": "accuracy on unchanged images",
     }
-    data = str(record.get("data"))
+    data = benchmark.rpartition(":")[0] or str(record.get("data"))
     for metric, name in names.items():
         if not record.get(metric):
             continue
@@ -266,7 +269,7 @@ def _results(content: CardContent, kind: Any) -> Iterator[Any]:
         yield kind(
             task_type="image-classification",
             dataset_type=data,
-            dataset_name=data,
+            dataset_name=str(record.get("data")),
             dataset_split=record.get("split"),
             metric_type=metric,
             metric_name=name,
@@ -275,3 +278,22 @@ def _results(content: CardContent, kind: Any) -> Iterator[Any]:
             source_name=f"hardcase {VERSION}",
             source_url="https://hardcase.readthedocs.io",
         )
+
+
+def _write_eval_results(content: CardContent, hub: Any, folder: Path, benchmark: str) -> None:
+    yaml: Any = import_module("yaml")  # comes with huggingface_hub
+
+    dataset, _, task = benchmark.rpartition(":")
+    if not dataset or not task:
+        raise Problem(f"benchmark {benchmark!r} is no DATASET:TASK.", fix="uoft-cs/cifar10:risk")
+    record = content.run.record
+    entry = hub.EvalResultEntry(
+        dataset_id=dataset,
+        task_id=task,
+        value=record["risk"]["value"],
+        date=str(record.get("finished") or date.today())[:10],
+        notes=f"risk under {record['conditions'].get('name', 'declared')} conditions,"
+        f" hardcase {VERSION}",
+    )
+    text = yaml.safe_dump(hub.eval_result_entries_to_yaml([entry]), sort_keys=False)
+    write_atomically(folder / ".eval_results" / "hardcase.yaml", text.encode())

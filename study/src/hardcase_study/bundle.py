@@ -15,6 +15,7 @@ The server shows raters images, words and forms; it never sends ``items.json`` o
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -108,6 +109,10 @@ class Study:
 
     def image(self, stimulus: str) -> Path:
         return self.folder / "images" / f"{stimulus}.png"
+
+    def inline(self, stimulus: str) -> str:
+        """An image as an address that holds it."""
+        return "data:image/png;base64," + base64.b64encode(self.png(stimulus)).decode()
 
     def png(self, stimulus: str) -> bytes:
         """The bytes of an image: of a file of this folder, never of one that it links to."""

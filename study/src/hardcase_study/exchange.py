@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -201,7 +200,7 @@ def to_label_studio(
     tasks = []
     for number, item in enumerate(study.items.values(), 1):
         names = [name for name in (item.reference, *item.stimuli) if name]
-        data = {f"image{i}": _inline(study, name) for i, name in enumerate(names)}
+        data = {f"image{i}": study.inline(name) for i, name in enumerate(names)}
         made = [_annotation(item, one, kinds, study) for one in by_item.get(item.id, [])]
         tasks.append({"id": number, "data": {"item": item.id, **data}, "annotations": made})
     return tasks
@@ -261,7 +260,3 @@ def _result(result: Mapping[str, Any]) -> Any:
     if "ranker" in value:
         return list(next(iter(value["ranker"].values())))
     return value["choices"][0]
-
-
-def _inline(study: Study, stimulus: str) -> str:
-    return "data:image/png;base64," + base64.b64encode(study.png(stimulus)).decode()

@@ -193,7 +193,8 @@ def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
     Quartiles are of the originals' means over people; intervals are for other raters and originals.
     """
     rows = [one for one in given if study.items[one.item].use == "main" and "order" in one.value]
-    methods = _methods(study)
+    shown = (one for item in study.main.values() for one in item.stimuli)
+    methods = sorted({_method(study, one) for one in shown})
     units = sorted({one.item for one in rows})
     ranks = np.full((len(units), len(methods), max(1, len({r.rater for r in rows}))), np.nan)
     grades = np.full_like(ranks, np.nan)
@@ -216,14 +217,11 @@ def argus(study: Study, given: Sequence[Given]) -> dict[str, Any]:
         table = _mean_over_raters(values)
         if np.isfinite(table).all() and table.size:
             made["tests"] += _pairs(measure, table, methods)
-    concordance = [kendall_w(_complete(ranks[u].T)) for u in range(len(units))]
+    complete = (table.T[np.isfinite(table).all(0)] for table in ranks)
+    concordance = [kendall_w(table) for table in complete]
     finite = [value for value in concordance if np.isfinite(value)]
     made["w"] = {"mean": float(np.mean(finite)) if finite else None, "originals": len(finite)}
     return made
-
-
-def _complete(table: np.ndarray) -> np.ndarray:
-    return np.asarray(table[np.isfinite(table).all(1)])
 
 
 def _mean_over_raters(values: np.ndarray) -> np.ndarray:
@@ -276,21 +274,14 @@ def signed_ranks(gaps: Float[np.ndarray, " n"]) -> float:
     0.0625
     """
     left = gaps[gaps != 0]
-    if not len(left):
+    if len(left) < 2:
         return 1.0
     if len(left) > EXACT:
         return statistics.wilcoxon(left.tolist(), [0.0] * len(left)).p
-    _, place, times = np.unique(np.abs(left), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(times) - (times - 1) / 2)[place]
-    signs = (np.arange(2 ** len(left))[:, None] >> np.arange(len(left))) & 1
-    sums = signs @ ranks
-    middle = ranks.sum() / 2
-    own = abs(ranks[left > 0].sum() - middle)
-    return float((np.abs(sums - middle) >= own - 1e-9).mean())
+    from scipy.stats import PermutationMethod, wilcoxon
 
-
-def _methods(study: Study) -> list[str]:
-    return sorted({_method(study, one) for item in study.main.values() for one in item.stimuli})
+    exact = PermutationMethod(n_resamples=2 ** len(left))
+    return float(wilcoxon(left, method=exact).pvalue)
 
 
 def _method(study: Study, stimulus: str) -> str:

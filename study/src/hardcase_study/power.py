@@ -37,7 +37,9 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
     unit = UNITS.get(design, "points")
     answers = sizes.raters * min(sizes.own, items)
     if unit in SPREADS:
-        half = _of_mean(unit, sizes.raters, items, answers)
+        image, rater, rest = SPREADS[unit]
+        variance = image**2 / items + rater**2 / sizes.raters + rest**2 / answers
+        half = 1.959964 * variance**0.5
         shown = f"{half:.2f}"
         source = "assumed spreads"
     else:
@@ -50,12 +52,6 @@ def precision(sizes: Sizes, items: int, *, design: str = "label", seed: int = 0)
         "half_width": half,
         "source": source,
     }
-
-
-def _of_mean(unit: str, raters: int, items: int, answers: int) -> float:
-    image, rater, rest = SPREADS[unit]
-    variance = image**2 / items + rater**2 / raters + rest**2 / answers
-    return float(1.959964 * variance**0.5)
 
 
 def _of_share(raters: int, own: int, items: int, rng: np.random.Generator) -> float:

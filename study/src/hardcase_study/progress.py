@@ -25,7 +25,8 @@ def progress(study: Study, store: Answers) -> dict[str, Any]:
     screened = screen(study, given)
     loose = [item for item in study.main.values() if not item.fixed]
     power = study.settings["power"]
-    done = len(main) / max(1, study.raters * max(1, len(_own(study))))
+    own = sum(name in study.main for name in study.assignments[0])
+    done = len(main) / max(1, study.raters * max(1, own))
     return {
         "simulated": any(one.kind == "simulated" for one in raters),
         "pilots": sum(one.kind == "pilot" for one in raters),
@@ -57,10 +58,6 @@ def _shown(power: Mapping[str, Any], done: float) -> str:
     """The half-width when a share `done` of the answers is there, in the unit of the design."""
     half = power["half_width"] / done**0.5
     return f"± {100 * half:.0f}" if power["unit"] == "points" else f"± {half:.2f}"
-
-
-def _own(study: Study) -> list[str]:
-    return [name for name in study.assignments[0] if name in study.main]
 
 
 def _alpha(study: Study, main: list[Any]) -> float | None:

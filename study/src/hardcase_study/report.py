@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -27,7 +25,7 @@ def page(study: Study, found: dict[str, Any]) -> str:
         style=style,
         lead=lead(study, found),
         disputed=_disputed(study, found),
-        inline=partial(_inline, study),
+        inline=study.inline,
         title=study.settings["title"] or f"What {_who(found)} saw",
     )
 
@@ -80,8 +78,8 @@ def _disputed(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
                 "top": top,
                 "votes": votes,
                 "answers": row["answers"],
-                "image": _inline(study, stimulus.id),
-                "beside": _inline(study, item.reference) if item.reference else "",
+                "image": study.inline(stimulus.id),
+                "beside": study.inline(item.reference) if item.reference else "",
                 "method": stimulus.run or "real image",
                 "expected": own,
                 "predicted": study.class_name(stimulus.predicted),
@@ -89,10 +87,6 @@ def _disputed(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda one: (one["top"], -one["answers"]))[:MOST]
-
-
-def _inline(study: Study, stimulus: str) -> str:
-    return "data:image/png;base64," + base64.b64encode(study.png(stimulus)).decode()
 
 
 def _percent(value: float | None, digits: int = 0) -> str:
