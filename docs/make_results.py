@@ -248,12 +248,12 @@ def decides_risk(tables: Tables, figure: Any) -> None:
 
 
 def yardstick(tables: Tables, figure: Any) -> None:
-    few, many = tables.rows("yardstick-trainings", "100 passes"), tables.rows("yardstick", "1000 passes")
-    order = sorted(few, key=lambda name: -estimate(few[name]["confirmed"])[0])
+    wanted = {"digits, 100 passes, 8 trainings": ("yardstick-trainings", "100 passes"), "CIFAR-10, 100 passes": ("yardstick-cifar10", "100 passes")}
     colour = {"random conditions": CONTROL, "natural": OURS, "natural-blackbox": OURS}
-    titles = ("100 passes per seed, 8 trainings", "1,000 passes per seed, 1 training")
-    for axis, rows, title in zip(figure.subplots(1, 2), (few, many), titles, strict=True):
-        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order if name in rows], "confirmed, % of seeds")
+    for axis, (title, place) in zip(figure.subplots(1, 2), wanted.items(), strict=True):
+        rows = tables.rows(*place)
+        order = sorted(rows, key=lambda name: -estimate(rows[name]["confirmed"])[0])
+        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order], "confirmed, % of seeds")
         axis.set_title(title)
 
 
@@ -280,7 +280,7 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "natural-size": (natural_size, (6.5, 2.8), ["witness-controls"], "Confirmed findings at matched size, full MNIST."),
     "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
-    "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
+    "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
     "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
 }  # fmt: skip
 

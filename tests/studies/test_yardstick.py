@@ -208,3 +208,17 @@ def test_what_the_page_concludes_holds_in_the_stored_rows():
     assert min(sizes, key=sizes.__getitem__) == "cw"
     chance = [rows[name].again.low for name in ("square", "deephunter")]
     assert max(rows[name].again.high for name in ("cw", "pgd")) < min(chance)
+
+
+def test_what_the_page_concludes_of_colour_holds_in_the_stored_rows():
+    path = STORED[0].parent / "cifar10.json"
+    rows = {row.method: row for row in files.read(path).rows}
+    chance = rows.pop(files.NULL).confirmed.value
+    best = sorted(rows, key=lambda name: -rows[name].confirmed.value)
+    assert best[:3] == ["pgd", "natural", "cw"]
+    told_apart = {name for name, row in rows.items() if row.p is not None and row.p < 0.05}
+    below = {name for name in told_apart if rows[name].confirmed.value < chance}
+    assert below == {"sinvad@paper", "sinvad@code", "argus", "argus-adaptive", "latte"}
+    assert told_apart - below <= {"pgd", "natural"}
+    assert "pgd" in told_apart
+    assert min(rows, key=lambda name: rows[name].l2 or float("inf")) == "pgd"

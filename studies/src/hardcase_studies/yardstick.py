@@ -31,11 +31,12 @@ from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
 from hardcase.models.health import answers
+from hardcase.models.witnesses import SEEDS, default_witnesses
 from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
-from hardcase.types import KINDS, Budget, Images, Model, Seeds
+from hardcase.types import KINDS, Budget, Findings, Images, Model, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
 from hardcase_studies.blind_study import blind_study
@@ -47,6 +48,7 @@ from hardcase_studies.witness_world import (
     SeedOutcomes,
     WitnessWorld,
     accuracy,
+    confirmed,
     gain,
     median,
     percent,
@@ -166,6 +168,7 @@ def run(bench: Bench) -> Outcome:
     """``--set passes=[100,1000] seeds=N trainings=N tuned_on=N methods=[…] seconds=S minutes=M add=file.py:name``.
 
     ``seconds=S`` gives every method as many passes as it can make in S seconds per seed; measure it on a machine that does nothing else.
+    ``witnesses=N`` asks the first N of the default witnesses instead of all.
     ``retrained=false`` trains no second subject, and nothing is said of what one would fail on.
     ``model=NAME epochs=N train_images=N`` make a small form of a large data set.
     """
@@ -195,8 +198,20 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
+        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms {_ceiling(first):.1%}: hardly more can be expected of a method",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
+
+
+def _ceiling(one: Setting) -> float:
+    """The share of unchanged seeds that the judge calls valid and of their label."""
+    seeds = one.seeds
+    none = torch.zeros(len(seeds))
+    rows = torch.arange(len(seeds))
+    unchanged = Findings(
+        rows, seeds.x, none.long(), seeds.y, seeds.y, none.long()[:, None][:, :0], none, none, none, none.long(), none[:, None][:, :0]
+    )  # fmt: skip
+    return float(confirmed(one.world.judges["confirmed"](unchanged)).double().mean())
 
 
 def chosen(bench: Bench) -> list[Entry]:
@@ -335,11 +350,21 @@ def _cell(
         "trials": None,
         "colour": None,
     }
+    if count := _witnesses(bench, entry):
+        asked["witnesses"] = count
     known = digest([json.dumps([asked, dict(options), passes], sort_keys=True)])
     name = f"{entry.name} {dict(options)}, {passes} passes ({known})"
     return parts.outcomes(
         one.world, name, seeds, lambda: _searched(bench, one, seeds, entry, options, passes)
     )
+
+
+def _witnesses(bench: Bench, entry: Entry) -> int | None:
+    """How many of the default witnesses a method that asks them is given; None: all."""
+    if not entry.method.startswith("natural"):
+        return None
+    count = bench.options.get("witnesses")
+    return None if count is None else int(count)
 
 
 def _searched(
@@ -357,6 +382,10 @@ def _searched(
         settings: dict[str, Any] = {"seed": bench.seed, "data": bench.data}
         if seeds.x.shape[1] == 1:  # colour has one generator for all
             settings |= entry.values
+        if count := _witnesses(bench, entry):
+            settings["witnesses"] = default_witnesses(
+                one.lab.train, one.lab.test, seeds=SEEDS[:count], device=bench.device
+            )
         return Context.of(
             one.world.subject, seeds, entry.method, options=given, train=one.lab.train, **settings
         )
@@ -568,10 +597,10 @@ def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
     return f"{float(each.min()):.1%} to {float(each.max()):.1%}" if len(each) > 1 else None
 
 
-def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str | None:
+def _each(spent: float, confirmed: Float[Tensor, "n t"], form: str) -> str:
     """What was spent per seed, over the share of seeds that are confirmed."""
     share = float(confirmed.nanmean())
-    return format(spent / share, form) if share > 0 else None
+    return format(spent / share, form) if share > 0 else "none"
 
 
 def _number(value: float, form: str) -> str | None:
