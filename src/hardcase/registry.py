@@ -13,7 +13,6 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, wraps
 from importlib import import_module
@@ -175,18 +174,24 @@ def options_of(part: Part) -> dict[str, Option]:
         ('right-open', 'left-open', 'closed')
     """
     helps = argument_helps(part.make)
-    hints: Mapping[str, Any] = {}
-    made = part.make
-    if isinstance(made, type):
-        made = made.__init__  # type: ignore[misc]  # its own
-    with suppress(NameError, TypeError, AttributeError):  # some are read by type checkers only
-        hints = get_type_hints(made)
-    literal = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    choices = _choices(part.make)
     return {
-        name: Option(parameter.default, helps.get(name, ""), tuple(map(str, literal.get(name, ()))))
+        name: Option(parameter.default, helps.get(name, ""), tuple(map(str, choices.get(name, ()))))
         for name, parameter in part.options.items()
         if name not in _HIDDEN
     }
+
+
+@cache
+def _choices(made: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """The values that parameters annotated as `Literal` can take."""
+    if isinstance(made, type):
+        made = made.__init__  # type: ignore[misc]  # its own
+    try:
+        hints = get_type_hints(made)
+    except (NameError, TypeError, AttributeError):  # some are read by type checkers only
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def argument_helps(made: Callable[..., Any]) -> dict[str, str]:
@@ -292,10 +297,14 @@ def _preset(row: Part, suffix: str, preset: Preset) -> Part:
 
 
 def _named(make: Made, name: str) -> Made:
-    """The function itself, except that the method it makes carries the registered name."""
+    """The function itself, except that the method it makes carries the registered name, and that
+    an option which is one of a few words is refused where it is none of them."""
 
     @wraps(make)
     def named(*parts: Any, **options: Any) -> Any:
+        for option, known in _choices(make).items():
+            if option in options and options[option] not in known:
+                raise choice(f"{option} of {name}", str(options[option]), known)
         return replace(make(*parts, **options), name=name)
 
     return named  # type: ignore[return-value]  # same signature, by `wraps`

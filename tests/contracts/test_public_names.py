@@ -50,3 +50,10 @@ def test_parameters_are_explained(name):
     doc = inspect.getdoc(NAMES[name]) or ""
     missing = set(parameters(NAMES[name])) - explained(doc)
     assert not missing, f"hc.{name} does not explain {sorted(missing)}"
+
+
+def test_a_word_that_an_option_does_not_know_is_refused():
+    with pytest.raises(hc.Problem, match="known: "):
+        hc.methods.pgd(norm="linff")
+    with pytest.raises(hc.Problem, match="known: "):
+        hc.methods.maxplore(None, None, form="onee")

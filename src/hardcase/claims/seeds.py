@@ -134,7 +134,7 @@ def with_absent(
     """The same seeds, and of each image the claim that the class is absent that the model is
     nearest to saying of all that are.
     """
-    said = answers(model, images)[:, : -len(WAYS)]
+    said = answers(model, images)[:, : -len(WAYS)].clone()
     for row, known in enumerate(annotations):
         said[row, [*known.labels.tolist(), *_shown(known, said.shape[1])]] = -torch.inf
     nearest = said.max(1)
