@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import mean_interval
+from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.conditions.rare import (
     REPEATS as RARE_REPEATS,
     Score,
@@ -170,7 +170,7 @@ def _coverage(count: int) -> tuple[float, float]:
         heavy = rng.random(count) < 0.01
         chance = np.where(heavy, rng.uniform(0.3, 1, count), 10 ** rng.uniform(-12, -2, count))
         values = rng.binomial(DRAWS, chance) / DRAWS
-        low, high = mean_interval(values)
+        low, high = bounded_mean_interval(values)
         half = stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
         hits += [low <= mean <= high, abs(values.mean() - mean) <= half]
     ours, student = hits / REPEATS

@@ -1,9 +1,27 @@
 """Stored speeds: of one commit, with the code that they measured, and known as stale after it changed."""
 
+import ast
+import importlib
 import json
+from pathlib import Path
 
+import pytest
+
+import benchmarks
 from benchmarks import figures
 from hardcase_studies import stored
+
+FILES = sorted(Path(benchmarks.__path__[0]).glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_of_ours_exists(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hardcase"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")
 
 
 def test_a_result_is_of_one_commit_and_says_which_rows_are_stale(tmp_path, monkeypatch):
