@@ -198,12 +198,12 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
-        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms {_ceiling(first):.1%}: hardly more can be expected of a method",
+        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms {_unchanged(first):.1%}",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
 
 
-def _ceiling(one: Setting) -> float:
+def _unchanged(one: Setting) -> float:
     """The share of unchanged seeds that the judge calls valid and of their label."""
     seeds = one.seeds
     none = torch.zeros(len(seeds))
