@@ -13,7 +13,7 @@ from hardcase.campaign.record import Campaign, limits
 from hardcase.cli.run import shown_run
 from hardcase.errors import Problem
 from hardcase.methods.diffchaser import TowardClass, Uncertainty, diffchaser
-from hardcase.models.quantised import int8
+from hardcase.models import quantised
 from hardcase.randomness import Rng, stream
 from hardcase.searches.genetic import PixelGenetic
 from hardcase.statistics import kinds_in_words
@@ -24,7 +24,10 @@ from tiny import BlackBox
 
 IMAGES = toy_images(6)
 SUBJECT = toy_subject()
-COPY = int8(SUBJECT, from_bytes(IMAGES.x), bits=4)
+with pytest.MonkeyPatch.context() as coarse:  # a copy of four bits differs on small images too
+    coarse.setattr(quantised, "LEVELS", 15)
+    coarse.setattr(quantised, "LARGEST", 7)
+    COPY = quantised.int8(SUBJECT, from_bytes(IMAGES.x))
 
 
 def probe(*logits):

@@ -90,6 +90,7 @@ def blind():
 PHOTOS = photographs()
 FROM_ONE = replace(PHOTOS, y=PHOTOS.y + 1, classes=tuple("-abcdef"))
 UPRIGHT = bars(60)
+TURNED = replace(UPRIGHT, x=UPRIGHT.x.transpose(2, 3).contiguous())
 NAN = Before(lambda x: x * float("nan"), nn.Identity())
 MEANS = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 CONSTANT = Before(lambda x: torch.arange(6.0).expand(len(x), 6), nn.Identity())
@@ -106,6 +107,7 @@ CASES = [
     ),
     ("BGR", Before(lambda x: x.flip(1)), PHOTOS, ["BGR"], "subject.channels=bgr"),
     ("inverted", Before(lambda x: 1 - x), PHOTOS, ["inverted"], FLAG),
+    ("transposed", Bars(), TURNED, ["transposed"], "x.transpose(2, 3)"),
     (
         "labels from 1",
         nn.Sequential(Picky(), nn.ConstantPad1d((0, 1), -1e3)),
@@ -132,7 +134,8 @@ CASES = [
     ("no head", nn.Conv2d(3, 6, 3), PHOTOS, ["outputs"], "head"),
     ("few outputs", MEANS, PHOTOS, ["outputs"], "trained for"),
     ("NaN", nn.Sequential(Picky(), NAN), PHOTOS, ["nan"], "weights"),
-    ("returned", Before(MEANS, lambda x: {"a": x, "b": x}), PHOTOS, ["fails"], "by hand"),
+    ("type", nn.Sequential(MEANS, nn.Linear(3, 6).double()), PHOTOS, ["type"], "net.float()"),
+    ("returned", Before(MEANS, lambda x: {"a": x, "b": x}), PHOTOS, ["returned"], "logits"),
     ("no weights", blind(), PHOTOS, ["no weights"], "weights.safetensors@"),
     ("constant", CONSTANT, PHOTOS, ["no weights"], "weights.safetensors@"),
 ]

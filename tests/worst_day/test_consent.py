@@ -39,7 +39,7 @@ def foreign(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "mine"))
     asked = []
 
-    def loader(name, classes, pretrained, offline):
+    def loader(name, *settings, **more):
         asked.append(name)
         raise AssertionError("asked")
 

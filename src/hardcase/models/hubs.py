@@ -80,9 +80,9 @@ def from_hub(
     if kind not in LOADERS or not name:
         raise choice("kind of model", spec, tuple(f"{each}:NAME" for each in LOADERS))
     require_consent(spec)
-    load = LOADERS[kind]
+    load: Callable[..., Hub] = LOADERS[kind]
     if task in FORMS and kind == "hf":
-        load = partial(_hf, task=task)
+        load = partial(load, task=task)
     if not weights:
         hub = load(name, None, True, offline)
         return replace(hub, net=hub.net.eval(), name=spec)

@@ -7,6 +7,7 @@ clearly more of them right, with the flag that does so.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -354,7 +355,7 @@ def _size(size: int, what: str, x: Tensor, data: str) -> Mistake:
 
 
 def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
-    """What makes a network that fails answer: other channels or another size."""
+    """What makes a network that fails answer: other channels, another size, device or type."""
     kind, other = ("grey", "colour") if x.shape[1] == 1 else ("colour", "grey")
     if replace(trial, channels=other).attempt(x, images.y)[0] is not None:
         what = f"the network takes {other} images, these are {kind}"
@@ -366,6 +367,14 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
     for size in SIZES:
         if trial.attempt(_resized(x[:1], size), images.y[:1])[0] is not None:
             return _size(size, "the network takes images of", x, images.name)
+    if re.search(r"same device|cuda|mps", failure, re.IGNORECASE):
+        what = f"parts of the network are on different devices ({failure[:80]})"
+        return Mistake("device", what, "--device cpu")
+    if re.search(r"dtype|type|half|bfloat", failure, re.IGNORECASE):
+        what = f"parts of the network have different number types ({failure[:80]})"
+        return Mistake("type", what, "net.float()")
+    if "class scores" in failure:
+        return Mistake("returned", failure, "a forward that returns the logits")
     return Mistake("fails", f"the network fails: {failure[:200]}", "one forward pass by hand")
 
 
@@ -489,7 +498,7 @@ def _named_outputs(names: list[str]) -> str:
 
 
 def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
-    """Images given in another way: light and dark, colours, normalisation."""
+    """Images given in another way: light and dark, colours, rows and columns, normalisation."""
     # 1 - x is normalised as x is by 1 - mean and -std
     inverted = flags_of([1 - value for value in trial.mean], [-value for value in trial.std])
     mistake = Mistake("inverted", "light and dark are exchanged", inverted)
@@ -499,6 +508,10 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
         order = swaps[trial.channels]
         mistake = Mistake("BGR", "red and blue are exchanged", f"--set subject.channels={order}")
         yield _explanation(mistake, replace(trial, channels=order).logits(x, y), y)
+    if x.shape[2] == x.shape[3]:
+        fix = "x.transpose(2, 3) first in the model's forward, or images saved upright"
+        mistake = Mistake("transposed", "rows and columns are exchanged", fix)
+        yield _explanation(mistake, trial.logits(x.transpose(2, 3), y), y)
     channels = arranged(x[:1], trial.channels).shape[1]
     for name, (mean, std) in USUAL.items():
         if max(len(mean), len(std)) not in (1, channels):
