@@ -159,12 +159,15 @@ HELD = {
 class Holding(Quarters):
     """A network that holds a thing beside its weights, and batch statistics to spoil."""
 
-    def __init__(self, thing=None):
+    def __init__(self, thing=None, *, spoils=False):
         super().__init__()
         self.thing = thing
+        self.spoils = spoils
         self.norm = nn.BatchNorm1d(4)
 
     def forward(self, x):
+        if self.spoils:
+            self.mean.weight.data.mul_(1.5)
         return self.norm(super().forward(x))
 
 

@@ -37,7 +37,8 @@ class Subject(nn.Module):
     """Any `torch.nn.Module` that maps normalised images to logits, as a frozen copy.
 
     It is always in evaluation mode. A network that cannot be copied (it holds a lock, a socket, an
-    open file) is asked itself, in this process only, and each call leaves its mode as it was.
+    open file) is asked itself, in this process only: each call leaves its mode as it was, and
+    raises if its weights are not those of the beginning.
     Normalisation is applied here, so that everything outside works on images in [0, 1].
 
     Args:
@@ -102,8 +103,8 @@ class Subject(nn.Module):
             self.uncopied = (str(error).splitlines() or [type(error).__name__])[0]
             self.net = net
             _log.warning(
-                "model %s cannot be copied (%s): the original is asked; workers need it as"
-                " file.py:name",
+                "model %s cannot be copied (%s): the original is asked, its weights and mode are"
+                " checked at every call; workers need it as file.py:name",
                 *(name, self.uncopied),
             )
         self.name = name
@@ -117,6 +118,8 @@ class Subject(nn.Module):
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
         self.to(device or device_of(net))
         self.train(False)
+        if self.uncopied:
+            self._beginning = digest_tensors(self.net.state_dict())
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
@@ -155,7 +158,14 @@ class Subject(nn.Module):
         if not self.uncopied:
             return self._answer(x, taps or {})
         with in_evaluation_mode(self.net):
-            return self._answer(x, taps or {})
+            answer = self._answer(x, taps or {})
+        if digest_tensors(self.net.state_dict()) != self._beginning:
+            raise Problem(
+                f"the weights of model {self.name} have changed since its test began.",
+                f"It cannot be copied ({self.uncopied}), so it was tested itself.",
+                fix="no training and no writing to weights or buffers while it is tested",
+            )
+        return answer
 
     def _answer(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
         parts = [self._tile(x[part], taps) for part in tiles(len(x), x.device)]
