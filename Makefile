@@ -34,8 +34,8 @@ browser: venv  ## what needs Chromium and PostgreSQL (apt) or axe-core (npm); ea
 	HARDCASE_BROWSER=1 $(BIN)/python -m pytest -rs -m browser
 
 lint: venv
-	$(BIN)/ruff check --no-cache src studies study teams tests benchmarks examples
-	$(BIN)/ruff format --check src studies study teams/src tests benchmarks
+	$(BIN)/ruff check --no-cache conftest.py src studies study teams tests benchmarks examples
+	$(BIN)/ruff format --check conftest.py src studies study teams tests benchmarks
 	$(BIN)/mypy
 
 bench: venv  ## speed as ratios in one run, collected in results/bench-cpu.json
@@ -62,9 +62,8 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
 	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e ./teams -e .[dev,ray]
-	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/worst_day tests/studies tests/study/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py \
-		tests/studies/test_witness_controls.py tests/studies/test_natural_photographs.py
-	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long tests
+	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/worst_day teams/tests studies/tests study/tests/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py
+	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
 
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
@@ -84,15 +83,15 @@ dist: venv  ## wheels of all four, installed with all extras into an empty envir
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
 
 # plug-ins, which need the packages that they plug into
-TEAMS := tests/teams tests/suite/test_card.py tests/models/test_hubs.py tests/models/test_hubs_zero_shot.py
+TEAMS := teams/tests
 
 teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOne, each in an environment beside .venv
 	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
-	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[mlflow,lightning,huggingface,maite] -e ./study -e ./studies -e ./teams pytest beartype hypothesis pyright
+	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[http,onnx,mlflow,lightning,huggingface,maite] -e ./study -e ./studies -e ./teams pytest beartype hypothesis pyright
 	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
 	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
-	$(VENV)-fiftyone/bin/python -m pytest -rs tests/teams/test_fiftyone.py
+	$(VENV)-fiftyone/bin/python -m pytest -rs teams/tests/test_fiftyone.py
 
 way-in: venv  ## a newcomer's way in a clean home, with small networks of Hugging Face and timm; says what cannot be had
 	$(BIN)/pip install -q -c constraints.txt transformers timm

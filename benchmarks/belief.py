@@ -20,8 +20,8 @@ import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from benchmarks.scale import drawn_shard, plan_of
 from hardcase.runs import start
+from hardcase.runs.files import Ledger
 from hardcase.runs.folder import Packed, Store
-from hardcase.runs.ledger import Ledger
 from hardcase.runs.results import Run
 from hardcase.runs.tables import summarise, to_parquet
 from hardcase.testing.toys import toy_images, toy_subject

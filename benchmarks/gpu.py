@@ -31,8 +31,7 @@ from hardcase.methods.argus import argus
 from hardcase.methods.feature_perturbation import feature_perturbation
 from hardcase.models import zoo
 from hardcase.models.zoo import build_classifier
-from hardcase.plan import plan_of
-from hardcase.runs.start import Watcher, start
+from hardcase.runs.start import Watcher, plan_of, start
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_grid, use_tile

@@ -33,10 +33,10 @@ from hardcase.judges import panel
 from hardcase.judges.features import encoder
 from hardcase.judges.photographs import feature_judge
 from hardcase.models import zoo
-from hardcase.models.pretrained.resnet50 import resnet50
 from hardcase.suite import coverage
 from hardcase.tensors import from_bytes
 from hardcase.types import Findings, Images
+from hardcase_teams.pretrained.resnet50 import resnet50
 
 
 def _seconds(work: Callable[[], object], repeats: int = 3) -> float:

@@ -60,12 +60,12 @@ start = perf_counter()
 import os, sys
 from hardcase.cli.main import main
 from hardcase.runs import progress
-opened = progress.ProgressLog.open
+opened = progress.ProgressLog.__enter__
 def told(book):
     opened(book)
     print(perf_counter() - start, flush=True)
     os._exit(0)
-progress.ProgressLog.open = told
+progress.ProgressLog.__enter__ = told
 main(["resume", sys.argv[1], "--quiet"])
 """
 

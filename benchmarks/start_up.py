@@ -55,15 +55,15 @@ import torch
 leave()
 enter("import hardcase")
 import hardcase.api as api
-from hardcase import splits, context, plan
+from hardcase import splits, context
 from hardcase.judges import verdicts
-from hardcase.runs import start
+from hardcase.runs import start, workers
 leave()
 staged(splits, "load", "data: read")
 staged(context, "load_model", "networks: load, hash, try outputs")
 staged(api, "plan_of", "method and plan")
 staged(start, "check", "networks: check")
-staged(start, "_search", "search")
+staged(workers, "run_shard", "search")
 staged(start, "start", "run folder: first record, log, closing")
 staged(api, "measured", "risk under the usual conditions")
 staged(api, "finish", "judge")

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.figures import Figure
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "study"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "study" / "tests"))
 
 COMMAND = "python -m benchmarks study"
 RATERS, ITEMS = 50, 20

@@ -313,12 +313,13 @@ def source(name: str, results: Path) -> str:
     return f"[{name}](../../results/{name}.json) (commit {record['commit'][:7]})"
 
 
-def rendered(text: str, results: Path) -> str:
-    """Return `text` with every mark filled as the stored results say."""
+def rendered(text: str, results: Path, home: str = "../../") -> str:
+    """Return `text` with every mark filled as the stored results say; `home` leads from the page to the checkout."""
     fill = {"figure": _figure, "sources": _sources, "table": _table}
 
     def filled(found: re.Match[str]) -> str:
-        return f"<!-- {found[1]}: {found[2]} -->\n\n{fill[found[1]](found[2], results)}\n\n<!-- end -->"
+        content = fill[found[1]](found[2], results).replace("](../../results/", f"]({home}results/")
+        return f"<!-- {found[1]}: {found[2]} -->\n\n{content}\n\n<!-- end -->"
 
     return MARKS.sub(filled, text)
 
@@ -378,19 +379,24 @@ def _known(said: str, kept: set[float]) -> bool:
     return any(abs(value - scale * number) <= half for number in kept for scale in (1, 100))
 
 
-def pages(root: Path) -> list[Path]:
-    """Return the pages that report measurements."""
-    return [root / "RESULTS.md", *sorted((root / "docs/results").glob("*.md"))]
+def pages(root: Path) -> dict[Path, str]:
+    """Return the pages that report measurements, and the way from each to the checkout."""
+    found = {root / "RESULTS.md": "", root / "docs/scale.md": "../"}
+    return {**found, **dict.fromkeys(sorted((root / "docs/results").glob("*.md")), "../../")}
 
 
 def check(root: Path) -> int:
-    """Say which stored speeds are older than the code that they measured; 1 if there are any."""
+    """Say which pages do not show what is stored, and which stored speeds are older than the code that they measured; 1 if there are any."""
     sys.path.insert(0, str(root))
     from benchmarks.figures import stale_rows
 
     old = [f"{path.stem}: {name}" for path in sorted((root / "results").glob("bench-*.json")) for name in stale_rows(stored(path))]
     print("\n".join(["measured before the code was changed:", *old] if old else ["every stored speed is of this code"]))
-    return int(bool(old))
+    texts = {page: page.read_text(encoding="utf-8") for page in pages(root)}
+    other = [str(page.relative_to(root)) for page, home in pages(root).items() if rendered(texts[page], root / "results", home) != texts[page]]
+    if other:
+        print(f"not as stored: {', '.join(other)}; make results")
+    return int(bool(old or other))
 
 
 def main() -> int | None:
@@ -398,9 +404,9 @@ def main() -> int | None:
     if "--check" in sys.argv:
         return check(root)
     draw(root)
-    for page in pages(root):
+    for page, home in pages(root).items():
         text = page.read_text(encoding="utf-8")
-        page.write_text(rendered(text, root / "results"), encoding="utf-8")
+        page.write_text(rendered(text, root / "results", home), encoding="utf-8")
     return None
 
 

@@ -9,11 +9,10 @@ from torch import nn
 
 import hardcase as hc
 from hardcase.config import parse
-from hardcase.context import Context, Objects
+from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.judges.held_out import features_of, for_run
-from hardcase.models.witnesses import WitnessSelection
-from hardcase.plan import plan_of
+from hardcase.runs.start import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -75,9 +74,7 @@ def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run
     images = {"test": toy_images(8), "train": toy_images(24)}
     with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
         for_run(
-            edited(run, **entries),
-            features=["zoo:efficientnet-lite2"],
-            images=images.__getitem__,
+            edited(run, **entries), features=["zoo:efficientnet-lite2"], images=images.__getitem__
         )
 
 
@@ -156,11 +153,11 @@ def test_photographs_are_asked_of_one_witness_unless_all_are_wanted(monkeypatch,
     both = (toy_subject(), toy_subject())
     monkeypatch.setattr(Context, "shape", (3, 224, 224))
     monkeypatch.setattr(Context, "sample", toy_images(4))
-    monkeypatch.setattr(WitnessSelection, "default", lambda self, epochs="": both)
-    assert Context(parse(values), Objects(subject=toy_subject())).witnesses == both[:1]
+    monkeypatch.setattr("hardcase.models.witnesses.pretrained_witnesses", lambda *given: both)
+    assert Context(parse(values), subject=toy_subject()).witnesses == both[:1]
     assert "one witness of 2" in caplog.text
     every = parse({**values, "witnesses": ["default"]})
-    assert Context(every, Objects(subject=toy_subject())).witnesses == both
+    assert Context(every, subject=toy_subject()).witnesses == both
 
 
 def test_sizes_of_claims_are_as_the_data_says_whatever_a_hub_states():

@@ -60,21 +60,12 @@ def test_nothing_at_zero_little_near_it_and_images_everywhere(name, channels, si
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_follows_from_its_image_key_and_severity_alone(name):
-    x, severity, keys = (
-        pictures(5),
-        torch.tensor([1.0, 2.5, 5.0, 0.0, 3.5]),
-        torch.tensor([9, 4, 7, 4, 2**40]),
-    )
+    x, severity = pictures(5), torch.tensor([1.0, 2.5, 5.0, 0.0, 3.5])
+    keys = torch.tensor([9, 4, 7, 4, 2**40])
     together = corrupt(x, name, severity, keys)
-    order = torch.tensor([3, 1, 4, 0, 2])
-    assert torch.allclose(
-        corrupt(x[order], name, severity[order], keys[order]), together[order], atol=1e-6
-    )
-    for row in range(5):
-        one = slice(row, row + 1)
-        assert torch.allclose(
-            corrupt(x[one], name, severity[one], keys[one]), together[one], atol=1e-6
-        )
+    for some in (torch.tensor([3, 1, 4, 0, 2]), *torch.arange(5)[:, None]):
+        apart = corrupt(x[some], name, severity[some], keys[some])
+        assert torch.allclose(apart, together[some], atol=1e-6)
     assert torch.equal(corrupt(x, name, severity, keys), together)
 
 
@@ -97,19 +88,11 @@ def test_images_change_continuously_with_severity(name):
         assert float(gap) < 0.01, severity
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gaussian_noise",
-        "impulse_noise",
-        "speckle_noise",
-        "brightness",
-        "contrast",
-        "defocus_blur",
-        "gaussian_blur",
-        "elastic_transform",
-    ],
-)
+STEADY = ["gaussian_noise", "impulse_noise", "speckle_noise", "brightness", "contrast"]
+STEADY += ["defocus_blur", "gaussian_blur", "elastic_transform"]
+
+
+@pytest.mark.parametrize("name", STEADY)
 def test_more_severe_is_farther_from_the_image(name):
     x = pictures(4, side=96)
     effect = torch.stack([(at(x, name, s / 2) - x).abs().mean((1, 2, 3)) for s in range(11)])
@@ -118,24 +101,18 @@ def test_more_severe_is_farther_from_the_image(name):
 
 def test_lengths_scale_with_the_image_unless_pixels_are_asked_for():
     x = pictures(2, side=56)
-    assert torch.allclose(
-        at(x, "gaussian_blur", 1, lengths="pixels"),
-        blur.gaussian(x, torch.ones(2), reach=6.0),
-        atol=1e-6,
-    )
-    assert torch.allclose(
-        at(x, "gaussian_blur", 4), at(x, "gaussian_blur", 1, lengths="pixels"), atol=1e-5
-    )
+    in_pixels = at(x, "gaussian_blur", 1, lengths="pixels")
+    assert torch.allclose(in_pixels, blur.gaussian(x, torch.ones(2), reach=6.0), atol=1e-6)
+    assert torch.allclose(at(x, "gaussian_blur", 4), in_pixels, atol=1e-5)
 
 
 def test_what_cannot_be_corrupted_is_told():
     x = pictures(2)
     with pytest.raises(Problem, match="fog"):
         corruption("fogg")
-    with pytest.raises(Problem, match="between 0 and 5"):
-        at(x, "fog", 5.5)
-    with pytest.raises(Problem, match="between 0 and 5"):
-        at(x, "fog", float("nan"))
+    for severity in (5.5, float("nan")):
+        with pytest.raises(Problem, match="between 0 and 5"):
+            at(x, "fog", severity)
     with pytest.raises(Problem, match="shape"):
         at(x[:, :2], "fog", 1)
     assert len(at(x[:0], "fog", 1)) == 0

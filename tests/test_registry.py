@@ -34,15 +34,7 @@ def plain(*, epsilon: float = 0.3):
 '''
 
 
-@pytest.fixture(autouse=True)
-def _restored(monkeypatch):
-    """What a test registers is gone after it."""
-    for kind in ("method", "search", "space"):
-        parts(kind)
-    monkeypatch.setattr(
-        registry, "_parts", {kind: dict(known) for kind, known in registry._parts.items()}
-    )
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+pytestmark = pytest.mark.usefixtures("fresh_registry")
 
 
 @pytest.fixture
@@ -53,9 +45,9 @@ def file(tmp_path):
 
 
 def test_a_decorator_is_the_whole_row():
-    @part(
-        "data", "dots", paper="ours", cite="@misc{me2026dots,\n}", differences="none", colour="red"
-    )
+    cited = "@misc{me2026dots,\n}"
+
+    @part("data", "dots", paper="ours", cite=cited, differences="none", colour="red")
     def dots(where, *, count: int = 4):
         """As many dots
         as asked for.
@@ -158,9 +150,7 @@ def test_what_a_file_lacks_is_said(file):
 
 
 def test_an_unknown_name_lists_the_choices_and_the_nearest():
-    with pytest.raises(
-        Problem, match=r"(?s)no method 'sinvat'.*known: adapt, .*tensorfuzz.*try: sinvad"
-    ):
+    with pytest.raises(Problem, match=r"(?s)no method 'sinvat'.*known: adapt, .*try: sinvad"):
         resolve("method", "sinvat")
     with pytest.raises(Problem, match=r"(?s)no kind of part 'methods'.*try: method"):
         resolve("methods", "pgd")
@@ -170,9 +160,7 @@ def test_two_parts_cannot_share_a_name(tmp_path, file):
     resolve("method", f"{file}:push")
     other = tmp_path / "other.py"
     other.write_text(FILE)
-    with pytest.raises(
-        Problem, match=r"two parts of kind method are called 'push'.*mine.py.*other.py"
-    ):
+    with pytest.raises(Problem, match=r"two parts of kind method .*'push'.*mine.py.*other.py"):
         resolve("method", f"{other}:push")
 
 
@@ -189,9 +177,7 @@ def test_an_installed_package_offers_parts(tmp_path, monkeypatch):
     assert resolve("method", "shove")().name == "shove"
     (about / "entry_points.txt").write_text("[hardcase.method]\nbroken = lost:plain\n")
     registry._loaded.discard("method")
-    with pytest.raises(
-        Problem, match=r"method 'broken' of the entry point lost:plain called sys.exit"
-    ):
+    with pytest.raises(Problem, match=r"method 'broken' of the entry point lost:plain called sys"):
         parts("method")
 
 

@@ -1,4 +1,4 @@
-"""Names of classes, and values that say in one line what they are."""
+"""Names of classes, values that say in one line what they are, and samples of images."""
 
 import pickle
 
@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from hardcase.campaign.record import Campaign
+from hardcase.errors import Problem
 from hardcase.methods.pgd import pgd
 from hardcase.testing.toys import toy_images, toy_subject
-from hardcase.types import Budget, ClassNames, Findings
+from hardcase.types import Budget, ClassNames, Findings, Images
 
 NAMES = ClassNames(["cat", "dog", "3"])
 
@@ -51,10 +52,7 @@ def findings(count):
         (findings(0), "Findings(0 of 0 seeds: none)"),
         (Budget(queries=10, time="5m"), "Budget(queries=10, time='5m')"),
         (Budget(), "Budget()"),
-        (
-            toy_subject(),
-            "Subject('toy': Quarters of 272 weights, returns logits, on cpu)",
-        ),
+        (toy_subject(), "Subject('toy': Quarters of 272 weights, returns logits, on cpu)"),
         (
             Campaign(subject=toy_subject(), method=pgd(), peers=(toy_subject(),), seed=3),
             "Campaign('pgd' on 'toy', peers=['toy'], seed=3)",
@@ -70,3 +68,72 @@ def test_a_method_names_its_parts():
     assert said.startswith("Method('pgd', space=")
     assert all(f"{role}=" in said for role in ("search", "objective", "oracle"))
     assert "\n" not in said
+
+
+@pytest.fixture
+def images():
+    """Classes 0, 1, 2 with 20, 10 and 3 images, sorted by class; each image carries its own number."""
+    y = torch.tensor([0] * 20 + [1] * 10 + [2] * 3)
+    x = torch.arange(33, dtype=torch.uint8)[:, None, None, None].expand(33, 1, 2, 2).contiguous()
+    return Images(x, y, tuple(f"set/{i:05d}" for i in range(33)), ("a", "b", "c"))
+
+
+def test_rows_stay_together(images):
+    sample = images.sample(count=12, seed=5)
+    numbers = [int(name[-5:]) for name in sample.id]
+    assert sample.x[:, 0, 0, 0].tolist() == numbers
+    assert sample.y.tolist() == images.y[numbers].tolist()
+    assert len(set(numbers)) == 12
+
+
+def test_classes_take_turns(images):
+    """As many of each class as asked for, or as many as there are."""
+
+    def counts(**size):
+        return images.sample(**size, seed=1).y.bincount(minlength=3).tolist()
+
+    each = {2: [2, 2, 2], 5: [5, 5, 3], 100: [20, 10, 3]}
+    assert {number: counts(per_class=number) for number in each} == each
+    all_of_them = {3: [1, 1, 1], 9: [3, 3, 3], 13: [5, 5, 3], 23: [10, 10, 3], 99: [20, 10, 3]}
+    assert {number: counts(count=number) for number in all_of_them} == all_of_them
+
+
+def test_every_prefix_is_balanced_and_the_rest_falls_to_any_class(images):
+    firsts = {int(images.sample(count=1, seed=seed).y[0]) for seed in range(30)}
+    assert firsts == {0, 1, 2}
+    counts = images.sample(count=9, seed=2).y.reshape(3, 3).sort(1).values
+    assert (counts == torch.arange(3)).all()
+
+
+def test_a_smaller_sample_begins_a_larger_one(images):
+    assert images.sample(count=20, seed=4).id[:7] == images.sample(count=7, seed=4).id
+    assert images.sample(per_class=3, seed=4).id == images.sample(count=9, seed=4).id
+
+
+def test_the_order_of_the_rows_does_not_matter(images):
+    shuffled = images.take(torch.randperm(33, generator=torch.Generator().manual_seed(3)))
+    assert shuffled.id != images.id
+    assert shuffled.sample(count=10, seed=7).id == images.sample(count=10, seed=7).id
+
+
+def test_only_the_seed_decides(images):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = images.sample(count=10, seed=7)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert images.sample(count=10, seed=7).id == first.id
+    assert images.sample(count=10, seed=8).id != first.id
+
+
+def test_first(images):
+    assert images.first(4).id == images.id[:4]
+    assert len(images.first(1000)) == 33
+
+
+@pytest.mark.parametrize("bad", [{}, {"count": 3, "per_class": 1}, {"count": 0}, {"per_class": -1}])
+def test_impossible_samples(images, bad):
+    with pytest.raises(Problem, match=r"sample takes either|at least 1 image"):
+        images.sample(**bad)
+    with pytest.raises(Problem, match="count is 0"):
+        images.first(0)

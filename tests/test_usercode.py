@@ -13,7 +13,6 @@ from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters
 from hardcase.usercode import Raised, Unanswered, count_interrupt, file_member, guarded
-from tiny import save_toys
 
 MODELS = '''
 import sys
@@ -48,12 +47,8 @@ def factory_interrupts(): raise KeyboardInterrupt
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    Path("odd.py").write_text(MODELS)
-    save_toys(Path(), 120)
-    return tmp_path
+def folder(user):
+    (user / "odd.py").write_text(MODELS)
 
 
 @pytest.fixture
@@ -64,11 +59,7 @@ def handled():
     signal.signal(signal.SIGINT, before)
 
 
-def run(*words):
-    from hardcase.cli.main import main
-
-    world = ["--data", "npz:toy.npz", "--method", "pgd", "--seeds", "40", "--out", "out", "-q"]
-    return main(["run", *world, "--set", "campaign.shard=4", *words])
+RUN = "run --data npz:toy.npz --method pgd --seeds 40 --out out -q --set campaign.shard=4 --model"
 
 
 @pytest.mark.parametrize(
@@ -82,18 +73,16 @@ def run(*words):
         ("factory_interrupts", "odd.py:factory_interrupts raised KeyboardInterrupt"),
     ],
 )
-def test_a_run_ends_with_an_error_that_names_the_model(folder, capsys, model, said):
-    assert run("--model", f"odd.py:{model}") == 2
-    assert said in capsys.readouterr().err
+def test_a_run_ends_with_an_error_that_names_the_model(folder, command, model, said):
+    code, told = command(f"{RUN} odd.py:{model}")
+    assert (code, said in told) == (2, True), told
 
 
-def test_other_verbs_too(folder, capsys):
-    from hardcase.cli.main import main
-
-    assert run("--model", "odd.py:good") == 0
+def test_other_verbs_too(folder, command):
+    assert command(f"{RUN} odd.py:good")[0] == 0
     for model in ("factory_exits", "factory_interrupts", "imaginary"):
-        assert main(["replay", "out", "--model", f"odd.py:{model}"]) == 2
-        assert f"odd.py:{model}" in capsys.readouterr().err
+        code, told = command(f"replay out --model odd.py:{model}")
+        assert (code, f"odd.py:{model}" in told) == (2, True), told
 
 
 def test_an_exit_nobody_guarded_is_no_success(tmp_path, monkeypatch, capsys):

@@ -36,6 +36,16 @@ def trained_bars(seed=0):
     return Subject(net, classes=images.classes, name="bars.py:make")
 
 
+def beside(shift):
+    """The sight of the toy subject, a little to the side: it errs elsewhere."""
+    from hardcase.models.subject import Subject
+    from hardcase.testing.toys import CLASSES, Quarters
+
+    net = Quarters(60.0)
+    net.mean.weight.data = net.mean.weight.data.reshape(4, 8, 8).roll(shift, 2).flatten(1)
+    return Subject(net, classes=CLASSES, name=f"beside {shift}")
+
+
 class Columns(torch.nn.Module):
     """The brightest third of the columns names the class."""
 
@@ -129,8 +139,8 @@ def weights(net):
 
 def rewrite_checksum(folder, name):
     """What stands in a file of a run now is what was stored."""
+    from hardcase.runs.files import Entry
     from hardcase.runs.folder import Store
-    from hardcase.runs.ledger import Entry
 
     store = Store.open(folder)
     for number, entry in list(store.ledger.read().items()):
@@ -143,6 +153,46 @@ def rewrite(folder, name, data):
     """Another content of a file of a run, as if it had been stored so."""
     (folder / name).write_bytes(data)
     rewrite_checksum(folder, name)
+
+
+def stored_run(
+    folder, x, y, rows, found, *, seeds=None, findings=None, record, config="", verdicts=None
+):
+    """A finished run as a campaign stores it: seeds `x` of classes `y`, and the images `found` from
+    the seeds `rows`; `seeds` and `findings` are further columns, `verdicts` one for each finding."""
+    from hardcase.runs.folder import Packed, Store, pack_deltas
+    from hardcase.runs.results import Run
+    from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
+    from hardcase.statistics import count
+    from hardcase.types import Findings
+
+    n, t = len(y), len(rows)
+    columns = {
+        "id": [f"s{i}" for i in range(n)], "label": y.tolist(), "predicted": y.tolist(),
+        "confidence": [0.9] * n, "status": ["done"] * n, "looked": [1] * n, "failing": [1] * n,
+        **dict.fromkeys(SPENDING, [0] * n), **(seeds or {}),
+    }  # fmt: skip
+    table = seeds_table(columns, x)
+    none = torch.zeros(t, dtype=torch.int64)
+    filled = {
+        "kind": none, "expected": y[rows], "predicted": y[rows] + 1, "peer_predicted": none[:, None][:, :0],
+        "confidence": torch.full((t,), 0.8), "score": torch.zeros(t), "distance": torch.ones(t),
+        "queries": torch.arange(1, t + 1), "code": torch.zeros(t, 0), **(findings or {}),
+    }  # fmt: skip
+    names = [columns["id"][row] for row in rows.tolist()]
+    made = Findings(seed=rows, x=found, **filled)
+    tests = findings_table(made, x[rows], names, method=record["method"], oracle="label")
+    said = None
+    if verdicts is not None:
+        said = [{"id": name, **row} for name, row in zip(tests["id"].to_pylist(), verdicts)]
+    counts = count(
+        table.drop_columns(["image"]).to_pylist(),
+        tests.select(["id", "seed", "kind"]).to_pylist(),
+        None if said is None else {row["id"]: row for row in said},
+    )
+    store = Store.create(folder, {**record, **counts}, config, [table])
+    store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
+    return Run(folder) if said is None else put_verdicts(Run(folder), said)
 
 
 def put_verdicts(run, said, **entries):
@@ -167,3 +217,60 @@ def save_toys(folder, count, **options):
     images = toy_images(count, **options)
     arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
     np.savez(folder / "toy.npz", **arrays, classes=np.array(images.classes))
+
+
+MODEL = """
+from hardcase.testing.toys import Quarters
+class Net(Quarters):
+    def forward(self, x):
+        return super().forward(x)
+def make(): return Net()
+def other(): return Net(30.0)
+"""
+
+
+def furnish(home, patch, model=MODEL, count=60):
+    """Go to the folder of a user with a model and data; the cache is in it, too."""
+    patch.chdir(home)
+    patch.setenv("HARDCASE_CACHE", str(home / "cache"))
+    (home / "model.py").write_text(model)
+    save_toys(home, count)
+    return home
+
+
+# How often intervals hold the truth. Laws: what runs and trainings give (numbers about a mean,
+# skewed shares of a run's seeds, counts of which a quarter are 0).
+
+LAWS = {
+    "normal": (lambda rng, *shape: rng.normal(size=shape), 0.0),
+    "skewed shares": (lambda rng, *shape: rng.beta(4, 16, shape), 0.2),
+    "zero-inflated": (lambda rng, *shape: rng.gamma(4, 1, shape) * (rng.random(shape) > 0.25), 3.0),
+}
+
+
+def holds(found, truth):
+    return found.low <= truth <= found.high
+
+
+def check_coverage(hits, *, most=0.98):
+    """95 % intervals hold the truth in 93 to 98 %, but for three standard errors of the simulation."""
+    error = 3 * (0.95 * 0.05 / len(hits)) ** 0.5
+    assert 0.93 - error <= np.mean(hits) <= min(most + error, 1)
+
+
+def save_bars(folder, patch, recipes, **brief):
+    """Go to a folder with ``bars.npz`` and a cache, where networks are trained in seconds: those of `recipes`, by kind."""
+    from dataclasses import replace
+
+    from hardcase import registry
+
+    patch.chdir(folder)
+    patch.setenv("HARDCASE_CACHE", str(folder / "cache"))
+    for kind, names in recipes.items():
+        for name in names:
+            facts = registry.parts(kind)[name].facts
+            patch.setitem(facts, "recipe", replace(facts["recipe"], steps=0, batch=16, **brief))
+    splits = {"train": bars(120), "test": bars(30, seed=1)}
+    arrays = {f"x_{split}": images.x.numpy() for split, images in splits.items()}
+    arrays |= {f"y_{split}": images.y.numpy() for split, images in splits.items()}
+    np.savez(folder / "bars.npz", **arrays)

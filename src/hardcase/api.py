@@ -26,7 +26,7 @@ from hardcase.claims.outputs import Task
 from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
-from hardcase.context import SEEDS, Context, Objects, as_tuple
+from hardcase.context import SEEDS, Context
 from hardcase.data.images import images_of, is_lazy, stream_of
 from hardcase.data.sources import load
 from hardcase.data.streams import Stream
@@ -35,12 +35,12 @@ from hardcase.judges.background import judge_in_background
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
-from hardcase.plan import plan_of
 from hardcase.runs import start
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
 from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
+from hardcase.runs.start import plan_of
 from hardcase.splits import sample_of
 from hardcase.types import Budget, Findings, Images, Method, Model, is_photographic
 
@@ -405,8 +405,7 @@ def _context_of(
     if isinstance(subject, str) and isinstance(data, str) and not built:
         values |= {"model": subject, "data": data, "seeds": seeds}
         values["method"] = {**(options or {}), "name": method or _chosen(values)}
-        live = Objects(peers=tuple(peers) or None, witnesses=as_tuple(witnesses.models))
-        return Context(parse(values), live)
+        return Context(parse(values), peers=peers, witnesses=witnesses.models)
     data = _with_claims(data, str(settings.get("task", "auto")))
     images, rest = _data_of(data, seeds, seed)
     some = sample_of(images)

@@ -12,11 +12,6 @@ from pathlib import Path
 
 from hardcase.errors import INTERNAL, Problem
 
-__all__ = [
-    *("cache_folder", "flush_files", "free", "is_temporary", "make_folder", "named_path"),
-    *("regular", "sweep", "turn", "unpacked", "unwritable", "write_atomically"),
-]
-
 SPREAD = 100
 """Times their size to which compressed images may unfold."""
 

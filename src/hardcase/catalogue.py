@@ -17,16 +17,8 @@ from hardcase import registry
 from hardcase.errors import Problem, choice
 from hardcase.registry import CATALOGUE, ROOMS, Part, citation_key, options_of
 
-__all__ = [
-    "bibtex",
-    "build_catalogue",
-    "citations",
-    "definition_of",
-    "describe",
-    "render",
-    "row_of",
-    "write_catalogue",
-]
+OWN = ("hardcase.", "hardcase_teams.")
+"""Packages whose parts the catalogue lists."""
 REFERENCES = CATALOGUE.with_name("references.bib")
 """BibTeX of the sources, an entry for each key that parts cite."""
 
@@ -87,7 +79,7 @@ def build_catalogue() -> dict[str, Any]:
     """The whole catalogue as plain values: rows by kind, metrics, and the BibTeX by key."""
     from hardcase.statistics import METRICS
     from hardcase.testing.methods import method_facts, search_facts
-    from hardcase.testing.spaces import space_facts
+    from hardcase.testing.parts import space_facts
 
     measured = {"method": method_facts, "search": search_facts, "space": space_facts}
     tables = {room: describe(kind, measured=measured.get(kind)) for kind, room in ROOMS.items()}
@@ -143,7 +135,7 @@ def bibtex(keys: Iterable[str]) -> str:
 def _own(kind: str) -> list[Part]:
     """The parts of this package: those of plug-ins are not in its catalogue."""
     every = registry.parts(kind).values()
-    return [part for part in every if part.make.__module__.startswith("hardcase.")]
+    return [part for part in every if part.make.__module__.startswith(OWN)]
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member
-
-__all__ = ["PaperStudy", "companion_verbs", "find", "load_verb", "reader", "studies"]
-
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -25,9 +23,13 @@ _KNOWN = {
     "faults": "Plant faults into small networks and measure which methods detect them.",
     "reproduce": "Repeat a published experiment and print its tables.",
     "yardstick": "Put a method of your own beside all others at equal cost.",
+    "fetch": "Fetch networks that others have trained, by name.",
+    "card": "Write what a run shows of a model: a model card, a release record, a comment.",
 }
-"""Verbs of the two distributions that are developed with this one, with their lines of help, which
-are shown whether they are installed or not."""
+"""Verbs of the distributions that are developed with this one, with their lines of help, which are
+shown whether they are installed or not."""
+_EXTRAS = {"study": "study", "card": "teams", "fetch": "teams"}
+"""What installs a verb; all others are in studies."""
 
 
 def companion_verbs() -> dict[str, str]:
@@ -43,8 +45,7 @@ def load_verb(name: str) -> Any:
     """Import the function or the typer application of a verb in `companion_verbs`."""
     for point in entry_points(group="hardcase.verbs", name=name):
         return point.load()
-    extra = "study" if name == "study" else "studies"
-    raise _not_installed(f"`hardcase {name}`", extra)
+    raise _not_installed(f"`hardcase {name}`", _EXTRAS.get(name, "studies"))
 
 
 def reader() -> Any:
@@ -105,8 +106,24 @@ def _studies() -> dict[str, EntryPoint]:
     return found
 
 
-def _not_installed(what: str, extra: str) -> Problem:
+def teams_module(name: str, what: str, extra: str) -> ModuleType:
+    """A module of ``hardcase-teams``, which `what` needs and `extra` installs."""
+    try:
+        return import_module(f"hardcase_teams.{name}")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("hardcase_teams"):
+            raise
+        raise _not_installed(what, "teams", extra) from error
+
+
+def _not_installed(what: str, distribution: str, extra: str = "") -> Problem:
     return Problem(
-        f"{what} needs the distribution hardcase-{extra}, which is not installed.",
-        fix=f"pip install hardcase[{extra}]",
+        f"{what} needs the distribution hardcase-{distribution}, which is not installed.",
+        fix=f"pip install 'hardcase[{extra or distribution}]'",
     )
+
+
+def plugin_rows() -> list[dict[str, Any]]:
+    """The rows of ``hardcase list plugins``: programs of others that find hardcase."""
+    rows: list[dict[str, Any]] = teams_module("plugins", "the list of plug-ins", "teams").rows()
+    return rows

@@ -294,8 +294,8 @@ def chosen_method(values: Mapping[str, Any], offers: str | None = None) -> tuple
     model = str(values["model"]) if offers is None else "the model"
     subject = values.get("subject")
     told = bool(subject.get("label_only")) if isinstance(subject, Mapping) else offers == "label"
-    asked = ("onnx:", "tflite:", "http:", "https:")
-    closed = model.startswith(asked) or offers not in (None, "gradients")
+    elsewhere = {"onnx", "tflite", "http", "https", *entry_points(group="hardcase.loader").names}
+    closed = model.partition(":")[0] in elsewhere or offers not in (None, "gradients")
     for row in rows("models") if model.startswith("zoo:") else ():
         # networks of other tasks that were fetched can only be asked
         other = row.get("task") and not row.get("training")

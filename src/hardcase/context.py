@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ from hardcase.config import (
 )
 from hardcase.data.streams import ImageSet, Stream
 from hardcase.errors import Problem
-from hardcase.models.http import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model
+from hardcase.models.wrappers import ClientConfig
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.registry import SUPPLIED, Part, check_offer, resolve
@@ -33,24 +33,27 @@ from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_phot
 if TYPE_CHECKING:
     from hardcase.analysis.references import Reference
     from hardcase.conditions.declared import Conditions
-    from hardcase.generators.selection import Generator, GeneratorSelection
+    from hardcase.generators.build import Generator, GeneratorSelection
     from hardcase.guides.archive import CellGrid
     from hardcase.methods.neurons import Profiles
     from hardcase.models.witnesses import WitnessSelection
     from hardcase.spaces.latent import Library
-    from hardcase.training.loop import TrainingProgress
+    from hardcase.training.monitor import TrainingProgress
 
-__all__ = ["SEEDS", "Context", "Objects", "as_tuple"]
+__all__ = ["SEEDS", "Context"]
 
 SEEDS = 100
 """Images to start from where nobody says how many."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Objects:
-    """Ingredients that are objects already; None: made from the name in the configuration.
+class Context(CampaignSplits):
+    """The ingredients of one campaign: each is loaded, hashed or built once, when it is first used.
+
+    What is an object already is given as one; None: made from its name in the configuration.
 
     Args:
+        config: Names and settings, as a configuration file or flags give them.
+        progress: Told how the training of missing networks goes.
         subject: The network under test.
         seeds: The images to start from.
         train: Training images, where the data set has no name to load them by.
@@ -58,24 +61,6 @@ class Objects:
         witnesses: Networks that must keep the label, objects or names.
         references: Networks beside whose risk that of the subject stands.
         method: A recipe that is built already.
-    """
-
-    subject: Model | None = None
-    seeds: Images | Stream | None = None
-    train: Images | Stream | None = None
-    peers: tuple[Model, ...] | None = None
-    witnesses: tuple[Model | str, ...] | None = None
-    references: tuple[Model, ...] | None = None
-    method: Method | None = None
-
-
-class Context(CampaignSplits):
-    """The ingredients of one campaign: each is loaded, hashed or built once, when it is first used.
-
-    Args:
-        config: Names and settings, as a configuration file or flags give them.
-        objects: Ingredients that need not be made from their names.
-        progress: Told how the training of missing networks goes.
 
     Example:
         >>> from hardcase.config import parse
@@ -88,30 +73,36 @@ class Context(CampaignSplits):
     def __init__(
         self,
         config: Config,
-        objects: Objects | None = None,
+        *,
         progress: Callable[[TrainingProgress], None] | None = None,
+        subject: Model | None = None,
+        seeds: Images | Stream | None = None,
+        train: Images | Stream | None = None,
+        peers: Sequence[Model] = (),
+        witnesses: str | Sequence[str | Model] | None = None,
+        references: Sequence[Model] = (),
+        method: Method | None = None,
     ) -> None:
-        objects = objects or Objects()
-        live = [getattr(objects, f.name) for f in fields(objects) if f.name != "witnesses"]
-        live += [each for each in objects.witnesses or () if not isinstance(each, str)]
+        if isinstance(witnesses, str):
+            witnesses = (witnesses,)
+        live = [subject, seeds, train, method, *peers, *references]
+        live += [each for each in witnesses or () if not isinstance(each, str)]
         self.by_name = all(each is None for each in live)
         """Whether a configuration alone says everything: no ingredient is an object."""
-        if config.method.name == NO_SEARCH and objects.method is None:
+        if config.method.name == NO_SEARCH and method is None:
             from hardcase.methods.parts import no_search
 
-            objects = replace(objects, method=no_search())
-        self.objects = objects
+            method = no_search()
+        self._subject = subject
+        self._peers = tuple(peers)
+        self._references = tuple(references)
+        self._method = method
         self.progress = progress
-        self._wanted_witnesses: tuple[Model | str, ...] | None = config.witnesses
+        self.generated: dict[str, Any] = {}
+        """How many seeds were generated, and who classified them as asked."""
+        self._wanted_witnesses = config.witnesses if witnesses is None else witnesses
         """The witnesses that were named or given; None: the method's own."""
-        if objects.witnesses is not None:
-            self._wanted_witnesses = objects.witnesses
-        super().__init__(
-            config,
-            live_subject=objects.subject is not None,
-            seeds=objects.seeds,
-            train=objects.train,
-        )
+        super().__init__(config, live_subject=subject is not None, seeds=seeds, train=train)
 
     @classmethod
     def of(
@@ -121,48 +112,40 @@ class Context(CampaignSplits):
         method: str | Method,
         *,
         options: Mapping[str, Any] | None = None,
+        train: Images | Stream | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
         reference_models: Sequence[Model] = (),
-        train: Images | Stream | None = None,
         **values: Any,
     ) -> Context:
         """The context of a campaign whose subject and seeds are objects."""
-        objects = Objects(
+        named = {
+            "model": getattr(subject, "name", subject),
+            "data": seeds.name,
+            "method": {**(options or {}), "name": getattr(method, "name", method)},
+            "seeds": max(len(seeds), 1),
+        }
+        return cls(
+            parse({**named, **values}),
             subject=None if isinstance(subject, str) else subject,
             seeds=seeds,
             train=train,
-            peers=tuple(peers) or None,
-            witnesses=as_tuple(witnesses),
-            references=tuple(reference_models) or None,
+            peers=peers,
+            witnesses=witnesses,
+            references=reference_models,
             method=None if isinstance(method, str) else method,
         )
-        named = {
-            "model": subject if isinstance(subject, str) else subject.name,
-            "data": seeds.name,
-            "method": {
-                **(options or {}),
-                "name": method if isinstance(method, str) else method.name,
-            },
-            "seeds": max(len(seeds), 1),
-        }
-        return cls(parse({**named, **values}), objects)
 
     # where the search starts
 
-    @property
+    @cached_property
     def seeds(self) -> ImageSet:
         """The images that the search starts from: those given, a class-balanced sample, or fresh
         ones of a generator; very many stay in their files.
         """
-        return self.starting[0]
-
-    @cached_property
-    def starting(self) -> tuple[ImageSet, dict[str, Any]]:
-        """The seeds, and how many were generated for them; nothing where none were."""
         given = self.given_seeds
         if given is not None and not (self._perturbs and "latent" not in self.sample.context):
-            return given, {}
+            return given
         if self._perturbs:  # given images say only the shape, the classes and how many
             return self._generated_seeds()
         images = self.labelled(self.config.split)
@@ -172,9 +155,9 @@ class Context(CampaignSplits):
             known = self.annotated(self.config.split)
             images = with_absent(images.images(), known.images, known.annotations, self.subject)
         count = min(self.count, len(images))
-        return images.sample(count=count, seed=self.config.seed).held(), {}
+        return images.sample(count=count, seed=self.config.seed).held()
 
-    def _generated_seeds(self) -> tuple[Images, dict[str, Any]]:
+    def _generated_seeds(self) -> Images:
         """Samples of the method's generator that the subject and most verifiers classify so."""
         from hardcase.generators.quality import generated_seeds
 
@@ -182,7 +165,7 @@ class Context(CampaignSplits):
         named = self._wanted_witnesses is not None
         verifiers = self._witnessing.verifiers(self.witnesses, named=named)
         with self.campaign.arithmetic():
-            return generated_seeds(
+            found, self.generated = generated_seeds(
                 space.generator,
                 self.sample,
                 self.count,
@@ -191,6 +174,7 @@ class Context(CampaignSplits):
                 target=self.target,
                 seed=self.config.seed,
             )
+        return found
 
     @cached_property
     def count(self) -> int:
@@ -215,21 +199,21 @@ class Context(CampaignSplits):
     @cached_property
     def device(self) -> str:
         """Where the networks are: as configured, if that exists here."""
-        if self.objects.subject is not None:
-            return str(self.objects.subject.device)
+        if self._subject is not None:
+            return str(self._subject.device)
         return usable_device(self.config.device)
 
     @cached_property
     def subject(self) -> Model:
         """The network under test."""
-        return self.objects.subject or self.model(self.config.model)
+        return self._subject or self.model(self.config.model)
 
     @cached_property
     def peers(self) -> tuple[Model, ...]:
         """The networks that the method compares with: those named, or a quantised copy it needs."""
         config = self.config
-        if self.objects.peers is not None:
-            return self.objects.peers
+        if self._peers:
+            return self._peers
         # the oracle of regressions looks at the first
         named = [spec for spec in (config.baseline, *config.peers) if spec is not None]
         if named:
@@ -268,7 +252,7 @@ class Context(CampaignSplits):
         if wanted is not None:
             return self._witnessing.named(wanted) if wanted else ()
         if self.part.facts.get("witnesses") == "default":
-            return self._witnessing.usual()
+            return self._witnessing.default(named=False)
         return ()
 
     @cached_property
@@ -331,7 +315,7 @@ class Context(CampaignSplits):
     @cached_property
     def _selection(self) -> GeneratorSelection:
         """How the generator of this campaign is found or trained."""
-        from hardcase.generators.selection import GeneratorSelection
+        from hardcase.generators.build import GeneratorSelection
 
         training = {}
         if self.part.facts.get("joint"):  # ARGUS trains for the share at which codes will be mixed
@@ -421,8 +405,8 @@ class Context(CampaignSplits):
         )
 
         config = self.config
-        if self.objects.references is not None:
-            return [ReferenceModel(model) for model in self.objects.references]
+        if self._references:
+            return [ReferenceModel(model) for model in self._references]
         if config.baseline is not None or config.references is not None:
             names = [name for name in config.references or () if name != "none"]
             return named_references(config.baseline, names, self.model)
@@ -436,7 +420,7 @@ class Context(CampaignSplits):
     @cached_property
     def part(self) -> Part:
         """The registry's row of the method; one that says nothing if a built recipe was given."""
-        built = self.objects.method
+        built = self._method
         if built is not None:
             return Part(kind="method", name=built.name, make=partial(_itself, built))
         return resolve("method", self.config.method.name)
@@ -455,7 +439,8 @@ class Context(CampaignSplits):
         settings = self.config.method.options()
         if self.config.criterion:
             settings = {**settings, "criterion": self.config.criterion}
-        settings = typed_options(part, settings)
+        if settings:
+            settings = typed_options(part, settings)
         if not settings.get("search"):  # another search has needs of its own
             check_offer(part, self.subject.name, self.subject.offers, OFFERS)
         taken = {*part.given, *({"criterion"} & part.options.keys())}
@@ -477,8 +462,8 @@ class Context(CampaignSplits):
     @cached_property
     def method(self) -> Method:
         """The recipe with its options, and with what it asks this context for."""
-        if self.objects.method is not None:
-            return self.objects.method
+        if self._method is not None:
+            return self._method
         part = self.part
         options = self.options
         card = None
@@ -603,13 +588,6 @@ class Context(CampaignSplits):
         # a method that takes a space is built later: its partners need the tile
         takes_space = "space" in self.part.given
         return example_decoder(self.space if takes_space else self.method.space, images)
-
-
-def as_tuple(witnesses: str | Sequence[str | Model] | None) -> tuple[str | Model, ...] | None:
-    """Witnesses as a tuple, where one name was given too."""
-    if isinstance(witnesses, str):
-        return (witnesses,)
-    return None if witnesses is None else tuple(witnesses)
 
 
 def _itself(built: Method) -> Method:

@@ -23,12 +23,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-from hardcase.imaging import blur, colour, jpeg, noise, resample, weather
+from hardcase.imaging import blur, colour, jpeg, noise, resample
 from hardcase.imaging.noise import WORD, Draws
 from hardcase.spaces.coordinates import CoordinateGroup, Shape, Values, alone
 from hardcase.tensors import constant, per_row
-
-__all__ = ["CORRUPTIONS", "Corruption", "CorruptionPart", "Lengths", "corrupt", "corruption"]
 
 SIDE = 224
 """The side in pixels of the images for which lengths were published."""
@@ -46,16 +44,9 @@ Lengths = Literal["relative", "pixels"]
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """One corruption.
-
-    Args:
-        name: As in ImageNet-C.
-        kind: ``noise``, ``blur``, ``weather`` or ``digital``.
-        nodes: Constants at severity 0 (at which nothing changes) and at the published severities 1
-            to 5.
-        effect: What it does, from images, constants of each row, draws and the unit of length.
-        extra: One of the four that ImageNet-C keeps apart from the fifteen of its mean corruption
-            error.
+    """One corruption, named as in ImageNet-C. `nodes` are its constants at severity 0, at which
+    nothing changes, and at the published severities 1 to 5; `extra`: one of the four that are kept
+    apart from the fifteen of the mean corruption error.
     """
 
     name: str
@@ -216,7 +207,7 @@ def fog(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
     """A cloud of fractal density in front of the image; `c`: how dense, and how fast its detail
     fades."""
     dense, decay = c.unbind(1)
-    cloud = weather.plasma(draws, decay, max(x.shape[2:]))[:, None, : x.shape[2], : x.shape[3]]
+    cloud = noise.plasma(draws, decay, max(x.shape[2:]))[:, None, : x.shape[2], : x.shape[3]]
     most = x.amax((1, 2, 3), keepdim=True)
     dense = per_row(dense, x)
     return (x + dense * cloud) * most / (most + dense).clamp_min(TINY)
@@ -245,7 +236,7 @@ def spatter(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch:
     left = down[:, h // 2].norm(dim=1) * across[:, w // 2].norm(dim=1)  # of the spread, smoothed
     wanted = spread / (2 * math.sqrt(math.pi) * sigma)  # what smoothing leaves at 224 pixels
     liquid = per_row(level, x) + per_row(wanted / left, x) * resample.along(raw, down, across)
-    shining = per_row(strength * shine, x) * weather.drops(liquid, per_row(least, x))
+    shining = per_row(strength * shine, x) * noise.drops(liquid, per_row(least, x))
     water = x + shining * _shade(x, (175, 238, 238))
     thick = (liquid > per_row(least, x)).to(x.dtype)
     stain = blur.gaussian(thick, strength * unit, reach=1.5 * unit)

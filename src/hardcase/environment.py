@@ -13,11 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 from unicodedata import category
 
-__all__ = [
-    *("PRECISIONS", "VERSION", "Redacting", "arithmetic", "escape_csv", "for_people"),
-    *("address_space", "keep_freed", "one_line", "redact", "redacted", "sanitize"),
-]
-
 VERSION = "0.1.0"
 PRECISIONS = ("strict", "tf32", "bf16")
 """Arithmetic on a device: plain float32, TensorFloat-32 products, or bfloat16 inside networks."""
@@ -111,13 +106,22 @@ def redact(text: str) -> str:
 
 def redacted(value: Any, clean: Callable[[str], str] = redact) -> Any:
     """A tree of JSON with every text in it made clean."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(str(key)): redacted(inner, clean) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted(inner, clean) for inner in value]
-    return value
+    whole: Any = [value]
+    waiting = [whole]
+    while waiting:
+        part = waiting.pop()
+        places = list(part) if isinstance(part, dict) else range(len(part))
+        for place in places:
+            inner = part[place]
+            if isinstance(inner, str):
+                part[place] = clean(inner)
+            elif isinstance(inner, dict):
+                part[place] = {clean(str(key)): each for key, each in inner.items()}
+                waiting.append(part[place])
+            elif isinstance(inner, list | tuple):
+                part[place] = list(inner)
+                waiting.append(part[place])
+    return whole[0]
 
 
 def for_people(value: Any) -> Any:
@@ -161,3 +165,13 @@ class Redacting(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
+
+
+def duration(seconds: float, gap: str = " ") -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min; `gap` stands between a number and its unit."""
+    if seconds < 10:
+        return f"{seconds:.1f}{gap}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{gap}min {rest}{gap}s" if minutes else f"{rest}{gap}s"
+    return f"{minutes // 60:,}{gap}h {minutes % 60}{gap}min"

@@ -7,11 +7,6 @@ from contextlib import contextmanager
 
 from hardcase.environment import redact, sanitize
 
-__all__ = [
-    *("CANNOT_TELL", "FAILED", "INTERNAL", "INTERRUPTED", "NO_SEEDS", "UNREAD", "USAGE", "Problem"),
-    *("choice",),
-]
-
 FAILED = 1
 USAGE = 2
 INTERNAL = 3

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["lazy"]
-
 
 def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of the package called `package`."""
@@ -34,7 +32,14 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, original = homes[name]
-        value = None if home == package else getattr(import_module(home), original, None)
+        try:
+            value = None if home == package else getattr(import_module(home), original, None)
+        except ModuleNotFoundError as error:
+            owner = home.partition(".")[0]
+            if owner == "hardcase" or not str(error.name).startswith(owner):
+                raise
+            advice = f"pip install {owner.replace('_', '-')}"
+            raise AttributeError(f"{package}.{name} is of another package: {advice}") from error
         if value is None:  # a module of its own
             value = import_module(f"{home}.{original}")
         setattr(module, name, value)

@@ -11,14 +11,13 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.tensors import ordinal
-
-__all__ = ["Rng", "balanced_order", "keys_of", "stream"]
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -42,7 +41,8 @@ def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
 @lru_cache(maxsize=8)
 def _keys(ids: tuple[str, ...]) -> Int[Tensor, " n"]:
     """The same of a shard, which draws for several purposes."""
-    return torch.tensor([_number(name) for name in ids], dtype=torch.int64)
+    first = b"".join([hashlib.sha256(name.encode()).digest()[:8] for name in ids])
+    return torch.from_numpy((np.frombuffer(first, ">u8") >> 1).astype(np.int64))
 
 
 def _number(text: str) -> int:
@@ -69,9 +69,10 @@ class Rng:
     A number is a hash of (run seed, stream name, seed key, how often the seed drew before, place in
     the draw), computed by integer tensor operations alone: it is the same on every device and
     beside any neighbours, and a longer draw begins as a shorter one. Rows of the same seed in one
-    call are draws one after the other. `drawn`, how often each seed drew, is all that changes;
-    pickle the object, or keep `drawn` beside a search's state, to go on later with the same
-    numbers.
+    call are draws one after the other. A draw is told the seed of each row (`rows`, positions among
+    the keys) and the `shape` of what each row gets. `drawn`, how often each seed drew, is all that
+    changes; pickle the object, or keep `drawn` beside a search's state, to go on later with the
+    same numbers.
 
     The hash is SplitMix64's (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
     number generators", OOPSLA 2014); each 64-bit word gives two numbers.
@@ -104,12 +105,7 @@ class Rng:
         return f"Rng({self.name!r}, {len(self.drawn)} seeds)"
 
     def uniform(self, rows: Int[Tensor, " m"], shape: Sequence[int] = ()) -> Float[Tensor, "m *_"]:
-        """Even in [0, 1): multiples of 2^-24.
-
-        Args:
-            rows: The seed of each row, as a position among the keys.
-            shape: The shape of what each row gets; ``()`` for one number.
-        """
+        """Even in [0, 1): multiples of 2^-24."""
         words = self._words(rows, shape)
         return ((words >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24)
 
@@ -119,10 +115,6 @@ class Rng:
         A logarithm or a sine differs in its last bits from device to device. So each number is the
         exact sum of two entries of one table of 65,536 normal quantiles, whose sum has unit
         variance; its distribution function is off by less than 1e-5.
-
-        Args:
-            rows: The seed of each row, as a position among the keys.
-            shape: The shape of what each row gets; ``()`` for one number.
         """
         words = self._words(rows, shape)
         table = _quantiles(self.drawn.device)
@@ -133,12 +125,8 @@ class Rng:
     def integers(
         self, rows: Int[Tensor, " m"], high: int | Int[Tensor, "..."], shape: Sequence[int] = ()
     ) -> Int[Tensor, "m *_"]:
-        """Whole numbers from 0 to `high` - 1, evenly to one part in 2^32 / `high`.
-
-        Args:
-            rows: The seed of each row, as a position among the keys.
-            high: One bound for all, or a tensor that broadcasts against the result; below 2^31.
-            shape: The shape of what each row gets; ``()`` for one number.
+        """Whole numbers from 0 to `high` - 1, evenly to one part in 2^32 / `high`; one bound below
+        2^31 for all, or a tensor of them that broadcasts against the result.
         """
         if isinstance(high, int) and not 0 < high < 2**31:
             raise Problem(f"integers are drawn below {high}.", fix="a bound from 1 to 2147483647")

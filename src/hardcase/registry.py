@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial, wraps
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -24,12 +25,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from hardcase.errors import Problem, choice
 from hardcase.usercode import file_member, guarded
 
-__all__ = [
-    *("ROOMS", "Option", "Part", "Preset", "check_offer", "citation_key", "criterion", "data"),
-    "explain",
-    *("generator", "guide", "judge", "method", "model", "objective", "options_of", "oracle"),
-    *("part", "parts", "resolve", "rows", "search", "space"),
-]
 ROOMS = {
     "method": "methods",
     "space": "spaces",
@@ -45,10 +40,10 @@ ROOMS = {
 }
 """The kinds of part that have names, and the room in which each kind lives."""
 ALSO = {
-    "data": ("hardcase.claims.canvas", "hardcase.claims.formats"),
+    "data": ("hardcase.claims.networks", "hardcase_teams.formats"),
     "model": ("hardcase.claims.networks",),
 }
-"""Files of another room that hold parts of a kind."""
+"""Files elsewhere that hold parts of a kind, as far as they are installed."""
 SUPPLIED = (
     *("space", "partners", "subject", "peers", "witnesses", "surrogates"),
     *("profile", "target", "shape"),
@@ -375,13 +370,8 @@ def rows(kind: str) -> list[dict[str, Any]]:
 
 
 def check_offer(part: Part, subject: str, offers: str, levels: Sequence[str]) -> None:
-    """Refuse a method that needs more than the subject offers, naming those that would work.
-
-    Args:
-        part: The method.
-        subject: The subject's name.
-        offers: What can be asked of it.
-        levels: All that can be asked of a model, the least first.
+    """Refuse a method that needs more than the subject offers, naming those that would work;
+    `levels` is all that can be asked of a model, the least first.
     """
     needs = {row["name"]: row["needs"] for row in rows("methods")}
     level = levels.index(offers)
@@ -437,7 +427,8 @@ def _load(kind: str) -> None:
     for module in pkgutil.iter_modules(getattr(room, "__path__", ())):
         import_module(f"{room.__name__}.{module.name}")
     for name in ALSO.get(kind, ()):
-        import_module(name)
+        if find_spec(name.partition(".")[0]):
+            import_module(name)
     for point in entry_points(group=f"hardcase.{kind}"):
         if point.name not in _parts[kind]:
             with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):

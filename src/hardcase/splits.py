@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hardcase.campaign.claims import claim_context
 from hardcase.config import Config, annotated_as, task_of
-from hardcase.data.sizing import MixedSizes
+from hardcase.data.formats import MixedSizes
 from hardcase.data.sources import large, load
 from hardcase.data.streams import LabelledSet, Stream
 from hardcase.errors import Problem
@@ -20,7 +20,6 @@ from hardcase.types import Images, Model
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
 
-__all__ = ["CampaignSplits", "sample_of"]
 
 FILES = ("folder:", "csv:")
 """Data whose images are files of their own, of any size and number."""

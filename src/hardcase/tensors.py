@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -21,14 +21,6 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from hardcase.errors import Problem
-
-__all__ = [
-    *("LARGEST", "TILE", "Copies", "any_rows", "chunks", "constant", "decode", "decode_all"),
-    *("digest", "digest_tensors", "digest_values", "encode", "encode_all", "fingerprints", "flat"),
-    *("from_bytes", "length", "margin", "ordinal", "pad_rows", "per_row", "remade", "sent"),
-    *("steady", "tile_in_use", "tile_rows", "tiled", "tiles", "to_bytes", "to_grid", "total"),
-    *("usable_device", "use_tile"),
-]
 
 # PNG in a few lines: a writer several times faster than a general one, and a reader for any PNG.
 
@@ -56,11 +48,8 @@ def encode_all(images: UInt8[Tensor, "n c h w"]) -> list[bytes]:
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
     head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header)
     tail = _chunk(b"IEND", b"")
-
-    def whole(line: UInt8[np.ndarray, "h w"]) -> bytes:
-        return b"".join((head, _chunk(b"IDAT", zlib.compress(line.data, 1)), tail))
-
-    return _beside(whole, lines, lines.nbytes)
+    pixels = _beside(partial(zlib.compress, level=1), lines, lines.nbytes)
+    return [b"".join((head, _chunk(b"IDAT", data), tail)) for data in pixels]
 
 
 def _beside(work: Callable[[Any], T], items: Any, size: int) -> list[T]:
@@ -129,7 +118,7 @@ neighbours.
 def to_grid(x: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """The nearest 8-bit image, straight-through for gradients over rounding and clamping alike."""
     grid = x.detach().clamp(0, 1).mul_(255).round_().div_(255)
-    return x + (grid - x).detach() if x.requires_grad else grid
+    return x + grid.sub_(x.detach()) if x.requires_grad else grid
 
 
 def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:
@@ -200,20 +189,22 @@ def tiles(count: int, device: torch.device) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
-def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """``f(*rows)`` computed on whole tiles of rows, so that a row's numbers depend on that row
-    alone.
+def in_tiles(*rows: Tensor) -> Iterator[tuple[Any, ...]]:
+    """Aligned rows in parts of whole tiles, padded, each with how many of its rows are real: what
+    is computed of such a part depends, row by row, on that row alone.
 
-    On a CPU one call, padded to a multiple of `TILE` rows; on a device that has a constant tile one
-    call for each tile.
+    On a CPU one part, padded to a multiple of `TILE` rows; on a device that has a constant tile one
+    for each tile.
     """
-    count = len(rows[0])
     device = rows[0].device
     size = tile_rows(device)
-    parts = [
-        f(*(pad_rows(one[part], size) for one in rows))[: part.stop - part.start]
-        for part in tiles(count, device)
-    ]
+    for part in tiles(len(rows[0]), device):
+        yield *(pad_rows(one[part], size) for one in rows), part.stop - part.start
+
+
+def tiled(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """``f(*rows)`` computed `in_tiles`."""
+    parts = [f(*padded)[:count] for *padded, count in in_tiles(*rows)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -235,7 +226,7 @@ def total(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
 
 def length(x: Float[Tensor, " *shape"], dim: int = 1) -> Float[Tensor, " *rest"]:
     """The L2 norm along an axis, its squares added as `total` does; its gradient at 0 is 0."""
-    if steady(x.device):
+    if x.device.type in _steady:
         norm: Tensor = torch.linalg.vector_norm(x, dim=dim)
         return norm
     square = total(x.square(), dim)

@@ -17,11 +17,6 @@ from typing import Any, NoReturn
 
 from hardcase.errors import Problem
 
-__all__ = [
-    *("Endless", "Leave", "Raised", "Unanswered", "count_interrupt", "file_member", "guard_code"),
-    *("guarded", "interrupts", "likely_factory", "require_consent", "reraise", "within"),
-]
-
 _interrupts = 0
 Leave = Callable[["str | Path"], None]
 """Raises if a file may not be run, or an address not be talked to."""

@@ -47,16 +47,34 @@ class FindFailures(foo.Operator):
     @property
     def config(self) -> foo.OperatorConfig:
         return foo.OperatorConfig(
-            name="find_failures", label="hardcase: find failures of a model", allow_delegated_execution=True
+            name="find_failures",
+            label="hardcase: find failures of a model",
+            allow_delegated_execution=True,
         )
 
     def resolve_input(self, ctx: Any) -> types.Property:
         inputs = types.Object()
         fields = ctx.dataset.get_field_schema(embedded_doc_type=fo.Classification)
-        inputs.str("model", required=True, label="Model", description="As hardcase run --model takes it: net.py:make, hf:PATH, onnx:FILE …")
-        inputs.enum("label", list(fields), required=True, default=next(iter(fields), None), label="Field with the true class")
+        inputs.str(
+            "model",
+            required=True,
+            label="Model",
+            description="As hardcase run --model takes it: net.py:make, hf:PATH, onnx:FILE …",
+        )
+        inputs.enum(
+            "label",
+            list(fields),
+            required=True,
+            default=next(iter(fields), None),
+            label="Field with the true class",
+        )
         inputs.enum("conditions", [*PROFILES], label="Declared conditions", default="handheld")
-        inputs.str("method", default="none", label="Search", description="none: random conditions alone; else a name of hardcase list methods")
+        inputs.str(
+            "method",
+            default="none",
+            label="Search",
+            description="none: random conditions alone; else a name of hardcase list methods",
+        )
         inputs.int("seeds", default=100, label="Images")
         inputs.int("size", default=0, label="Side of the images; 0: all have one size already")
         inputs.str("out", required=True, label="Folder of the run")
@@ -82,7 +100,13 @@ class FindFailures(foo.Operator):
         ctx.ops.reload_dataset()
         risk = run.record["risk"]
         low, high = risk["images_like_these"]
-        return {"risk": risk["value"], "low": low, "high": high, "failing": sum(map(bool, shares.values())), "run": str(run.folder)}
+        return {
+            "risk": risk["value"],
+            "low": low,
+            "high": high,
+            "failing": sum(map(bool, shares.values())),
+            "run": str(run.folder),
+        }
 
     def resolve_output(self, ctx: Any) -> types.Property:
         outputs = types.Object()
@@ -150,7 +174,9 @@ def load_run(run: hc.Run, media: Path, name: str) -> fo.Dataset:
     dataset = fo.Dataset(name, persistent=True)
     dataset.add_group_field("group", default="finding")
     dataset.add_samples(samples)
-    dataset.info = {"hardcase": {key: run.record.get(key) for key in ("model", "data", "method", "conditions")}}
+    dataset.info = {
+        "hardcase": {key: run.record.get(key) for key in ("model", "data", "method", "conditions")}
+    }
     dataset.save()
     return dataset
 
@@ -168,18 +194,24 @@ def grouped_samples(run: hc.Run, media: Path) -> list[fo.Sample]:
         for slice_, data in (("seed", remade(seed)), ("finding", one.image)):
             path = media / f"{tame}-{slice_}.png"
             path.write_bytes(data)
-            sample = fo.Sample(filepath=str(path), group=group.element(slice_), tags=[*one.tags], seed=one.seed)
+            sample = fo.Sample(
+                filepath=str(path), group=group.element(slice_), tags=[*one.tags], seed=one.seed
+            )
             sample["ground_truth"] = fo.Classification(label=one.expected)
             sample["claimed"] = claimed_box(claims[slice_], rows[slice_], path, one.expected)
             samples.append(sample)
         sample["prediction"] = fo.Classification(label=one.predicted, confidence=one.confidence)
         sample["changed"] = one.how
         if sample["claimed"] is None:
-            sample["difference"] = changed_box(*(media / f"{tame}-{part}.png" for part in ("seed", "finding")))
+            sample["difference"] = changed_box(
+                *(media / f"{tame}-{part}.png" for part in ("seed", "finding"))
+            )
     return samples
 
 
-def claimed_box(claims: Claims | None, row: int | None, image: Path, label: str) -> fo.Detections | None:
+def claimed_box(
+    claims: Claims | None, row: int | None, image: Path, label: str
+) -> fo.Detections | None:
     """Where an object is claimed to be; None where nothing with a place is, or it is not known."""
     if claims is None or row is None or CLAIM_KINDS[int(claims.kind[row])] != "at":
         return None

@@ -3,14 +3,7 @@
 import pytest
 import torch
 
-from hardcase.analysis.curves import (
-    Curve,
-    crossings,
-    curve,
-    error_rates,
-    grid,
-    one_condition,
-)
+from hardcase.analysis.curves import Curve, crossings, curve, error_rates, grid, one_condition
 from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
 from hardcase.imaging.noise import WORD, content_key

@@ -7,6 +7,7 @@ from itertools import combinations
 import pytest
 import torch
 
+from hardcase.analysis.semantics import Tags
 from hardcase.analysis.slices import (
     Rules,
     Slice,
@@ -16,7 +17,6 @@ from hardcase.analysis.slices import (
     split,
     stratified_p,
 )
-from hardcase.analysis.tags import Tags
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 

@@ -23,13 +23,13 @@ def spaces():
     return appearance("warp*camera", shape=(1, SIDE, SIDE))
 
 
-def codes(space, count, seed=0, reach=0.5):
-    luck = torch.Generator().manual_seed(seed)
-    return (torch.rand(count, space.size, generator=luck) * 2 - 1) * reach
+def codes(space, count):
+    luck = torch.Generator().manual_seed(0)
+    return torch.rand(count, space.size, generator=luck) - 0.5
 
 
-def boxes(count, seed=1):
-    luck = torch.Generator().manual_seed(seed)
+def boxes(count):
+    luck = torch.Generator().manual_seed(1)
     corner = 8 + torch.rand(count, 2, generator=luck) * 12
     return torch.cat([corner, corner + 10 + torch.rand(count, 2, generator=luck) * 8], 1)
 
@@ -75,14 +75,15 @@ def test_the_share_that_is_seen_is_the_area_that_is_left():
     assert found[5].tolist() == [0, 0, 0, 0]
 
 
-def claims(kind, box, mask=None):
+def seeds(z, kind, box, mask=None):
     count = len(box)
-    empty = torch.zeros(count, 0, 0, dtype=torch.uint8)
-    return {
+    claims = {
         "claim_kind": torch.full((count,), CLAIM_KINDS.index(kind)),
         "claim_box": box,
-        "claim_mask": empty if mask is None else mask,
+        "claim_mask": torch.zeros(count, 0, 0, dtype=torch.uint8) if mask is None else mask,
     }
+    x = torch.zeros(count, 1, SIDE, SIDE)
+    return Seeds(z, x, torch.zeros(count).long(), torch.arange(count), claims)
 
 
 def test_what_leaves_the_frame_by_a_tenth_is_claimed_no_more():
@@ -90,36 +91,26 @@ def test_what_leaves_the_frame_by_a_tenth_is_claimed_no_more():
     z = torch.zeros(5, space.size)
     z[:, space.names.index("shift right")] = -torch.tensor([0.0, 0.02, 0.06, 0.2, 0.4])
     box = torch.tensor([[0.0, 10, 10, 20]]).repeat(5, 1)
-    x = torch.zeros(5, 1, SIDE, SIDE)
     for kind, inside in (("at", [True, True, False, False, False]), ("has", [True] * 5)):
-        origin = Seeds(z, x, torch.zeros(5).long(), torch.arange(5), claims(kind, box))
-        assert moved_claims(space, z, origin).inside.tolist() == inside
+        assert moved_claims(space, z, seeds(z, kind, box)).inside.tolist() == inside
 
 
 def test_masks_move_as_the_image_does():
     space = spaces()
     z, box = codes(space, 6), boxes(6)
     mask = torch.stack([(painted(one) > 0.5).byte() for one in box])
-    origin = Seeds(
-        z, torch.zeros(6, 1, SIDE, SIDE), torch.zeros(6).long(), torch.arange(6),
-        claims("covers", box, mask),
-    )  # fmt: skip
-    moved = moved_claims(space, z, origin)
+    moved = moved_claims(space, z, seeds(z, "covers", box, mask))
     image = resample(mask[:, None].float(), space.places(z))[:, 0]
-    agree = ((image > 0.5) == (moved.mask > 0)).float().mean()
-    assert agree > 0.98
+    assert ((image > 0.5) == (moved.mask > 0)).float().mean() > 0.98
     assert moved.inside.all()
 
 
 def test_spaces_that_move_nothing_leave_claims_where_they_are():
     box = boxes(3)
-    x = torch.zeros(3, 1, SIDE, SIDE)
     for text in ("light", "sensor"):
         space = appearance(text, shape=(1, SIDE, SIDE))
-        origin = Seeds(
-            torch.zeros(3, space.size), x, torch.zeros(3).long(), torch.arange(3), claims("at", box)
-        )
-        assert torch.equal(moved_claims(space, origin.z, origin).box, box)
+        z = torch.zeros(3, space.size)
+        assert torch.equal(moved_claims(space, z, seeds(z, "at", box)).box, box)
 
 
 def test_images_without_claims_are_classified():

@@ -1,55 +1,19 @@
 """The one evaluator: what it meters, what it rounds, what it records and when it closes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
+from by_hand import MANY, evaluator, method
 
-from hardcase.campaign.evaluator import ShardEvaluator
-from hardcase.campaign.loop import enter, numbers, run_shard
-from hardcase.campaign.record import Campaign, Keep, Limits
+from hardcase.campaign.loop import run_shard
+from hardcase.campaign.record import Campaign, Limits
 from hardcase.errors import Problem
 from hardcase.methods import pgd
 from hardcase.models.subject import Subject
-from hardcase.objectives import Margin
-from hardcase.oracles import LeavesLabel
-from hardcase.randomness import stream
-from hardcase.spaces.pixel import Pixels
+from hardcase.oracles import Anything
 from hardcase.testing.toys import Counting, toy_images, toy_subject
-from hardcase.types import KINDS, Answer, Method
-
-MANY = 10**9
-
-
-class Still:
-    """A search that never moves: these tests walk by hand."""
-
-    def init(self, seeds, rng):
-        return {}
-
-    def step(self, state, evaluate, rng):
-        return state
-
-
-def method(**changes):
-    base = Method(
-        name="test",
-        space=Pixels(),
-        search=Still(),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        until="budget",
-    )
-    return replace(base, **changes)
-
-
-def evaluator(images=None, *, queries=MANY, gradients=MANY, subject=None, **changes):
-    images = toy_images() if images is None else images
-    campaign = Campaign(subject=subject or toy_subject(), method=method(**changes), keep=Keep())
-    seeds = enter(campaign, images)
-    n = len(images)
-    bounds = Limits(torch.full((n,), queries), torch.full((n,), gradients))
-    return ShardEvaluator(campaign, seeds, bounds, (), numbers(campaign, images, "guides"))
+from hardcase.types import KINDS, Answer
 
 
 def swapped(evaluate):
@@ -128,11 +92,9 @@ def test_candidates_are_judged_against_their_own_seed():
 def test_the_nearest_failing_candidate_is_kept_with_its_query_number():
     evaluate = evaluator()
     far, near = swapped(evaluate), 0.3 * evaluate.seeds.x + 0.7 * swapped(evaluate)
-    evaluate(far, torch.arange(5))
-    evaluate(near, torch.arange(5))
-    evaluate(far, torch.arange(5))
-    found = evaluate.recorder.findings()
-    assert found.queries.tolist() == [2] * 5
+    for images in (far, near, far):
+        evaluate(images, torch.arange(5))
+    assert evaluate.recorder.findings().queries.tolist() == [2] * 5
     assert evaluate.counts.failing.tolist() == [3] * 5
 
 
@@ -143,9 +105,9 @@ def test_until_first_ends_a_seed_at_its_first_failure():
 
 
 def test_a_lead_below_the_margin_is_no_failure():
-    flat = torch.full_like(toy_images().x, 100)
     evaluate = evaluator()
-    assert not evaluate(flat.float() / 255, torch.arange(5)).failed.any()
+    flat = torch.full_like(evaluate.seeds.x, 100 / 255)
+    assert not evaluate(flat, torch.arange(5)).failed.any()
 
 
 def test_an_answer_that_is_no_number_is_a_finding_of_its_own_kind_and_harms_no_neighbour():
@@ -233,16 +195,13 @@ def test_a_seed_whose_reconstruction_is_already_wrong_is_set_aside_and_its_check
 
 def test_the_subject_is_a_copy():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-    subject = Subject(net)
-    before = subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits
+    subject, x = Subject(net), torch.rand(3, 1, 8, 8)
+    before = subject(x).logits
     net[1].weight.data.zero_()
-    assert torch.equal(subject(torch.rand(3, 1, 8, 8, generator=stream(0))).logits, before)
+    assert torch.equal(subject(x).logits, before)
 
 
 def test_an_oracle_that_counts_everything_keeps_all_images_and_failing_ones_as_failing():
-    from hardcase.oracles import Anything
-    from hardcase.types import KINDS
-
     evaluate = evaluator(oracle=Anything())
     evaluate(evaluate.seeds.z, torch.arange(5))
     evaluate(swapped(evaluate), torch.arange(5))

@@ -1,33 +1,21 @@
 """Networks that must keep the label: what the search climbs, what is kept, who pays, what is counted."""
 
 import json
-from dataclasses import replace
 
+import by_hand
 import pytest
 import torch
 
 import hardcase as hc
-from hardcase.campaign.evaluator import ShardEvaluator
-from hardcase.campaign.loop import enter, numbers
-from hardcase.campaign.record import Campaign, Keep, Limits, parse_keep
+from hardcase.campaign.record import Keep
 from hardcase.errors import Problem
 from hardcase.methods import pgd
 from hardcase.models.subject import Subject
-from hardcase.objectives import (
-    KeptByWitnesses,
-    Margin,
-    NearestFailing,
-    TargetMargin,
-    joint,
-    with_witnesses,
-)
+from hardcase.objectives import KeptByWitnesses, Margin, NearestFailing, TargetMargin, joint
 from hardcase.oracles import LeavesLabel, Reaches, Witnessed, witness_margin
-from hardcase.spaces.pixel import Pixels
 from hardcase.statistics import count
 from hardcase.testing.toys import CLASSES, Counting, Quarters, toy_images, toy_subject
-from hardcase.types import Method, Probe, Seeds
-
-MANY = 10**9
+from hardcase.types import Probe, Seeds
 
 
 def corners():
@@ -43,52 +31,21 @@ def corners():
 def inside(x):
     """The images mirrored, except for their outer corners: the subject errs, the witness does not."""
     made = x.flip(3).clone()
-    for top in (0, 6):
-        for left in (0, 6):
-            made[:, :, top : top + 2, left : left + 2] = x[:, :, top : top + 2, left : left + 2]
+    ends = torch.tensor([0, 1, 6, 7])
+    made[:, :, ends[:, None], ends] = x[:, :, ends[:, None], ends]
     return made
 
 
-class Still:
-    def init(self, seeds, rng):
-        return {}
-
-    def step(self, state, evaluate, rng):
-        return state
+def evaluator(witnesses=None, **how):
+    return by_hand.evaluator(witnesses=(corners(),) if witnesses is None else witnesses, **how)
 
 
-def evaluator(witnesses=None, *, keep="best", **changes):
-    base = Method(
-        name="test",
-        space=Pixels(),
-        search=Still(),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        until="budget",
-    )
-    witnesses = (corners(),) if witnesses is None else witnesses
-    method = replace(base, **changes)
-    campaign = Campaign(
-        subject=toy_subject(),
-        method=with_witnesses(method) if witnesses else method,
-        witnesses=witnesses,
-        keep=parse_keep(keep),
-    )
-    images = toy_images()
-    limits = Limits(torch.full((5,), MANY), torch.full((5,), MANY))
-    return ShardEvaluator(
-        campaign, enter(campaign, images), limits, (), numbers(campaign, images, "guides")
-    )
-
-
-def probe(own, *others, label=0, z=None):
+def probe(own, *others, z=None):
     """One row with these logits of the subject and of the witnesses."""
-    logits = torch.tensor([own])
-    x = torch.zeros(1, 1, 2, 2)
-    code = torch.zeros(1, 2) if z is None else z
-    origin = Seeds(torch.zeros(1, 2), x, torch.tensor([label]), torch.tensor([0]))
-    told = tuple(torch.tensor([one]) for one in others)
-    return Probe(code, x, logits, origin, witnesses=told)
+    x, zero = torch.zeros(1, 1, 2, 2), torch.tensor([0])
+    origin = Seeds(torch.zeros(1, 2), x, zero, zero)
+    logits, *told = (torch.tensor([one], requires_grad=True) for one in (own, *others))
+    return Probe(origin.z if z is None else z, x, logits, origin, witnesses=tuple(told))
 
 
 def test_the_worst_witness_speaks_for_all():
@@ -113,13 +70,9 @@ def test_the_joint_score_subtracts_what_the_witnesses_lack():
 
 
 def graded(objective, own, other):
-    subject = torch.tensor([own], requires_grad=True)
-    witness = torch.tensor([other], requires_grad=True)
-    x = torch.zeros(1, 1, 2, 2)
-    origin = Seeds(torch.zeros(1, 2), x, torch.tensor([0]), torch.tensor([0]))
-    seen = Probe(torch.zeros(1, 2), x, subject, origin, witnesses=(witness,))
+    seen = probe(own, other)
     objective(seen).sum().backward()
-    return subject.grad, witness.grad
+    return seen.logits.grad, seen.witnesses[0].grad
 
 
 def test_the_subject_is_left_alone_once_it_fails_and_then_only_witnesses_pull():
@@ -185,16 +138,9 @@ def test_a_witnessed_finding_comes_before_a_nearer_one_that_is_not():
 def test_the_nearest_that_witnesses_keep_by_the_aim_is_kept_else_what_they_keep_best():
     keep = Keep(target_margin=2.0)
     seed = torch.zeros(4, dtype=torch.int64)
-    kept = keep.rows(
-        seed,
-        seed,
-        seed,
-        torch.tensor([1.0, 3.0, 2.0, 0.5]),
-        torch.tensor([-1.0, 5.0, 2.0, 1.9]),
-    )
-    assert kept.tolist() == [2]
-    worse = torch.tensor([-1.0, 1.5, 1.0, 0.0])
-    assert keep.rows(seed, seed, seed, torch.tensor([1.0, 3.0, 2.0, 0.5]), worse).tolist() == [1]
+    near = torch.tensor([1.0, 3.0, 2.0, 0.5])
+    for margins, row in (([-1.0, 5.0, 2.0, 1.9], 2), ([-1.0, 1.5, 1.0, 0.0], 1)):
+        assert keep.rows(seed, seed, seed, near, torch.tensor(margins)).tolist() == [row]
 
 
 def test_a_seed_ends_at_its_first_witnessed_failure_not_at_any_failure():
@@ -244,13 +190,17 @@ def test_the_subject_cannot_be_its_own_witness():
         evaluator((renamed,))
 
 
-TWO = hc.Execution(shard=2)
+PGD = pgd(epsilon=0.3, gradients=30)
+GIVEN = {"method": PGD, "judge": False, "execution": hc.Execution(shard=2)}
 
 
 def run(out, **how):
-    method = pgd(epsilon=0.3, gradients=30)
-    given = {"witnesses": [corners()], "judge": False, "execution": TWO, **how}
-    return hc.run(toy_subject(), toy_images(8), method=method, out=out, **given)
+    given = {**GIVEN, "witnesses": [corners()], **how}
+    return hc.run(toy_subject(), toy_images(8), out=out, **given)
+
+
+def resume(out, witness):
+    return hc.resume(out, toy_subject(), toy_images(8), witnesses=[witness], **GIVEN)
 
 
 def parts(folder):
@@ -270,29 +220,19 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
     totals = done.record["totals"]
     assert totals["witness_queries"] == totals["queries"] > 0
     assert totals["witness_gradients"] == totals["gradients"] > 0
-    table = done.findings
-    assert set(table["kind"].to_pylist()) == {"label"}
-    for witnessed, margin in zip(
-        table["witnessed"].to_pylist(), table["witness_margin"].to_pylist()
-    ):
-        assert witnessed == (margin >= 2.0)
+    rows = done.findings.to_pylist()
+    assert {row["kind"] for row in rows} == {"label"}
+    assert all(row["witnessed"] == (row["witness_margin"] >= 2.0) for row in rows)
     assert f"witnessed: {funnel['witnessed']} of" in done.summary()
     page = json.loads((done.report().parent / "report.json").read_text())
     steps = {row["step"]: row["count"] for row in page["runs"][0]["funnel"]}
     assert steps["witnessed"] == funnel["witnessed"]
 
 
-def test_the_identity_of_a_run_says_what_was_climbed(tmp_path):
-    runs = [
-        run(tmp_path / name, witnesses=witnesses)
-        for name, witnesses in (("with", [corners()]), ("without", ()))
-    ]
-    kinds = [set(done.record["identity"]["parts"].values()) for done in runs]
-    assert {"KeptByWitnesses", "Witnessed"} <= kinds[0] - kinds[1]
-
-
-def test_a_run_without_witnesses_counts_none(tmp_path):
+def test_a_run_without_witnesses_counts_none_and_its_identity_says_what_was_climbed(tmp_path):
     done = run(tmp_path / "a", witnesses=())
+    kinds = [set(one.record["identity"]["parts"].values()) for one in (run(tmp_path / "b"), done)]
+    assert {"KeptByWitnesses", "Witnessed"} <= kinds[0] - kinds[1]
     assert done.record["funnel"]["witnessed"] is None
     assert done.record["totals"]["witness_queries"] == 0
     assert set(done.findings["witnessed"].to_pylist()) == {None}
@@ -326,17 +266,8 @@ def test_the_same_bytes_in_one_process_in_two_and_after_a_stop(tmp_path):
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
     run(tmp_path / "c", execution=hc.Execution(shard=2, batch=48))
     assert parts(tmp_path / "a") == parts(tmp_path / "c")
-    gone = sorted((tmp_path / "c/findings").glob("part-*.parquet"))[1]
-    gone.unlink()
-    hc.resume(
-        tmp_path / "c",
-        toy_subject(),
-        toy_images(8),
-        method=pgd(epsilon=0.3, gradients=30),
-        witnesses=[corners()],
-        execution=TWO,
-        judge=False,
-    )
+    sorted((tmp_path / "c/findings").glob("part-*.parquet"))[1].unlink()
+    resume(tmp_path / "c", corners())
     assert parts(tmp_path / "a") == parts(tmp_path / "c")
 
 
@@ -344,23 +275,11 @@ def test_another_witness_is_another_campaign(tmp_path):
     run(tmp_path / "a")
     other = Subject(Quarters(33.0), classes=CLASSES, name="other")
     with pytest.raises(Problem, match="witness 1 is not the one this run began with"):
-        hc.resume(
-            tmp_path / "a",
-            toy_subject(),
-            toy_images(8),
-            method=pgd(epsilon=0.3, gradients=30),
-            witnesses=[other],
-            execution=TWO,
-            judge=False,
-        )
+        resume(tmp_path / "a", other)
 
 
 def test_a_search_in_memory_has_witnesses_too():
-    found = hc.search(
-        toy_subject(),
-        toy_images(8),
-        method=pgd(epsilon=0.3, gradients=30),
-        witnesses=hc.Witnesses(models=[corners()], margin=1.0),
-    )
+    witnesses = hc.Witnesses(models=[corners()], margin=1.0)
+    found = hc.search(toy_subject(), toy_images(8), method=PGD, witnesses=witnesses)
     assert found.witnessed.any()
     assert bool((found.witness_margin[found.witnessed] >= 1).all())

@@ -26,10 +26,10 @@ def test_what_is_kept_of_each_seed_and_kind(rule, kept):
     assert parse_keep(rule).rows(SEED, KIND, LABEL, DISTANCE).tolist() == kept
 
 
-def test_unknown_rules_are_refused():
-    for rule in ("most", "0", "-1"):
-        with pytest.raises(Problem, match="keep is"):
-            parse_keep(rule)
+@pytest.mark.parametrize("rule", ["most", "0", "-1"])
+def test_unknown_rules_are_refused(rule):
+    with pytest.raises(Problem, match="keep is"):
+        parse_keep(rule)
 
 
 def test_ordinal_counts_earlier_equals():

@@ -1,4 +1,4 @@
-"""The small detector and tagger: shapes, gradients, what cells learn, and what training reaches."""
+"""Digit canvases, and the small networks for them: gradients, what cells learn, what training reaches."""
 
 from dataclasses import replace
 
@@ -6,17 +6,80 @@ import pytest
 import torch
 
 from hardcase.claims import networks
-from hardcase.claims.annotations import load_annotations
-from hardcase.claims.canvas import canvases
-from hardcase.claims.networks import CellDetector, CellTagger, cell_targets, cells, detect, tag
-from hardcase.claims.outputs import ABSENT, Detections
+from hardcase.claims.annotations import NONE, load_annotations
+from hardcase.claims.networks import (
+    BORDER,
+    CANVAS,
+    INK,
+    MARGIN,
+    CellDetector,
+    CellTagger,
+    canvases,
+    cell_targets,
+    cells,
+    detect,
+    tag,
+)
+from hardcase.claims.outputs import ABSENT, Detections, overlap
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 
 
 @pytest.fixture(scope="module")
-def some():
-    return canvases("test").take(torch.arange(24))
+def every():
+    return canvases("test")
+
+
+@pytest.fixture(scope="module")
+def some(every):
+    return every.take(torch.arange(24))
+
+
+def test_counts_sizes_and_margins(every):
+    boxes = torch.cat([one.boxes for one in every.annotations])
+    counts = {len(one.labels) for one in every.annotations}
+    assert counts == {1, 2, 3, 4}
+    assert every.images.x.shape == (1000, 1, CANVAS, CANVAS)
+    assert float(boxes.min()) >= MARGIN
+    assert float(boxes.max()) <= CANVAS - MARGIN
+    assert bool((every.images.y == 0).all())
+
+
+def test_all_ink_lies_in_boxes_and_boxes_are_tight(every):
+    for row, known in enumerate(every.annotations[:100]):
+        ink = every.images.x[row, 0] >= INK
+        inside = torch.zeros_like(ink)
+        for x0, y0, x1, y1 in known.boxes.int().tolist():
+            inside[y0:y1, x0:x1] = True
+            alone = len(known.boxes) == 1
+            edge = ink[y0 + BORDER, x0:x1].any() and ink[y0:y1, x1 - 1 - BORDER].any()
+            assert bool(edge) or not alone
+        assert not bool((ink & ~inside).any())
+        assert bool(((known.mask != NONE) <= ink).all())
+        assert set(known.mask[known.mask != NONE].tolist()) == set(known.labels.tolist())
+
+
+def test_digits_share_little(every):
+    for known in every.annotations[:200]:
+        among = overlap(known.boxes, known.boxes).fill_diagonal_(0)
+        assert float(among.max()) < 0.12
+
+
+def test_a_canvas_follows_from_its_name(every):
+    assert canvases.__wrapped__("test").hash == every.hash
+
+
+def test_each_task_gets_what_it_needs():
+    boxes = load_annotations("canvas5k", task="boxes", count=5)
+    tags = load_annotations("canvas5k", task="tags", count=5)
+    masks = load_annotations("canvas5k", task="masks", count=5)
+    assert boxes.images.id == tags.images.id == masks.images.id
+    assert len(boxes) == 5
+    for box, named, mask in zip(boxes.annotations, tags.annotations, masks.annotations):
+        assert named.labels.tolist() == sorted(set(box.labels.tolist())) == mask.labels.tolist()
+        assert not box.mask.numel()
+        assert not len(named.boxes)
+        assert mask.mask.shape == (CANVAS, CANVAS)
 
 
 @pytest.mark.parametrize("size", [(80, 80), (64, 96), (30, 45)])

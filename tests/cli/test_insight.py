@@ -1,7 +1,6 @@
 """Curves from the command line."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,9 @@ import pytest
 from hardcase.cli.main import main
 from tiny import HALVES
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
-from aftermath import verdict, write_run
 
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models.py").write_text(HALVES)
     rng = np.random.default_rng(0)
@@ -24,20 +20,12 @@ def home(tmp_path, monkeypatch):
     for i in range(200):
         x[i, :, 8 * y[i] : 8 * y[i] + 8] += np.uint8(i % 60)
     np.savez(tmp_path / "halves.npz", images=x, labels=y)
-    found = {0: [140], 1: [150]}
-    run = write_run(
-        tmp_path / "run", levels=[10, 60, *[5] * 30], found=found, verdicts=[verdict(), verdict()]
-    )
-    named = f'model = "{tmp_path}/models.py:net"\ndata = "npz:{tmp_path}/halves.npz"\n'
-    text = named + '[method]\nname = "pgd"\n'
-    (run.folder / "config.toml").write_text(text)
-    return tmp_path
 
 
 NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 
-def test_a_curve_is_told_and_written(home, capsys):
+def test_a_curve_is_told_and_written(capsys):
     asked = "--corruptions gaussian_noise,fog --conditions none --count 6 --out curve.json"
     assert main(["curve", *NAMED, *asked.split()]) == 0
     assert "gaussian_noise" in capsys.readouterr().out
@@ -46,12 +34,12 @@ def test_a_curve_is_told_and_written(home, capsys):
     assert len(written["corruptions"]) == 2
 
 
-def test_a_curve_needs_something_to_draw(home, capsys):
+def test_a_curve_needs_something_to_draw(capsys):
     assert main(["curve", "--corruptions", "fog"]) == 2
     assert "--model" in capsys.readouterr().err
 
 
-def test_curves_of_conditions_stay_with_the_run(home, capsys):
+def test_curves_of_conditions_stay_with_the_run(capsys):
     import hardcase as hc
 
     words = "run --model models.py:net --data npz:halves.npz?split=all --method none --seeds 12 -q"

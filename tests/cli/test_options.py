@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from hardcase.api import folder_for
-from hardcase.cache import free
 from hardcase.cli.main import VERBS, _function
 from hardcase.cli.options import _KEYS, CAMPAIGN, resolve
 from hardcase.config import BudgetConfig, Config
@@ -90,20 +89,12 @@ def test_a_folder_is_named_after_method_data_and_seed(data, expected):
     assert folder_for(resolve({**BASE, "data": data}), None) == Path(expected)
 
 
-def test_a_taken_name_gets_a_number():
-    for name in ("base", "base-2"):
-        Path(name).mkdir()
-    assert free(Path("base")) == Path("base-3")
-
-
 def test_a_used_folder_is_refused_and_an_empty_one_taken():
-    Path("used").mkdir()
-    Path("used/file").touch()
+    Path("used/inside").mkdir(parents=True)
     Path("empty").mkdir()
-    config = resolve(BASE)
-    assert folder_for(config, Path("empty")) == Path("empty")
+    assert folder_for(resolve(BASE), Path("empty")) == Path("empty")
     with pytest.raises(Problem, match="not empty"):
-        folder_for(config, Path("used"))
+        folder_for(resolve(BASE), Path("used"))
 
 
 COMPUTING = (

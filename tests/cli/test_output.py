@@ -2,7 +2,8 @@
 
 import pytest
 
-from hardcase.cli.output import cell, clock, duration, facts, grid, shown
+from hardcase.cli.output import cell, clock, facts, grid, shown
+from hardcase.environment import duration
 
 
 @pytest.mark.parametrize(

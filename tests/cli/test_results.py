@@ -2,17 +2,13 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from aftermath import verdict, write_run, write_world
 
 from hardcase.cli.main import main
 from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
-from aftermath import verdict, write_run, write_world
 
 
 @pytest.fixture

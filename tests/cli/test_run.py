@@ -9,37 +9,16 @@ from hardcase.cli.main import main
 from hardcase.runs.results import Run
 
 OWN = """
-import torch
-from torch import nn
-
-from hardcase import Images, Verdicts
+from hardcase import Verdicts
 from hardcase.criteria import select
 from hardcase.criteria.neuron import Activated
 from hardcase.registry import criterion, data
-
-class Thirds(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mean = nn.AvgPool2d((12, 4))
-        self.flat = nn.Flatten()
-        self.out = nn.Linear(3, 3, bias=False)
-        self.out.weight.data = 9 * torch.eye(3)
-
-    def forward(self, x):
-        return self.out(self.flat(self.mean(x)))
-
-def _bars(count, seed):
-    rng = torch.Generator().manual_seed(seed)
-    y = torch.arange(count) % 3
-    x = torch.randint(0, 60, (count, 1, 12, 12), generator=rng)
-    for row, label in enumerate(y.tolist()):
-        x[row, :, :, 4 * label : 4 * label + 4] += 150
-    return Images(x.to(torch.uint8), y, tuple(f"bar-{seed}-{i}" for i in range(count)), ("0", "1", "2"))
+from tiny import Columns, bars as drawn
 
 @data("my-bars", needs="nothing", paper="ours")
 def bars():
     "Bars in one of three places."
-    return _bars(60, 0), _bars(12, 1)
+    return drawn(60), drawn(12, seed=1, split="test")
 
 @criterion("loud", laws=("ratio", "monotone"))
 def loud(graph, *, threshold: float = 0.2):
@@ -59,14 +38,14 @@ def world(tmp_path, monkeypatch, fresh_registry):
 
 
 def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
-    words = "run --method dlfuzz --data own.py:bars --model own.py:Thirds --seeds 6 --out run"
+    words = "run --method dlfuzz --data own.py:bars --model own.py:Columns --seeds 6 --out run"
     more = "--criterion own.py:loud --criteria nc,own.py:loud:threshold=0.1 --progress none"
     assert main([*words.split(), *more.split()]) == 0
     run = Run("run")
     assert run.record["data"] == "own.py:bars"
-    assert run.seeds["id"][0].as_py().startswith("bar-1-")
+    assert run.seeds["id"][0].as_py().startswith("test-")
     measured = {row["criterion"]: row for row in run.record["coverage"]}
-    assert measured["own.py:loud:threshold=0.1"]["total"] == 3
+    assert measured["own.py:loud:threshold=0.1"]["total"] == 6
     capsys.readouterr()
     assert main(["judge", "run", "--judge", "own.py:strict", "--progress", "none"]) == 0
     assert Run("run").record["funnel"]["confirmed"] == 0
@@ -74,13 +53,10 @@ def test_a_campaign_with_data_criterion_and_judge_of_ones_own(capsys):
     assert "guo2018dlfuzz" in capsys.readouterr().out
 
 
-def test_coverage_by_a_criterion_of_ones_own(capsys):
-    words = ["coverage", "--model", "own.py:Thirds", "--data", "own.py:bars"]
+def test_coverage_by_a_criterion_of_ones_own_and_data_that_are_described(capsys):
+    words = ["coverage", "--model", "own.py:Columns", "--data", "own.py:bars"]
     assert main([*words, "--criteria", "own.py:loud", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["criterion"], row["total"], row["value"]) == ("own.py:loud", 3, 1.0)
-
-
-def test_data_of_ones_own_are_described(capsys):
+    assert (row["criterion"], row["total"], row["value"]) == ("own.py:loud", 6, 1.0)
     assert main(["data", "own.py:bars", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"] == "own.py:bars"

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hardcase.cli.main import main
@@ -11,7 +10,7 @@ from hardcase.cli.options import resolve
 from hardcase.config import chosen_method
 from hardcase.errors import Problem
 from hardcase.runs.results import Run
-from hardcase.testing.toys import toy_images
+from tiny import furnish
 
 MODEL = """
 import torch
@@ -32,12 +31,7 @@ def corners():
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    Path("model.py").write_text(MODEL)
-    images = toy_images(40)
-    arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
-    np.savez("toy.npz", **arrays, classes=np.array(images.classes))
+    furnish(tmp_path, monkeypatch, MODEL, 40)
     return ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--seeds", "8", "-q"]
 
 

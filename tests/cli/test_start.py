@@ -11,6 +11,7 @@ from hardcase.cli.main import main
 from hardcase.cli.start import look
 from hardcase.config import parse
 from hardcase.testing.toys import toy_images, toy_subject
+from tiny import furnish
 
 NET = "from torch import nn\nclass Net(nn.Module): pass\ndef make():\n    return Net()\n"
 
@@ -55,20 +56,13 @@ def test_an_empty_folder_is_told_of(tmp_path, capsys):
     assert "no model was found here" in capsys.readouterr().err
 
 
-def test_open_writes_the_report_first(tmp_path, capsys):
-    run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
-    assert main(["open", str(run.folder), "-q"]) == 0
-    page = tmp_path / "run" / "report" / "index.html"
-    assert capsys.readouterr().out.strip() == str(page)
-    assert page.is_file()
-
-
-def test_open_never_opens_a_page_of_others(tmp_path, capsys):
+def test_open_writes_the_report_first_and_never_opens_a_page_of_others(tmp_path, capsys):
     run = hc.run(toy_subject(), toy_images(4), method="pgd", out=tmp_path / "run", judge=False)
     page = tmp_path / "run" / "report" / "index.html"
     page.parent.mkdir()
     page.write_text("<script>steal()</script>")
     assert main(["open", str(run.folder), "-q"]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
     assert "steal" not in page.read_text()
 
 
@@ -80,10 +74,8 @@ def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch, capsys):
     (tmp_path / "data" / "mnist.npz").write_bytes(bytes(10))
     assert main(["cache", "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
-    assert [(one["name"], one["size"]) for one in entries] == [
-        ("model-lenet5-1", 1000),
-        ("mnist.npz", 10),
-    ]
+    sizes = {one["name"]: one["size"] for one in entries}
+    assert sizes == {"model-lenet5-1": 1000, "mnist.npz": 10}
     assert main(["cache", "--clear", "lenet5", "--yes"]) == 0
     assert not (tmp_path / "networks" / "model-lenet5-1").exists()
     assert (tmp_path / "data" / "mnist.npz").exists()
@@ -91,15 +83,8 @@ def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch, capsys):
 
 
 def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
-    (tmp_path / "net.py").write_text(
-        "from hardcase.testing.toys import toy_subject\ndef make(): return toy_subject().net\n"
-    )
-    images = toy_images(12)
-    import numpy as np
-
-    np.savez(tmp_path / "data.npz", images=images.x.numpy(), labels=images.y.numpy())
-    monkeypatch.chdir(tmp_path)
-    words = "run --model net.py:make --data npz:data.npz?split=all --method pgd --dry-run"
+    furnish(tmp_path, monkeypatch, count=12)
+    words = "run --model model.py:make --data npz:toy.npz?split=all --method pgd --dry-run"
     assert main(words.split()) == 0
     said = capsys.readouterr().out
     assert "search, at most" in said

@@ -4,23 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.generators import vqvae
-from hardcase.training.loop import TrainingRecipe
-from tiny import bars
-
-MODEL = """
-from torch import nn
-class Thirds(nn.Module):
-    def forward(self, x):
-        return 9 * x.mean((1, 2)).unflatten(1, (3, 4)).mean(2)
-make = Thirds
-"""
-SHORT = TrainingRecipe(epochs=40, batch=16, lr=3e-3)
+from tiny import save_bars
 
 
 def _narrow(channels, size, classes, latent):
@@ -29,16 +18,11 @@ def _narrow(channels, size, classes, latent):
 
 @pytest.fixture(autouse=True)
 def world(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    for name in ("vqvae-ema", "gan-small", "gan-conditional"):
-        row = registry.parts("generator")[name]
-        make = _narrow if name == "vqvae-ema" else row.make
-        short = replace(row, make=make, facts={**row.facts, "recipe": SHORT})
-        monkeypatch.setitem(registry._parts["generator"], name, short)
-    train, test = bars(64), bars(24, seed=1, split="test")
-    np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
-    Path("model.py").write_text(MODEL)
+    names = ("vqvae-ema", "gan-small", "gan-conditional")
+    save_bars(tmp_path, monkeypatch, {"generator": names}, epochs=40, lr=3e-3)
+    row = registry.parts("generator")["vqvae-ema"]
+    monkeypatch.setitem(registry._parts["generator"], "vqvae-ema", replace(row, make=_narrow))
+    Path("model.py").write_text("from tiny import Columns as make\n")
 
 
 def trained(capsys, *words):
@@ -75,23 +59,23 @@ def test_a_gan_is_trained_and_its_samples_drawn(capsys):
 def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
     capsys, tmp_path, monkeypatch
 ):
-    from hardcase.training import loop
+    from hardcase.training import monitor
 
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
-    write = loop.Checkpoints.__call__
+    write = monitor.Checkpoints.__call__
 
     def killed(keeper, step, now=False):
         write(keeper, step, now=step == 3)
         if step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.Checkpoints, "__call__", killed)
+    monkeypatch.setattr(monitor.Checkpoints, "__call__", killed)
     assert main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make"]) == 130
     capsys.readouterr()
     (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
     assert sorted(path.name for path in left.iterdir()) == ["state.pt"]
-    monkeypatch.setattr(loop.Checkpoints, "__call__", write)
+    monkeypatch.setattr(monitor.Checkpoints, "__call__", write)
     card, said = trained(capsys, *words)
     assert "goes on after step 3, where it was stopped" in said
     assert not left.exists()

@@ -6,16 +6,10 @@ import torch
 from torch import nn
 
 import hardcase as hc
-from conditions.toys import darkness, grey
-from hardcase.conditions.box import condition_box
-from hardcase.conditions.declared import Conditions
+from conditions.toys import darkness, exposure, grey
 from hardcase.conditions.risk import compare_risk, measure_risk, needed_seeds
 from hardcase.errors import Problem
 from hardcase.types import Images
-
-
-def exposure(text="±1 stops"):
-    return condition_box(Conditions({"exposure": text, "shift": "±5 %"}), (1, 16, 16))
 
 
 def test_the_share_of_failing_draws_is_the_volume_of_the_box_that_fails():

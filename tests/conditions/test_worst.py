@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from conditions.toys import darkness, grey
-from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
+from conditions.toys import darkness, exposure, grey
+from hardcase.conditions import measure_risk, measure_worst
 from hardcase.conditions.worst import bisected, most_questions
 from hardcase.errors import Problem
 from hardcase.types import Answer
@@ -29,12 +29,8 @@ class OnlyLabels:
         return Answer(nn.functional.one_hot(dark.long(), 2).float() * 50)
 
 
-def box(text="±1 stops"):
-    return condition_box(Conditions({"exposure": text, "shift": "±5 %"}), (1, 16, 16))
-
-
 def test_the_least_scale_of_a_known_threshold_is_found():
-    found = measure_worst(darkness(), grey(), box())
+    found = measure_worst(darkness(), grey(), exposure())
     assert found.least["gradients"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     assert [row["share"] for row in found.curve()] == [0, 0, 1, 1]
@@ -48,16 +44,16 @@ def test_the_least_scale_of_a_known_threshold_is_found():
 
 
 def test_nothing_is_found_where_nothing_fails_and_misread_images_need_no_change():
-    gentle = measure_worst(darkness(), grey(), box("±0.5 stops"), alone=False)
+    gentle = measure_worst(darkness(), grey(), exposure("±0.5 stops"), alone=False)
     assert bool(gentle.least_scale.isinf().all())
     assert gentle.to_json()["worst_case"]["value"] == 0
-    wrong = measure_worst(darkness(), grey(level=50), box(), alone=False)
+    wrong = measure_worst(darkness(), grey(level=50), exposure(), alone=False)
     assert wrong.least_scale.tolist() == [0.0] * 12
     assert [row["share"] for row in wrong.curve()] == [1, 1, 1, 1]
 
 
 def test_a_model_without_gradients_is_searched_by_queries():
-    found = measure_worst(OnlyLabels(), grey(), box(), queries=100)
+    found = measure_worst(OnlyLabels(), grey(), exposure(), queries=100)
     assert set(found.least) == {"queries"}
     assert found.beaten is None
     assert found.comparable
@@ -67,27 +63,27 @@ def test_a_model_without_gradients_is_searched_by_queries():
 
 def test_masked_gradients_are_not_comparable():
     masked = darkness(masked=True)
-    table = measure_risk(masked, grey(), box(), draws=32, costs=False)
+    table = measure_risk(masked, grey(), exposure(), draws=32, costs=False)
     assert bool((table.failing > 0).all())
-    found = measure_worst(masked, grey(), box(), table=table, alone=False)
+    found = measure_worst(masked, grey(), exposure(), table=table, alone=False)
     assert bool((found.least["draws"] >= LEAST - 0.02).all())
     assert found.least_scale.tolist() == pytest.approx([LEAST] * 12, abs=0.15)
-    clear = measure_worst(masked, grey(), box(), table=table, queries=0, alone=False)
+    clear = measure_worst(masked, grey(), exposure(), table=table, queries=0, alone=False)
     assert clear.beaten == (clear.least["gradients"] > clear.least["draws"] + 0.1).double().mean()
     assert clear.beaten > 0.02
     assert not clear.comparable
 
 
 def test_what_made_another_model_fail_is_tried():
-    other = measure_worst(darkness(), grey(), box(), alone=False)
-    found = measure_worst(darkness(masked=True), grey(), box(), others=[other], queries=0)
+    other = measure_worst(darkness(), grey(), exposure(), alone=False)
+    found = measure_worst(darkness(masked=True), grey(), exposure(), others=[other], queries=0)
     assert found.least["other models"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     with pytest.raises(Problem, match="of 12 images are given for 3"):
-        measure_worst(darkness(), grey(3), box(), others=[other])
+        measure_worst(darkness(), grey(3), exposure(), others=[other])
 
 
 def test_more_questions_never_find_less():
-    found = measure_worst(darkness(), grey(), box(), alone=False)
+    found = measure_worst(darkness(), grey(), exposure(), alone=False)
     shares = [row["share"] for row in found.doubling()]
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -111,8 +107,8 @@ def test_no_more_is_asked_than_was_said_before(level):
         asked[given[0].requires_grad] += len(given[0]) / 16
 
     own.net.register_forward_hook(count)
-    measure_worst(own, grey(16, level), box())
-    questions, gradients = most_questions(own, box())
+    measure_worst(own, grey(16, level), exposure())
+    questions, gradients = most_questions(own, exposure())
     assert 0.5 * questions < asked[False] <= questions
     assert asked[True] == gradients if level == 250 else 0 < asked[True] < gradients
-    assert most_questions(OnlyLabels(), box())[1] == 0
+    assert most_questions(OnlyLabels(), exposure())[1] == 0

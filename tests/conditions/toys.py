@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import hardcase as hc
+from hardcase.conditions import condition_box
 from hardcase.types import Images
 
 CLASSES = ("light", "dark")
@@ -32,3 +33,8 @@ def grey(count=12, level=128):
     x = torch.full((count, 1, 16, 16), level).to(torch.uint8)
     names = tuple(f"grey/{i}" for i in range(count))
     return Images(x, torch.zeros(count).long(), names, CLASSES, "grey")
+
+
+def exposure(text="±1 stops"):
+    """The box of a range of light, with a shift that changes no answer."""
+    return condition_box(hc.Conditions({"exposure": text, "shift": "±5 %"}), (1, 16, 16))

@@ -3,6 +3,7 @@
 import doctest
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,24 +13,15 @@ from hardcase.registry import rows
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "SECURITY.md",
-    ROOT / "CONTRIBUTING.md",
-    *(ROOT / name for name in ("ROADMAP.md", "RELEASING.md", "RESULTS.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-MADE = {
-    "contributing.md",
-    "results.md",
-    "changelog.md",
-    "roadmap.md",
-    "security.md",
-    "conduct.md",
-    "releasing.md",
-    "reference",
-}
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+MADE = {"contributing.md", "results.md", "changelog.md", "roadmap.md"}
+MADE |= {"security.md", "conduct.md", "releasing.md", "reference"}
 """What the site has and the repository has elsewhere, or not before it is built."""
+
+
+@pytest.fixture(autouse=True)
+def _programs_of_the_pages(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -48,48 +40,39 @@ def test_every_promise_names_a_test_that_exists():
     before = ""
     for row in promises:
         shown = row.rpartition(" | ")[2]
-        files = re.findall(r"\]\(([^)]*tests/[^)]*)\)", shown) or (
-            before if "the same" in row else []
-        )
+        files = re.findall(r"\]\(([^)]*tests/[^)]*)\)", shown)
+        files = files or (before if "the same" in row else [])
         assert files, f"no test is named: {row}"
         before = files
-        text = "".join(
-            (path.parent / file).read_text(encoding="utf-8")
-            for file in files
-            if file.endswith(".py")
-        )
-        missing = [
-            name for name in re.findall(r"`(test_\w+)`", shown) if f"def {name}(" not in text
-        ]
-        assert not missing, missing
+        linked = [path.parent / file for file in files if file.endswith(".py")]
+        text = "".join(file.read_text(encoding="utf-8") for file in linked)
+        named = re.findall(r"`(test_\w+)`", shown)
+        assert not [name for name in named if f"def {name}(" not in text]
 
 
-def test_pages_say_what_the_stored_results_say(monkeypatch):
+def test_pages_say_what_the_stored_results_say():
     """`make results` would change no page; every stored result has its schema."""
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from make_results import MARKS, pages, rendered, stored
 
-    results = ROOT / "results"
-    for path in results.glob("*.json"):
+    for path in RESULTS.glob("*.json"):
         assert stored(path)["rows"]
     assert len(pages(ROOT)) >= 11
-    for page in pages(ROOT):
+    assert ROOT / "docs/scale.md" in pages(ROOT)
+    for page, home in pages(ROOT).items():
         text = page.read_text(encoding="utf-8")
-        assert rendered(text, results) == text, f"{page.name}: make results"
+        assert rendered(text, RESULTS, home) == text, f"{page.name}: make results"
         prose = MARKS.sub("", text)
         assert len(prose.split()) <= 1000 or page.name == "RESULTS.md"
 
 
-def test_every_measured_number_on_a_page_is_a_stored_one(monkeypatch):
+def test_every_measured_number_on_a_page_is_a_stored_one():
     """A decimal, a percentage or a count of a whole is in a stored file that the page links."""
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
     from make_results import pages, unbacked
 
-    results = ROOT / "results"
-    wrong = {page.name: unbacked(page.read_text("utf-8"), results) for page in pages(ROOT)}
+    wrong = {page.name: unbacked(page.read_text("utf-8"), RESULTS) for page in pages(ROOT)}
     assert not {name: found for name, found in wrong.items() if found}
     linked = "[x](../../results/sinvad-rq4.json)"
-    assert unbacked(f"it rose by 12.345 {linked}", results) == ["12.345"]
+    assert unbacked(f"it rose by 12.345 {linked}", RESULTS) == ["12.345"]
 
 
 def test_stored_results_are_whole_and_written_by_a_program():
@@ -102,8 +85,7 @@ def test_stored_results_are_whole_and_written_by_a_program():
     assert records
 
 
-def test_what_is_not_stored_is_said_to_be_not_run(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def test_what_is_not_stored_is_said_to_be_not_run(tmp_path):
     from make_results import NOT_RUN, rendered
 
     page = "<!-- figure: sinvad-gap -->\n<!-- end -->\n<!-- table: x | T | a -->\n<!-- end -->\n"
@@ -117,8 +99,7 @@ def test_what_is_not_stored_is_said_to_be_not_run(monkeypatch, tmp_path):
     assert "| one | 3 of 4 |" in rendered(page, tmp_path)
 
 
-def test_every_figure_is_drawn_and_used(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def test_every_figure_is_drawn_and_used():
     from make_results import FIGURES, pages
 
     drawn = {path.stem: path for path in (ROOT / "docs/pictures/results").iterdir()}
@@ -129,8 +110,7 @@ def test_every_figure_is_drawn_and_used(monkeypatch):
     assert all(f"figure: {name} " in text for name in FIGURES)
 
 
-def test_a_result_that_lacks_something_is_refused(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def test_a_result_that_lacks_something_is_refused(tmp_path):
     from make_results import stored
 
     (tmp_path / "odd.json").write_text('{"name": "odd", "columns": ["a"], "rows": [{"b": 1}]}')
@@ -143,6 +123,14 @@ def test_examples_with_prompts_run_as_they_stand(page, least):
     done = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
     assert done.attempted >= least
     assert not done.failed
+
+
+def test_the_reference_of_all_keys_is_up_to_date():
+    import make_tables
+
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    assert page == make_tables.configuration()
+    sys.modules.pop("make_tables")
 
 
 def test_pictures_are_small():
@@ -159,8 +147,7 @@ def test_every_method_says_when_to_take_it_and_what_it_is_weak_at():
         assert (ROOT / "docs" / note["page"]).is_file()
 
 
-def test_links_of_the_repository_become_those_of_the_site(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def test_links_of_the_repository_become_those_of_the_site():
     from make_site import relinked
 
     assert relinked("[r](../RESULTS.md#a)", "docs/x.md") == "[r](results.md#a)"

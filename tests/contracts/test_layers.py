@@ -1,7 +1,8 @@
-"""Four layers: core, parts, run, faces. Who may import whom, and where every module belongs."""
+"""Four layers: core, parts, run, faces. Who may import whom, where every module belongs, and which need each other."""
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import hardcase
@@ -12,8 +13,8 @@ LAYERS = {
     "oracles statistics inference graphs campaign",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
-    "run": "config analysis splits context plan runs judges",
-    "faces": "__init__ __main__ api report suite repair testing cli plugins pytest_plugin",
+    "run": "config analysis splits context runs judges",
+    "faces": "__init__ __main__ api report suite repair testing cli",
 }
 """The rooms (folders and files of the package) of each layer, lowest first."""
 ORDER = {room: i for i, rooms in enumerate(LAYERS.values()) for room in rooms.split()}
@@ -24,14 +25,24 @@ UPWARD = {
 }
 
 
+CYCLES = 2
+"""Groups of modules that import each other, inside of functions somewhere."""
+
+
+@cache
+def trees():
+    """Every file of the package, parsed."""
+    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+
+
 def room(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def imports():
     """Every import of a room of ours: the file, its room, the room it names."""
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             names = []
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hardcase":
                 inner = node.module.split(".")[1:]
@@ -43,7 +54,7 @@ def imports():
 
 
 def test_every_room_has_a_layer():
-    rooms = {room(path) for path in ROOT.rglob("*.py")}
+    rooms = {room(path) for path in trees()}
     assert rooms == set(ORDER), "a new room or module belongs into a layer; a gone one out of it"
 
 
@@ -67,8 +78,8 @@ def test_parts_never_import_a_method():
 
 def test_a_class_name_exists_once():
     places = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     twice = {name: files for name, files in places.items() if len(files) > 1}
@@ -84,3 +95,53 @@ def test_the_architecture_page_shows_this_tree():
     tests = Path(__file__).parents[2]
     gone = [name for name in named if not ((ROOT / name).exists() or (tests / name).exists())]
     assert not gone, gone
+
+
+def imported(tree, known):
+    """The modules of ours that a tree imports, outside of what only type checkers read."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        waiting += ast.iter_child_nodes(node)
+
+
+def graph():
+    """The modules that each module imports, inside of functions too."""
+    names = {
+        path: ".".join(("hardcase", *path.relative_to(ROOT).with_suffix("").parts))
+        for path in trees()
+    }
+    known = {name.removesuffix(".__init__"): trees()[path] for path, name in names.items()}
+    return {name: {*imported(tree, known)} & known.keys() for name, tree in known.items()}
+
+
+def cycles(edges):
+    """The strongly connected groups of more than one module."""
+    reached = {}
+    for start in edges:
+        seen, waiting = set(), [start]
+        while waiting:
+            for other in edges[waiting.pop()] - seen:
+                seen.add(other)
+                waiting.append(other)
+        reached[start] = seen
+    groups = {
+        frozenset(one for one in reached[name] if name in reached[one])
+        for name in edges
+        if name in reached[name]
+    }
+    return sorted((sorted(group) for group in groups if len(group) > 1), key=len)
+
+
+def test_few_modules_need_each_other():
+    found = cycles(graph())
+    assert len(found) <= CYCLES, "\n".join(" ".join(group) for group in found)

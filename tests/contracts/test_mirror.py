@@ -17,17 +17,13 @@ ACROSS = {
     "golden",
     "played",
     "reference",
-    "studies",
-    "study",
-    "teams",
     "torture",
     "worst_day",
 }
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
-    "methods/deepxplore methods/dlfuzz methods/maxplore methods/pgd methods/adapt "
-    "methods/deephunter methods/tensorfuzz methods/neurons testing/toys "
+    "methods/deepxplore methods/dlfuzz methods/pgd methods/neurons testing/toys "
     "searches/gradient searches/interpolation "
     "searches/worklist",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
@@ -38,29 +34,26 @@ ELSEWHERE = {
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
     "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
-    "criteria/trace criteria/surprise_coverage testing/criteria",
+    "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
-    "claims/test_seeds.py": "whole runs of claims: claims/subjects runs/claims report/claims",
+    "claims/test_seeds.py": "whole runs of claims: runs/claims report/claims",
     "cli/test_main.py": "errors",
     "data/test_images.py": "data/streams",
-    "end_to_end/test_commands.py": "cli/inspect config companions",
-    "fuzz/test_store_files.py": "damaged files: runs/ledger runs/results runs/progress",
+    "end_to_end/test_commands.py": "cli/inspect config",
+    "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
-    "methods/test_feature_perturbation.py": "generators/selection generators/staged "
-    "spaces/activations",
-    "models/pretrained/test_resnet50.py": "models/pretrained/lpips models/pretrained/mobile",
-    "reference/test_baselines.py": "methods/baselines",
+    "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
     "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
     "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
-    "test_context.py": "what a campaign is made of: plan splits",
+    "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
-    "torture/test_cluster.py": "runs/ray",
-    "training/test_loop.py": "training/adversarial training/cards",
+    "played/test_played_device.py": "shards side by side on a device: campaign/pool",
+    "training/test_loop.py": "training/cards training/monitor training/recipe",
 }
 """Files without tests of their own name, and which tests run them instead."""
 

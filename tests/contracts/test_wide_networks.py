@@ -1,21 +1,19 @@
 """Every verb on a run whose network has ten outputs while the data has three classes: none may break."""
 
 import json
-import os
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from judged import QUICK
 
 from hardcase.cli.main import VERBS, main
 from hardcase.companions import companion_verbs
+from hardcase.data.sources import load
 from hardcase.errors import CANNOT_TELL, USAGE
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
-from judged import QUICK
-
+from hardcase.judges.panel import trained
+from hardcase.runs.results import Run
+from hardcase.suite.replay import stored
 from tiny import bars
 
 MODEL = '''
@@ -47,7 +45,7 @@ WORLD = ("--model", "wide.py:make", "--data", "npz:bars.npz")
 VAE = ("--data", "npz:bars.npz", "--model", "wide.py:make", "--latent", 4, "--epochs", 1)
 OWN = {
     "demo": "trains its own network, which is as wide as its data",
-    "fetch model": "fetches networks of its own list",
+    "fetch": "fetches networks of its own list",
     "faults": "plants its faults into networks of its own",
     "reproduce": "builds the networks of a paper",
     "train diffusion": "samples are as wide as their data; trained for a GPU",
@@ -88,33 +86,17 @@ COMMANDS = {
 }  # fmt: skip
 
 
-@contextmanager
-def inside(folder):
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A folder with the data, the network and a judged run; also what stands for the words above."""
-    from hardcase.data.sources import load
-    from hardcase.judges.panel import trained
-
     folder = tmp_path_factory.mktemp("wide")
     images = bars(240, size=12, classes=3)
-    with pytest.MonkeyPatch.context() as patch, inside(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         patch.setenv("HARDCASE_CACHE", str(folder / "cache"))
         Path("wide.py").write_text(MODEL)
-        np.savez(
-            "bars.npz",
-            images=images.x.numpy(),
-            labels=images.y.numpy(),
-            classes=np.array(["left", "middle", "right"]),
-        )
+        arrays = {"images": images.x.numpy(), "labels": images.y.numpy()}
+        np.savez("bars.npz", **arrays, classes=np.array(["left", "middle", "right"]))
         words = ["run", *WORLD, "--method", "pgd", "--seeds", "24", "--out", "run", "-q"]
         assert main([*words, "--set", "campaign.shard=8"]) == 0
         train, test = (load("npz:bars.npz", split=split) for split in ("train", "test"))
@@ -133,17 +115,12 @@ def test_every_verb_says_how_it_is_covered():
 def test_the_verb_takes_a_network_wider_than_the_data(world, verb, capsys):
     code = main([str(world.get(word, word)) for word in COMMANDS[verb]])
     # an epoch is too short for some generators, which is told: a usage error, not a crash
-    allowed = {
-        "train": (0, USAGE),
-        "repair": (0, 1, CANNOT_TELL),
-        "gate": (CANNOT_TELL,),
-    }  # a judge nobody calibrated passes nothing
+    # and a judge that nobody calibrated passes nothing
+    allowed = {"train": (0, USAGE), "repair": (0, 1, CANNOT_TELL), "gate": (CANNOT_TELL,)}
     assert code in allowed.get(verb.split()[0], (0,)), capsys.readouterr().err
 
 
 def test_the_run_predicts_outputs_that_the_data_does_not_name(world):
-    from hardcase.runs.results import Run
-
     run = Run("run")
     assert max(run.findings["predicted"].to_pylist()) >= 3
     assert any("class " in str(finding) for finding in run)
@@ -151,9 +128,8 @@ def test_the_run_predicts_outputs_that_the_data_does_not_name(world):
 
 @pytest.mark.parametrize("form", ["hf", "npz"])
 def test_other_exports(world, form, capsys):
-    assert main(["export", "run", "--to", form, "--out", f"as-{form}"]) == 0, (
-        capsys.readouterr().err
-    )
+    code = main(["export", "run", "--to", form, "--out", f"as-{form}"])
+    assert code == 0, capsys.readouterr().err
     assert Path(f"as-{form}").exists()
 
 
@@ -168,7 +144,4 @@ def test_the_report_names_them_by_their_numbers(world):
 
 
 def test_stored_tests_of_the_plug_in_have_names(world):
-    from hardcase.runs.results import Run
-    from hardcase.suite.replay import stored
-
     assert any("-class " in test.name for test in stored(Run("run")))

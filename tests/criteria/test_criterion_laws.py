@@ -7,7 +7,7 @@ from worlds import World
 from hardcase.criteria.criterion import toward
 from hardcase.registry import parts
 from hardcase.tensors import from_bytes
-from hardcase.testing.criteria import check_criterion, check_pull
+from hardcase.testing import check_criterion, check_pull
 
 VARIANTS = (
     "nc:threshold=0.3,scale=input",

@@ -7,12 +7,27 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hardcase.data.sources import load
+from hardcase.errors import Problem
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     """No test of this folder touches the user's cache."""
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def refusal():
+    """The problem that loading a data set ends in; `match` is in its text."""
+
+    def load_fails(spec, match, **options):
+        with pytest.raises(Problem, match=match) as caught:
+            load(spec, **options)
+        return caught.value
+
+    return load_fails
 
 
 @pytest.fixture

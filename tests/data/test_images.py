@@ -1,6 +1,7 @@
 """Labelled images from whatever a user has them in; and streams, which keep them where they are."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hardcase.data import own, streams
 from hardcase.data.images import images_of
+from hardcase.data.own import read_csv
 from hardcase.data.sources import large, load
 from hardcase.data.streams import Stream
 from hardcase.errors import Problem
@@ -48,10 +50,7 @@ class Pairs(Dataset):
         return ((x - 0.5) / 0.25 if self.normalised else x), LABELS[row]
 
 
-class Dicts(Dataset):
-    def __len__(self):
-        return len(PIXELS)
-
+class Dicts(Pairs):
     def __getitem__(self, row):
         return {"image": PICTURES[row], "label": LABELS[row]}
 
@@ -150,12 +149,12 @@ def test_a_csv_of_paths_and_labels(tmp_path):
     images = images_of(table(tmp_path / "photos.csv", rows), resize=8, crop=8)
     assert images.x.shape == (2, 3, 8, 8)
     assert images.classes == ("cat", "dog")
-    numbered = [
-        {"file": "cat/a.png", "class": "1", "split": "test"},
-        {"file": "dog/c.png", "class": "0", "split": "train"},
-    ]
-    images = images_of(str(table(tmp_path / "more.csv", numbered)), resize=8)
-    assert images.y.tolist() == [1]
+    parts = {"cat/a.png": "train", "dog/c.png": "test", "cat/b.jpg": "test"}
+    numbered = [{"file": f, "class": str(int("dog" in f)), "split": s} for f, s in parts.items()]
+    path = str(table(tmp_path / "more.csv", numbered))
+    assert images_of(path, resize=8).y.tolist() == [1, 0]
+    sizes = {split: len(read_csv(Path(path), split).images) for split in ("train", "test", "all")}
+    assert sizes == {"train": 1, "test": 2, "all": 3}
 
 
 @pytest.mark.parametrize(
@@ -238,24 +237,6 @@ def test_grey_pictures_in_a_colour_stream_are_given_three_channels():
     pictures = [PIXELS[0], PIXELS[1][:, :, 0]]
     stream = Stream(pictures.__getitem__, torch.arange(2), torch.tensor([0, 1]), ("a", "b"), 3)
     assert stream.take(torch.tensor([1])).images().x.shape == (1, 3, 8, 8)
-
-
-def test_readers_of_data_sets_take_tables_and_sizes(tmp_path):
-    from hardcase.data.own import read_csv, read_folder
-
-    photo_folder(tmp_path / "photos")
-    sized = read_folder(tmp_path / "photos", "test", resize="8", crop="center")
-    assert (sized.images.images().x.shape, sized.divided) == ((3, 3, 8, 8), False)
-    rows = [
-        {"path": "photos/cat/a.png", "label": "0", "split": "train"},
-        {"path": "photos/dog/c.png", "label": "1", "split": "test"},
-        {"path": "photos/cat/b.jpg", "label": "0", "split": "test"},
-    ]
-    path = table(tmp_path / "photos.csv", rows)
-    tables = {part: read_csv(path, part, resize="8") for part in ("train", "test", "all")}
-    assert [len(table.images) for table in tables.values()] == [1, 2, 3]
-    assert tables["test"].divided
-    assert {table.images.classes for table in tables.values()} == {("0", "1")}
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from PIL import Image
 from pyarrow import parquet
 
 from hardcase.data.sources import load
-from hardcase.errors import Problem
 
 ALL = "?split=all"
 
@@ -46,16 +45,10 @@ def test_plain_bytes_and_the_name_img(tmp_path, png):
 
 
 def test_a_folder_of_files_with_its_own_split(tmp_path, png):
-    for name, label in (
-        ("train-00000-of-2", [0, 1]),
-        ("train-00001-of-2", [2, 5]),
-        ("test-00000-of-1", [1, 1]),
-    ):
+    parts = {"train-00000-of-2": [0, 1], "train-00001-of-2": [2, 5], "test-00000-of-1": [1, 1]}
+    for name, label in parts.items():
         written(tmp_path / "set" / "data" / f"{name}.parquet", [png(0), png(1)], label=label)
-    train, test = (
-        load(f"parquet:{tmp_path / 'set'}", split="train"),
-        load(f"parquet:{tmp_path / 'set'}"),
-    )
+    train, test = (load(f"parquet:{tmp_path / 'set'}", split=part) for part in ("train", "test"))
     assert train.y.tolist() == [0, 1, 2, 5]
     assert test.y.tolist() == [1, 1]
     assert test.id == ("set/test/00000", "set/test/00001")
@@ -64,18 +57,12 @@ def test_a_folder_of_files_with_its_own_split(tmp_path, png):
 
 
 def findings(run, png, *, classes):
-    written(
-        run / "findings" / "part-00000.parquet",
-        [],
-        expected=pa.array([], pa.int32()),
-        id=pa.array([], pa.string()),
-    )
-    for number in (10, 2):
-        pictures, ids = [png(number), png(number + 100)], [f"a{number}", f"b{number}"]
+    for number in (0, 10, 2):
         path = run / "findings" / f"part-{number:05d}.parquet"
-        written(
-            path, pictures, id=ids, expected=pa.array([number % 3, 0], pa.int32()), predicted=[1, 1]
-        )
+        pictures = [png(number), png(number + 100)] if number else []  # the first is empty
+        ids = pa.array([f"a{number}", f"b{number}"][: len(pictures)], pa.string())
+        expected = pa.array([number % 3, 0][: len(pictures)], pa.int32())
+        written(path, pictures, id=ids, expected=expected)
     (run / "findings" / ".part-00011-tmp.parquet").write_bytes(b"half")
     if classes is not None:
         (run / "run.json").write_text(json.dumps({"classes": classes}))
@@ -98,51 +85,40 @@ def test_findings_as_parquet_know_the_classes_of_their_run(tmp_path, png):
     assert load(f"parquet:{tmp_path / 'night' / 'findings'}{ALL}").classes == ("0", "1", "2")
 
 
-def test_runs_without_findings(tmp_path):
-    with pytest.raises(Problem, match="is not a run"):
-        load(f"run:{tmp_path}")
+def test_runs_without_findings(tmp_path, refusal):
+    refusal(f"run:{tmp_path}", "is not a run")
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(Problem, match="no findings yet"):
-        load(f"run:{tmp_path}")
-    (tmp_path / "findings").mkdir()
+    refusal(f"run:{tmp_path}", "no findings yet")
     written(tmp_path / "findings" / "part-00000.parquet", [], expected=pa.array([], pa.int32()))
-    with pytest.raises(Problem, match="holds no images"):
-        load(f"run:{tmp_path}")
+    refusal(f"run:{tmp_path}", "holds no images")
 
 
-def test_what_is_wrong_with_a_table_is_said(tmp_path, png):
+@pytest.mark.parametrize(
+    ("second", "names", "label", "why"),
+    [
+        (None, None, [0, 0], "1 images have no content, the first is set/00001"),
+        (1, None, [0, None], "1 of 2 labels are missing"),
+        (1, None, ["cat", "dog"], "one whole number per image"),
+        (1, ["cat"], [0, 1], r"outside the 1 classes; set/00001 has label 1"),
+        (b"rubbish", None, [0, 1], "cannot read the image set/00001 in"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(tmp_path, png, refusal, second, names, label, why):
+    image = png(second) if second == 1 else second
+    path = written(tmp_path / "set.parquet", [png(0), image], names, label=label)
+    refusal(f"parquet:{path}", why)
+
+
+def test_files_that_cannot_be_read(tmp_path, png, refusal):
     path = tmp_path / "set.parquet"
     parquet.write_table(pa.table({"picture": [1]}), path)
-    with pytest.raises(Problem, match="it has picture"):
-        load(f"parquet:{path}")
+    refusal(f"parquet:{path}", "it has picture")
     parquet.write_table(pa.table({"image": [1, 2], "label": [0, 0]}), path)
-    with pytest.raises(Problem, match="images are stored as int64"):
-        load(f"parquet:{path}")
-    written(path, [png(0), None], label=[0, 0])
-    with pytest.raises(Problem, match="1 images have no content, the first is set/00001"):
-        load(f"parquet:{path}")
-    written(path, [png(0), png(1)], label=[0, None])
-    with pytest.raises(Problem, match="1 of 2 labels are missing"):
-        load(f"parquet:{path}")
-    written(path, [png(0), png(1)], label=["cat", "dog"])
-    with pytest.raises(Problem, match="one whole number per image"):
-        load(f"parquet:{path}")
-    written(path, [png(0), png(1)], ["cat"], label=[0, 1])
-    with pytest.raises(Problem, match=r"outside the 1 classes; set/00001 has label 1"):
-        load(f"parquet:{path}")
-    written(path, [png(0), b"rubbish"], label=[0, 1])
-    with pytest.raises(Problem, match="cannot read the image set/00001 in"):
-        load(f"parquet:{path}")
-
-
-def test_files_that_cannot_be_read(tmp_path, png):
-    (tmp_path / "set.parquet").write_bytes(b"PAR1 rubbish")
-    with pytest.raises(Problem, match=r"cannot read .*set.parquet as Parquet"):
-        load(f"parquet:{tmp_path / 'set.parquet'}")
+    refusal(f"parquet:{path}", "images are stored as int64")
+    path.write_bytes(b"PAR1 rubbish")
+    refusal(f"parquet:{path}", r"cannot read .*set.parquet as Parquet")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Problem, match="there are no Parquet files"):
-        load(f"parquet:{tmp_path / 'empty'}")
+    refusal(f"parquet:{tmp_path / 'empty'}", "there are no Parquet files")
     written(tmp_path / "mixed" / "a.parquet", [png(0)], label=[0])
     written(tmp_path / "mixed" / "b.parquet", [png(0)], other=[0])
-    with pytest.raises(Problem, match=r"b.parquet lacks column label"):
-        load(f"parquet:{tmp_path / 'mixed'}")
+    refusal(f"parquet:{tmp_path / 'mixed'}", r"b.parquet lacks column label")

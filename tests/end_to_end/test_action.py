@@ -75,16 +75,11 @@ def repository(place):
     git("clone", "-q", "remote.git", "clone", at=place)
     clone = place / "clone"
     git("checkout", "-q", "-b", "main", at=clone)
-    (clone / "net.py").write_text(
-        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.34 * blue])")
-    )
-    git("add", "net.py", at=clone)
-    git(*me, "commit", "-qm", "base", at=clone)
-    git("push", "-q", "origin", "main", at=clone)
-    (clone / "net.py").write_text(
-        NET.replace("torch.stack([red, blue])", "torch.stack([red, 1.3 * blue])")
-    )
-    git(*me, "commit", "-qam", "change", at=clone)
+    for blue in ("1.34 * blue", "1.3 * blue"):
+        (clone / "net.py").write_text(NET.replace("[red, blue]", f"[red, {blue}]"))
+        git("add", "net.py", at=clone)
+        git(*me, "commit", "-qm", blue, at=clone)
+    git("push", "-q", "origin", "HEAD~1:refs/heads/main", at=clone)
     shutil.move(place / "photos", clone / "photos")
     return clone
 

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ for place, name in ((0, "0 red"), (2, "1 blue")):
 """
 
 
+def build(source, out):
+    words = [sys.executable, "-c", BUILD, str(out)]
+    subprocess.run(words, cwd=source, check=True, capture_output=True)
+
+
+def said(*words, cwd, env, code=(0,)):
+    """What a command prints in a process of its own, which ends with one of these codes."""
+    done = subprocess.run(
+        list(map(str, words)), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in code, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     pytest.importorskip("setuptools", reason="building needs setuptools")
@@ -64,9 +79,7 @@ def built(tmp_path_factory):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
     out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-c", BUILD, str(out)], cwd=source, check=True, capture_output=True
-    )
+    build(source, out)
     return out, [name for name in listed.stdout.splitlines() if name.startswith("src/hardcase/")]
 
 
@@ -95,15 +108,13 @@ def test_the_wheel_of_a_companion_holds_its_files_and_its_entry_points(folder, g
     pytest.importorskip("setuptools", reason="building needs setuptools")
     source = tmp_path / "source"
     shutil.copytree(ROOT / folder, source, ignore=shutil.ignore_patterns("*.egg-info", "*.pyc"))
-    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv.pop())"
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True
-    )
+    build(source, tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     inside = zipfile.ZipFile(wheel)
     files = [path for path in (source / "src").rglob("*") if path.is_file()]
     known = {str(path.relative_to(source / "src")) for path in files if "egg-info" not in str(path)}
-    assert known <= set(inside.namelist())
+    inside_files = {name for name in inside.namelist() if ".dist-info/" not in name}
+    assert inside_files == known
     (points,) = [name for name in inside.namelist() if name.endswith("entry_points.txt")]
     assert f"[{group}]".encode() in inside.read(points)
 
@@ -123,13 +134,7 @@ def test_an_empty_environment_runs_it(built, tmp_path):
         **{key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_"))},
     }
 
-    def say(*words, code=0):
-        done = subprocess.run(
-            list(map(str, words)), cwd=tmp_path, env=clean, capture_output=True, text=True
-        )
-        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
+    say = partial(said, cwd=tmp_path, env=clean)
     say(python, "-m", "venv", "env")
     (wheel,) = out.glob("*.whl")
     pip = [tmp_path / "env/bin/python", "-m", "pip", "install", "-q"]
@@ -149,7 +154,7 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     assert "<html" in (tmp_path / page).read_text()[:500]
     say(tool, "export", "first", "--to", "csv", "--out", "found.csv")
     assert (tmp_path / "found.csv").read_text().count("\n") > 10
-    say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=2)
+    say(tool, "gate", "first", "--max-confirmed-rate", "0.1", code=(2,))
 
 
 def test_everything_installs_from_a_folder_as_index(tmp_path):
@@ -160,9 +165,8 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
     subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
     given = {**os.environ, "PYTHON": sys.executable}
     subprocess.run(["./release.sh", "build"], cwd=copy, env=given, check=True)
-    (version,) = re.findall(
-        r'^VERSION = "(.*)"', (copy / "src/hardcase/environment.py").read_text(), re.M
-    )
+    source = (copy / "src/hardcase/environment.py").read_text()
+    (version,) = re.findall(r'^VERSION = "(.*)"', source, re.M)
     python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
     every = ("hardcase[all]", "hardcase-study", "hardcase-studies", "hardcase-teams")
@@ -172,22 +176,11 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
         [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0", *names],
         check=True,
     )
-    clean = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "HARDCASE_CACHE": str(tmp_path / "cache"),
-    }
-
-    def say(*words):
-        done = subprocess.run(
-            [own, "-m", "hardcase", *words], cwd=tmp_path, env=clean, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    rows = {
-        row["name"]: row["needs"] for row in json.loads(say("list", "plugins", "--format", "json"))
-    }
+    places = {"HOME": str(tmp_path), "HARDCASE_CACHE": str(tmp_path / "cache")}
+    clean = {"PATH": os.environ["PATH"], **places}
+    say = partial(said, own, "-m", "hardcase", cwd=tmp_path, env=clean)
+    plugins = json.loads(say("list", "plugins", "--format", "json"))
+    rows = {row["name"]: row["needs"] for row in plugins}
     for name in ("mlflow", "lightning", "transformers", "huggingface_hub", "maite"):
         assert rows[name].startswith("installed"), rows[name]
     assert "sinvad" in say("list", "experiments")
@@ -208,12 +201,9 @@ def test_the_commands_of_the_readme_work(tmp_path):
     for line in lines:
         if line.startswith("gate"):  # the next version is the same one here
             shutil.copytree(tmp_path / "runs/first", tmp_path / "runs/next")
-        done = subprocess.run(
-            [sys.executable, "-m", "hardcase", *line.split()],
-            cwd=tmp_path, env=given, capture_output=True, text=True,
-        )  # fmt: skip
-        allowed = {0, 1, 4} if line.startswith(("gate", "repair")) else {0}
-        assert done.returncode in allowed, f"{line}\n{done.stdout}\n{done.stderr}"
+        allowed = (0, 1, 4) if line.startswith(("gate", "repair")) else (0,)
+        words = (sys.executable, "-m", "hardcase", *line.split())
+        said(*words, cwd=tmp_path, env=given, code=allowed)
 
 
 def test_the_lowest_versions_are_those_that_are_promised():
@@ -227,7 +217,7 @@ def test_the_lowest_versions_are_those_that_are_promised():
 
 def test_the_version_is_the_same_everywhere():
     """As `./release.sh VERSION` writes it."""
-    said = {
+    patterns = {
         "src/hardcase/environment.py": r'^VERSION = "(.*)"',
         "study/pyproject.toml": r'^version = "(.*)"',
         "studies/pyproject.toml": r'^version = "(.*)"',
@@ -238,7 +228,7 @@ def test_the_version_is_the_same_everywhere():
     }
     found = {
         name: re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
-        for name, pattern in said.items()
+        for name, pattern in patterns.items()
     }
     assert len({tuple(versions) for versions in found.values()}) == 1, found
     assert json.loads((ROOT / ".zenodo.json").read_text())["license"] == "MIT"

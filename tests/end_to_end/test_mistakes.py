@@ -86,25 +86,16 @@ def here(tmp_path_factory):
     (root / "net.py").write_text(NET.replace("COLOUR_TABLE", str(COLOURS.tolist())))
     rng = np.random.default_rng(0)
     y = np.arange(60) % 6
-    x = (
-        (COLOURS[y][:, None, None] + rng.integers(-9, 10, (60, 16, 16, 3)))
-        .clip(0, 255)
-        .astype(np.uint8)
-    )
+    x = COLOURS[y][:, None, None] + rng.integers(-9, 10, (60, 16, 16, 3))
+    x = x.clip(0, 255).astype(np.uint8)
     for number, (image, label) in enumerate(zip(x, y)):
         picture = Image.fromarray(image)
-        for place, name, sized in (
-            (f"photos/{CLASSES[label]}", f"{number}.png", picture),
-            ("loose", f"{label}_{number}.png", picture),
-            (
-                f"mixed/{CLASSES[label]}",
-                f"{number}.png",
-                picture.resize((16 + 4 * (number % 3), 16)),
-            ),
-            (f"greys/{CLASSES[label]}", f"{number}.png", picture.convert("L")),
-        ):
-            (root / place).mkdir(parents=True, exist_ok=True)
-            sized.save(root / place / name)
+        sized = picture.resize((16 + 4 * (number % 3), 16))
+        forms = {"photos": picture, "mixed": sized, "greys": picture.convert("L")}
+        files = {f"{kind}/{CLASSES[label]}/{number}.png": form for kind, form in forms.items()}
+        for name, form in {**files, f"loose/{label}_{number}.png": picture}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            form.save(root / name)
     np.savez(root / "one.npz", images=x, labels=y + 1)
     np.savez(root / "float.npz", images=x.astype(np.float32), labels=y)
     weights = {"known": torch.from_numpy(COLOURS).float() / 255}
@@ -115,9 +106,8 @@ def here(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Slip:
-    """A mistake: what was typed, a word of the cause, and the flag that mends it."""
+    """A mistake: a word of its cause, the flag that mends it, and what was typed."""
 
-    name: str
     cause: str
     flag: str = ""
     model: str = "net.py:make"
@@ -125,108 +115,39 @@ class Slip:
     more: str = ""
 
 
+PHOTOS, MIXED, GREYS = (f"folder:{name}?split=all" for name in ("photos", "mixed", "greys"))
+FROM_ONE = "npz:one.npz?split=all"
+IMAGENET = "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225"
+IN_LEVELS = "--set subject.mean=123.7,116.8,103.9 --set subject.std=58.4,57.1,57.4"
+BACKGROUND = "--set subject.classes=background,amber,blue,crimson,green,pink,slate"
+ORDER = "--set subject.classes=green,slate,amber,pink,blue,crimson"
+BYTES = "--set subject.mean=0 --set subject.std=0.003922"
+INVERTED = "--set subject.mean=1 --set subject.std=-1"
 SLIPS = (
-    Slip(
-        "images of another size",
-        "takes images of 28 pixels",
-        "--data 'folder:photos?split=all&resize=28&crop=center'",
-        "net.py:side",
-    ),
-    Slip(
-        "images of several sizes",
-        "different sizes",
-        "--data 'folder:mixed?split=all&resize=16&crop=center'",
-        data="folder:mixed?split=all",
-    ),
-    Slip(
-        "colour images for a grey network",
-        "takes grey images",
-        "--set subject.channels=grey",
-        "net.py:grey",
-    ),
-    Slip(
-        "grey images for a colour network",
-        "takes colour images",
-        "--set subject.channels=colour",
-        "net.py:greys",
-        "folder:greys?split=all",
-    ),
-    Slip(
-        "ImageNet's normalisation",
-        "normalisation ImageNet",
-        "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225",
-        "net.py:imagenet",
-    ),
-    Slip(
-        "inputs in 0..255",
-        "normalisation images in 0..255",
-        "--set subject.mean=0 --set subject.std=0.003922",
-        "net.py:bytes_",
-    ),
-    Slip(
-        "a mean in grey levels",
-        "normalisation is another one",
-        "--set subject.mean=0.485,0.456,0.406 --set subject.std=0.229,0.224,0.225",
-        "net.py:imagenet",
-        more="--set subject.mean=123.7,116.8,103.9 --set subject.std=58.4,57.1,57.4",
-    ),
-    Slip("blue first", "red and blue are exchanged", "--set subject.channels=bgr", "net.py:bgr"),
-    Slip(
-        "light and dark exchanged",
-        "light and dark are exchanged",
-        "--set subject.mean=1 --set subject.std=-1",
-        "net.py:dark",
-    ),
-    Slip("channels last", "N x H x W x C", "--set subject.channels=last", "net.py:last"),
-    Slip(
-        "another order of classes",
-        "another order",
-        "--set subject.classes=green,slate,amber,pink,blue,crimson",
-        "net.py:order",
-    ),
-    Slip(
-        "an output for the background",
-        "output before the first class",
-        "--set subject.classes=background,amber,blue,crimson,green,pink,slate",
-        "net.py:background",
-    ),
-    Slip(
-        "labels from 1",
-        "labels count from 1",
-        "--data 'npz:one.npz?split=all&first=1'",
-        data="npz:one.npz?split=all",
-    ),
-    Slip(
-        "a softmax at the end",
-        "returns probabilities",
-        "--set subject.outputs=probabilities",
-        "net.py:softmax",
-    ),
-    Slip("a sigmoid at the end", "sigmoid", "--set subject.outputs=sigmoid", "net.py:sigmoid"),
-    Slip(
-        "weights forgotten",
-        "weights may be missing",
-        "--model weights.pt@net.py:blind",
-        "net.py:blind",
-    ),
-    Slip(
-        "weights that need unpickling",
-        "needs unpickling",
-        "--trust-pickle",
-        "whole.pkl@net.py:make",
-    ),
-    Slip("a device that is not here", "cannot be used", "--device cpu", more="--device cuda:7"),
-    Slip("a folder without its kind", "is a path", "--data folder:photos", data="photos"),
-    Slip(
-        "images in no class folder",
-        "lie in no class folder",
-        "--data 'folder:loose?labels=prefix'",
-        data="folder:loose",
-    ),
-    Slip("a file without its function", "which function", "--model net.py:make", "net.py"),
-    Slip("dropout that stays on", "changes its answer", model="net.py:noisy"),
-    Slip("a network for fewer classes", "3 outputs", model="net.py:three"),
-    Slip("float images in 0..255", "float images range over", data="npz:float.npz"),
+    Slip("takes images of 28 pixels", f"--data '{PHOTOS}&resize=28&crop=center'", "net.py:side"),
+    Slip("different sizes", f"--data '{MIXED}&resize=16&crop=center'", data=MIXED),
+    Slip("takes grey images", "--set subject.channels=grey", "net.py:grey"),
+    Slip("takes colour images", "--set subject.channels=colour", "net.py:greys", GREYS),
+    Slip("normalisation ImageNet", IMAGENET, "net.py:imagenet"),
+    Slip("normalisation images in 0..255", BYTES, "net.py:bytes_"),
+    Slip("normalisation is another one", IMAGENET, "net.py:imagenet", more=IN_LEVELS),
+    Slip("red and blue are exchanged", "--set subject.channels=bgr", "net.py:bgr"),
+    Slip("light and dark are exchanged", INVERTED, "net.py:dark"),
+    Slip("N x H x W x C", "--set subject.channels=last", "net.py:last"),
+    Slip("another order", ORDER, "net.py:order"),
+    Slip("output before the first class", BACKGROUND, "net.py:background"),
+    Slip("labels count from 1", f"--data '{FROM_ONE}&first=1'", data=FROM_ONE),
+    Slip("returns probabilities", "--set subject.outputs=probabilities", "net.py:softmax"),
+    Slip("sigmoid", "--set subject.outputs=sigmoid", "net.py:sigmoid"),
+    Slip("weights may be missing", "--model weights.pt@net.py:blind", "net.py:blind"),
+    Slip("needs unpickling", "--trust-pickle", "whole.pkl@net.py:make"),
+    Slip("cannot be used", "--device cpu", more="--device cuda:7"),
+    Slip("is a path", "--data folder:photos", data="photos"),
+    Slip("lie in no class folder", "--data 'folder:loose?labels=prefix'", data="folder:loose"),
+    Slip("which function", "--model net.py:make", "net.py"),
+    Slip("changes its answer", model="net.py:noisy"),
+    Slip("3 outputs", model="net.py:three"),
+    Slip("float images range over", data="npz:float.npz"),
 )
 
 
@@ -239,13 +160,8 @@ def words(slip, more=""):
             name, *value = shlex.split(flag)
             said.setdefault(name, []).extend(value)
         typed |= said
-    return [
-        word
-        for name, values in typed.items()
-        for value in values or [""]
-        for word in (name, value)
-        if word
-    ]
+    pairs = ((name, value) for name, values in typed.items() for value in values or [""])
+    return [word for pair in pairs for word in pair if word]
 
 
 def doctor(slip, capsys, more=""):
@@ -255,7 +171,7 @@ def doctor(slip, capsys, more=""):
     return [one for one in json.loads(capsys.readouterr().out) if one["state"] != "ok"]
 
 
-@pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: slip.name)
+@pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: slip.cause)
 def test_a_slip_is_named_and_its_flag_mends_it(slip, here, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(here)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.training.loop import TrainingRecipe
+from hardcase.training.recipe import TrainingRecipe
 
 FAR = ("--set", "method.step_size=0.5", "--set", "method.radius=2000")
 FILES = '''
@@ -106,7 +106,7 @@ def test_a_generator_of_ones_own_is_a_file(photographs, method, factory, budget)
 
 
 def test_a_training_nobody_has_time_for_says_what_to_do(photographs, monkeypatch):
-    monkeypatch.setattr("hardcase.generators.selection.PATIENCE", 1e-3)
+    monkeypatch.setattr("hardcase.generators.build.PATIENCE", 1e-3)
     data = "folder:photos?resize=32&crop=center"
     words = ("--model", "own.py:model", "--data", data, "--set", "subject.outputs=logits")
     done = photographs("run", *words, "--method", "sinvad", "--out", "out")

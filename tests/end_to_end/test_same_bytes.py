@@ -29,29 +29,23 @@ def parts(folder):
 def run(world, out, name, rows=None, budget=None, **how):
     subject, space, codes, seeds = world
     seeds = seeds if rows is None else seeds.take(torch.tensor(rows))
+    small = {"population": 30, "elite": 10, "generations": 12, "spread": 1.5}
     methods = {
         "sinvad": lambda: sinvad(space=space, partners=codes, shorten=3, closing=2),
-        "sinvad@code": lambda: sinvad_code(
-            space=space, population=30, elite=10, generations=12, spread=1.5
-        ),
+        "sinvad@code": lambda: sinvad_code(space=space, **small),
         "pgd": lambda: pgd(epsilon=0.2),
     }
-    method = methods[name]()
-    return api.run(
-        subject,
-        seeds,
-        method=method,
-        seed=7,
-        out=out,
-        allow_low_accuracy=True,
-        budget=budget,
-        execution=api.Execution(**{"shard": 4, "rounds": 2, **how}),
-    )
+    given = {"seed": 7, "out": out, "allow_low_accuracy": True, "budget": budget}
+    how = api.Execution(**{"shard": 4, "rounds": 2, **how})
+    return api.run(subject, seeds, method=methods[name](), execution=how, **given)
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     "name", ["sinvad", pytest.param("sinvad@code", marks=pytest.mark.long), "pgd"]
 )
+
+
+@EACH
 def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tmp_path, name):
     first = run(world, tmp_path / "a", name)
     assert first.record["bitwise"]
@@ -69,15 +63,13 @@ def test_the_same_bytes_in_another_batch_size_thread_count_and_process(world, tm
 
 def of_each_seed(run):
     """All that is stored of each seed's findings, in order."""
-    rows = run.findings.to_pylist()
-    return {
-        name: [row for row in rows if row["seed"] == name] for name in {row["seed"] for row in rows}
-    }
+    found = {}
+    for row in run.findings.to_pylist():
+        found.setdefault(row["seed"], []).append(row)
+    return found
 
 
-@pytest.mark.parametrize(
-    "name", ["sinvad", pytest.param("sinvad@code", marks=pytest.mark.long), "pgd"]
-)
+@EACH
 def test_a_seed_has_the_same_findings_in_any_shard_order_and_company(world, tmp_path, name):
     whole = of_each_seed(run(world, tmp_path / "whole", name))
     assert len(whole) > 2, "nothing to compare"

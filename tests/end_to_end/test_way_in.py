@@ -90,9 +90,8 @@ def timm_network(root):
     net = timm.create_model("resnet10t", num_classes=len(CLASSES))
     mean, std = (torch.tensor(net.pretrained_cfg[name])[:, None, None] for name in ("mean", "std"))
     root.mkdir()
-    torch.save(
-        {"state_dict": taught(net, lambda said: said, mean, std).state_dict()}, root / "w.pt"
-    )
+    weights = taught(net, lambda said: said, mean, std).state_dict()
+    torch.save({"state_dict": weights}, root / "w.pt")
     return f"{root / 'w.pt'}@timm:resnet10t"
 
 
@@ -101,15 +100,9 @@ def hardcase(*words, cwd):
     kept = ("PATH", "PYTHONPATH", "MKL_CBWR", "OMP_NUM_THREADS", "LANG")
     clean = {name: os.environ[name] for name in kept if name in os.environ}
     clean |= {"HOME": str(cwd), "HARDCASE_CACHE": str(cwd / "cache"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "hardcase", *words],
-        cwd=cwd,
-        env=clean,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    command = [sys.executable, "-m", "hardcase", *words]
+    told = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run(command, cwd=cwd, env=clean, timeout=600, **told)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -147,12 +140,7 @@ def test_a_bare_network_and_a_data_set_in_python(tmp_path):
 
     net = taught(Small(), lambda said: said["logits"], 0.5, 0.25, steps=200)
     x, y = photographs(40)
-    run = hc.run(
-        net,
-        torch.utils.data.TensorDataset(x, y),
-        method="pgd",
-        options={"epsilon": 0.2},
-        out=tmp_path / "run",
-    )
+    data = torch.utils.data.TensorDataset(x, y)
+    run = hc.run(net, data, method="pgd", options={"epsilon": 0.2}, out=tmp_path / "run")
     assert run.record["funnel"]["failing"] > 0
     assert "failing" in run._repr_html_()

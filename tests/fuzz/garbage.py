@@ -4,6 +4,7 @@ The law: a value, or a `Problem`. Any other exception fails the test. The exampl
 """
 
 import copy
+import json
 import os
 
 from hypothesis import HealthCheck, settings, strategies as st
@@ -35,6 +36,9 @@ def lawful(work, *others):
         return None
 
 
+SET = [b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9", b'"', b"-1"]
+
+
 @st.composite
 def spoilt(draw, whole):
     """`whole` with bytes changed, cut off, cut out, doubled or put in."""
@@ -45,11 +49,7 @@ def spoilt(draw, whole):
         if what == "flip" and data:
             data[place] ^= 1 << draw(st.integers(0, 7))
         elif what == "set":
-            some = draw(
-                st.sampled_from(
-                    [b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9", b'"', b"-1"]
-                )
-            )
+            some = draw(st.sampled_from(SET))
             data[place : place + len(some)] = some
         elif what == "cut":
             del data[place:]
@@ -93,11 +93,8 @@ def twisted(draw, document, values=VALUES):
     for _ in range(draw(st.integers(1, 2))):
         holder = changed
         while isinstance(holder, dict | list) and holder:
-            key = draw(
-                st.sampled_from(
-                    sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))
-                )
-            )
+            places = sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))
+            key = draw(st.sampled_from(places))
             if isinstance(holder[key], dict | list) and holder[key] and draw(st.booleans()):
                 holder = holder[key]
                 continue
@@ -109,6 +106,18 @@ def twisted(draw, document, values=VALUES):
         else:
             return draw(values)
     return changed
+
+
+def header_of(tensors):
+    """The JSON at the beginning of a file of safetensors."""
+    return json.loads(tensors[8 : 8 + int.from_bytes(tensors[:8], "little")])
+
+
+def headed(header, tensors):
+    """The file with another header."""
+    text = json.dumps(header).encode()
+    rest = tensors[8 + int.from_bytes(tensors[:8], "little") :]
+    return len(text).to_bytes(8, "little") + text + rest
 
 
 DEEP = 3000

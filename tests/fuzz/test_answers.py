@@ -1,10 +1,6 @@
-"""What a server answers: any bytes, JSON or binary, and any bytes instead of HTTP."""
+"""What a server answers: any bytes, JSON or binary. What it does instead of HTTP: tests/torture/hostile.py."""
 
 import json
-import socket
-import threading
-from collections import Counter
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,18 +8,13 @@ import torch
 from garbage import DEEP, damaged, lawful, often, twisted
 from hypothesis import example, given, strategies as st
 
-from hardcase.models import http
-from hardcase.models.http import (
-    LENGTH,
-    Client,
-    ClientConfig,
-    Http,
-    MalformedAnswer,
-    Refused,
-    TensorSpec,
-)
+from hardcase.models.wrappers import ClientConfig
 from hardcase.usercode import Unanswered
+from hardcase_teams import http
+from hardcase_teams.client import Client
+from hardcase_teams.http import LENGTH, Http, MalformedAnswer, TensorSpec
 
+URL = "http://127.0.0.1:9/v2/models/m/infer"
 WANTED = TensorSpec("scores", "FP32", (None, 3))
 JSON = {
     "model_name": "m",
@@ -36,36 +27,10 @@ BINARY = {"outputs": [{"name": "other", "datatype": "INT64", "shape": [1], "para
 TAIL = np.arange(2, dtype="<i8")[:1].tobytes() + np.arange(6, dtype="<f4").tobytes()
 METADATA = {"name": "m", "versions": ["1"], "platform": "onnx", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1, 4, 4]}],
             "outputs": [{"name": "scores", "datatype": "FP32", "shape": [-1, 3]}]}  # fmt: skip
-ODD = st.one_of(
-    st.just(
-        {"outputs": [{"name": "scores", "datatype": "FP32", "shape": [10**9, 10**9], "data": [1]}]}
-    ),
-    st.just(
-        {"outputs": [{"name": "scores", "datatype": "INT64", "shape": [2], "data": [10**30, 1]}]}
-    ),
-    st.just({"outputs": [{"name": "scores", "datatype": "INT64", "shape": [0], "data": []}]}),
-    st.just(
-        {
-            "outputs": [
-                {"name": "scores", "datatype": "FP32", "shape": [2, 3], "data": [[1, 2, 3], [4, 5]]}
-            ]
-        }
-    ),
-)
 
 
 def text(document):
     return json.dumps(document).encode()
-
-
-@often(200)
-@given(st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON))))
-@example(b"[" * DEEP)
-@example(
-    b'{"outputs":[{"name":"scores","datatype":"FP32","shape":[1],"data":[' + b"9" * 5000 + b"]}]}"
-)
-def test_json_of_any_kind(body):
-    lawful(lambda: http.decode({}, body, WANTED), MalformedAnswer)
 
 
 @often(200)
@@ -83,13 +48,6 @@ def test_binary_of_any_kind(head, tail, length):
     lawful(lambda: http.decode(headers, head + tail, WANTED), MalformedAnswer)
 
 
-@often(100)
-@given(st.one_of(twisted(METADATA).map(text), damaged(text(METADATA))))
-@example(b"[" * DEEP)
-def test_metadata_of_any_kind(body):
-    lawful(lambda: http.specs(body), MalformedAnswer)
-
-
 def scripted(metadata, answer):
     """Stands for the network: metadata to whoever asks for them, the same answer to every question."""
 
@@ -99,15 +57,16 @@ def scripted(metadata, answer):
     return ask
 
 
-HUGE = {**METADATA, "inputs": [{"name": "x", "datatype": "FP32", "shape": [10**12, 1, 4, 4]}]}
+BODIES = st.one_of(st.just(JSON), twisted(JSON)).map(text) | damaged(text(JSON))
+DESCRIPTIONS = st.one_of(st.just(METADATA), twisted(METADATA)).map(text) | damaged(text(METADATA))
+NUMBER = {"name": "scores", "datatype": "FP32", "shape": [1], "data": ["NUMBER"]}
 
 
-@often(100)
-@given(
-    st.one_of(st.just(text(METADATA)), twisted(METADATA).map(text)),
-    st.one_of(twisted(JSON).map(text), ODD.map(text), damaged(text(JSON)), st.just(text(JSON))),
-)
-@example(text(HUGE), text(JSON))
+@often(300)
+@given(DESCRIPTIONS, BODIES)
+@example(b"[" * DEEP, text(JSON))
+@example(text(METADATA), b"[" * DEEP)
+@example(text(METADATA), text({"outputs": [NUMBER]}).replace(b'"NUMBER"', b"9" * 5000))
 @example(
     text({**METADATA, "inputs": [{"name": "x", "datatype": "INT8", "shape": [-1, 16]}]}), text(JSON)
 )
@@ -116,9 +75,7 @@ def test_a_model_behind_any_server(metadata, answer):
     images = torch.rand(2, 1, 4, 4)
 
     def ask():
-        subject = Http(
-            "http://127.0.0.1:9/v2/models/m/infer", 3, (1, 4, 4), config=ClientConfig(retries=0)
-        )
+        subject = Http(URL, 3, (1, 4, 4), config=ClientConfig(retries=0))
         logits = subject(images).logits
         assert logits.shape[0] == 2
         assert logits.dtype == torch.float32
@@ -127,54 +84,6 @@ def test_a_model_behind_any_server(metadata, answer):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "ask", scripted(metadata, answer))
         lawful(ask, Unanswered)
-
-
-@contextmanager
-def saying(content):
-    """A server on a real socket that answers every connection with `content` and hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(5)
-
-        def serve():
-            try:
-                link, _ = listening.accept()
-                with link:
-                    link.settimeout(5)
-                    link.recv(65536)
-                    link.sendall(content)
-            except OSError:
-                return
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listening.getsockname()[1]
-        thread.join()
-
-
-WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-BUSY = b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
-
-
-@often(80)
-@given(damaged(WHOLE, CHUNKED, BUSY))
-@example(WHOLE.replace(b": 2", b": 99999999999999999999"))
-@example(CHUNKED.replace(b"\r\n2\r\n", b"\r\n-5\r\n"))
-@example(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500 + b"\r\n")
-@example(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n")
-def test_any_bytes_instead_of_http(content):
-    with saying(content) as port:
-        client = Client(
-            f"http://127.0.0.1:{port}/v2/models/m/infer",
-            ClientConfig(retries=0, timeout=1),
-            Counter(),
-        )
-        until = client.deadline()
-        answer = lawful(
-            lambda: client.ask("GET", "/v2/models/m", {}, b"", until=until), Refused, Unanswered
-        )
-        client.hang_up()
-    assert answer is None or isinstance(answer[1], bytes)
 
 
 def test_an_answer_in_order_is_understood():

@@ -1,8 +1,9 @@
-"""Data of any bytes: pictures in folders, arrays, tables, weights, cards, archives."""
+"""Data of any bytes: pictures in folders, arrays, tables, weights, cards, archives; files that are pipes or unfold without end."""
 
 import gzip
 import io
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from garbage import DEEP, damaged, lawful, often, spoilt, twisted
+from garbage import DEEP, damaged, headed, header_of, lawful, often, spoilt, twisted
 from hypothesis import example, given, strategies as st
 from PIL import Image
 from safetensors.torch import save
@@ -18,8 +19,9 @@ from torch import nn
 
 from hardcase import tensors
 from hardcase.criteria.profile import Profile, Range
+from hardcase.data import formats, own
 from hardcase.data.formats import read_idx, read_json_labels
-from hardcase.data.public import unpack
+from hardcase.data.public import cache_file, public_sets, unpack
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.models.adapters import fit_state, read_state
@@ -172,13 +174,9 @@ def test_weights_of_any_bytes(tmp_path, data):
 
 
 @often(80)
-@given(twisted(json.loads(WEIGHTS[8 : 8 + int.from_bytes(WEIGHTS[:8], "little")])))
+@given(twisted(header_of(WEIGHTS)))
 def test_a_header_of_weights_with_something_else_in_it(tmp_path, document):
-    size = int.from_bytes(WEIGHTS[:8], "little")
-    text = json.dumps(document).encode()
-    (tmp_path / "w.safetensors").write_bytes(
-        len(text).to_bytes(8, "little") + text + WEIGHTS[8 + size :]
-    )
+    (tmp_path / "w.safetensors").write_bytes(headed(document, WEIGHTS))
     lawful(lambda: fit_state(Tiny(), read_state(tmp_path / "w.safetensors")))
 
 
@@ -257,13 +255,85 @@ def test_a_profile_of_any_bytes(tmp_path, data):
     ).save(path)
     whole = path.read_bytes()
     assert Profile.load(path, model="model").count == 3
-    size = int.from_bytes(whole[:8], "little")
     if data is None:
-        text = json.dumps({"__metadata__": {"card": "[" * DEEP}}).encode()
+        path.write_bytes(headed({"__metadata__": {"card": "[" * DEEP}}, whole))
     else:
-        text = json.dumps(data.draw(twisted(json.loads(whole[8 : 8 + size])))).encode()
-    headed = len(text).to_bytes(8, "little") + text + whole[8 + size :]
-    path.write_bytes(
-        headed if data is None else data.draw(st.one_of(st.just(headed), damaged(whole)))
-    )
+        other = twisted(header_of(whole)).map(lambda header: headed(header, whole))
+        path.write_bytes(data.draw(other | damaged(whole)))
     lawful(lambda: Profile.load(path, model="model"))
+
+
+CARE = {
+    "a pixel": lambda arrays: np.add.at(arrays["x_test"], (7, 0, 3, 3), 1),
+    "labels rolled": lambda arrays: arrays.update(y_test=np.roll(arrays["y_test"], 1)),
+    "labels beyond": lambda arrays: np.put(arrays["y_test"], 0, 10),
+    "fewer": lambda arrays: arrays.update({key: arrays[key][:-1] for key in ("x_test", "y_test")}),
+}
+
+
+@pytest.mark.parametrize("change", CARE)
+def test_cached_data_that_is_not_the_known_data_is_refused(tmp_path, monkeypatch, change):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    load("mnist5k")
+    path = cache_file(public_sets()["mnist5k"])
+    with np.load(path) as file:
+        arrays = dict(file)
+    CARE[change](arrays)
+    np.savez(path, **arrays)
+    with pytest.raises(Problem, match=r"the cached data set .* is damaged"):
+        load("mnist5k")
+    assert len(load("mnist5k", split="train")) == 4_000
+
+
+def test_pipes_are_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "card").mkdir()
+    for name in (cards.CARD, cards.WEIGHTS):
+        os.mkfifo(tmp_path / "card" / name)
+    (tmp_path / "table.csv").write_text("path,label\npipe,0\n")
+    os.mkfifo(tmp_path / "data.parquet")
+    attempts = [
+        lambda: load(f"npz:{pipe}"),
+        lambda: load(f"parquet:{pipe}"),
+        lambda: load(f"parquet:{tmp_path}"),
+        lambda: load(f"csv:{pipe}"),
+        lambda: load(f"csv:{tmp_path / 'table.csv'}").images(),
+        lambda: cards.read_card(tmp_path / "card"),
+        lambda: read_state(pipe),
+        lambda: read_idx(pipe),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Problem):
+            attempt()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Bounds as they are, less what small files may have beside."""
+    for module in (formats, own):
+        monkeypatch.setattr(
+            module, "unpacked", lambda path, least=0: 100 * path.stat().st_size + 2**16
+        )
+
+
+def test_archives_that_unfold_without_end_are_refused_before(tmp_path, small):
+    zeros = np.zeros((2**12, 2**12), np.uint8)
+    np.savez_compressed(tmp_path / "bomb.npz", images=zeros[None], labels=[0])
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(zeros.tobytes()))
+    for read in (
+        lambda: load(f"npz:{tmp_path / 'bomb.npz'}"),
+        lambda: read_idx(tmp_path / "bomb.gz"),
+    ):
+        with pytest.raises(Problem, match="unfolds to more than"):
+            read()
+
+
+@pytest.mark.parametrize("how", ["compression", "repetition"])
+def test_tables_that_unfold_without_end_are_refused_before(tmp_path, small, how):
+    image = bytes(2**20) if how == "compression" else os.urandom(2**14)
+    count = 64 if how == "compression" else 20_000
+    table = pa.table({"image": [image] * count, "label": [0] * count})
+    pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd")
+    with pytest.raises(Problem, match="unfolds to more than"):
+        load(f"parquet:{tmp_path / 'bomb.parquet'}")

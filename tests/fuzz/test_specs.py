@@ -8,8 +8,8 @@ from hypothesis import example, given, strategies as st
 
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.http import checked_url
 from hardcase.models.load import Loading, load_model
+from hardcase_teams.client import checked_url
 from tiny import bars
 
 HOW = Loading(train=bars(12), test=bars(12, split="test"))

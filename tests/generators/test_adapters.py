@@ -13,7 +13,7 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.generators.adapters import Coder, Inverted, coder, from_diffusers
 from hardcase.spaces.latent import Labelled, Latent, latent
-from hardcase.testing.spaces import check_space
+from hardcase.testing import check_space
 from hardcase.testing.toys import toy_images, toy_subject
 
 OWN = """

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from hardcase.generators import gan
-from hardcase.training import loop
-from hardcase.training.loop import TrainingRecipe
-from tiny import StopError, bars, stop_at
+from hardcase.training import monitor
+from hardcase.training.recipe import TrainingRecipe
+from tiny import StopError, bars, stop_at, weights
 
 SHORT = TrainingRecipe(epochs=3, batch=16, lr=1e-3)
 
 
-def plain(seed=0):
+def plain(seed=0, latent=4):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return gan.Gan(1, 12, 3, latent=4, widths=(8, 8, 8))
+        return gan.Gan(1, 12, 3, latent=latent, widths=(8, 8, 8))
 
 
 @pytest.mark.parametrize("after", [1, 3, 7])
@@ -22,22 +22,20 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(after, tmp_path
     images = bars(64)
     whole, told = plain(), []
     expected = gan.train_gan(whole, images, SHORT, seed=3)
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
-    monkeypatch.setattr("hardcase.training.loop.EVERY", 2)
+    monkeypatch.setattr(monitor, "SECONDS", 0.0)
+    monkeypatch.setattr("hardcase.training.monitor.EVERY", 2)
     with pytest.raises(StopError):
         gan.train_gan(
             plain(), images, SHORT, seed=3, progress=stop_at(after), kept=tmp_path / "kept"
         )
     if after > 1:
-        assert (tmp_path / "kept" / loop.STATE).exists()
+        assert (tmp_path / "kept" / monitor.STATE).exists()
     again = plain(seed=9 if after > 1 else 0)
     history = gan.train_gan(
         again, images, SHORT, seed=3, progress=told.append, kept=tmp_path / "kept"
     )
     assert history.loss == expected.loss
-    assert all(
-        torch.equal(a, b) for a, b in zip(whole.state_dict().values(), again.state_dict().values())
-    )
+    assert weights(again) == weights(whole)
     assert [report.warning for report in told if report.warning] == (
         [f"goes on after step {told[0].step}, where it was stopped"] if after > 1 else []
     )
@@ -45,13 +43,11 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(after, tmp_path
 
 @pytest.mark.parametrize("damage", ["truncated", "another network", "another device"])
 def test_what_cannot_be_gone_on_from_is_begun_anew(damage, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "SECONDS", 0.0)
     images, kept, told = bars(64), tmp_path / "kept", []
-    first = (
-        gan.Gan(1, 12, 3, latent=5, widths=(8, 8, 8)) if damage == "another network" else plain()
-    )
+    first = plain(latent=5 if damage == "another network" else 4)
     gan.train_gan(first, images, SHORT, kept=kept)
-    state = kept / loop.STATE
+    state = kept / monitor.STATE
     if damage == "truncated":
         state.write_bytes(state.read_bytes()[:-100])
     if damage == "another device":
@@ -60,6 +56,4 @@ def test_what_cannot_be_gone_on_from_is_begun_anew(damage, tmp_path, monkeypatch
     gan.train_gan(net, images, SHORT, kept=kept, progress=told.append)
     gan.train_gan(fresh, images, SHORT)
     assert "begins anew" in told[0].warning
-    assert all(
-        torch.equal(a, b) for a, b in zip(net.state_dict().values(), fresh.state_dict().values())
-    )
+    assert weights(net) == weights(fresh)

@@ -5,10 +5,9 @@ import torch
 
 from hardcase import generators
 from hardcase.errors import Problem
-from hardcase.generators.vae import (
-    reconstruct,
-)
-from hardcase.training.loop import TrainingRecipe, fit
+from hardcase.generators.vae import reconstruct
+from hardcase.training.loop import fit
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 KINDS = ["linear", "conv", "conditional"]
@@ -94,13 +93,10 @@ def test_the_loss_is_the_negative_lower_bound():
         image = net.decode(mean + (0.5 * logvar).exp() * noise).double()
         generated = -(x * image.log() + (1 - x) * (1 - image).log()).sum() / 16
         posterior = torch.distributions.Normal(mean, (0.5 * logvar).exp())
-        divergence = (
-            torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum()
-            / 16
-        )
-        torch.testing.assert_close(
-            found.double(), generated + beta * divergence.double(), rtol=1e-4, atol=1e-3
-        )
+        prior = torch.distributions.Normal(0.0, 1.0)
+        divergence = torch.distributions.kl_divergence(posterior, prior).sum().double() / 16
+        expected = generated + beta * divergence
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_knowing_nothing_costs_what_painting_the_mean_image_costs():

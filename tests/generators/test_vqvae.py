@@ -1,15 +1,18 @@
 """The VQ-VAE: shapes, its loss written out, collapse as an error, and training with two discriminators."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
 
-from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators import vqvae
+from hardcase.generators.build import build_generator, usual_generator
 from hardcase.generators.quality import sheet
 from hardcase.generators.vqvae import (
     Codebook,
+    Codebooks,
     VqVae,
     _partners,
     healthy,
@@ -21,11 +24,12 @@ from hardcase.generators.vqvae import (
 )
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes
-from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import TrainingRecipe, fit, own_randomness
+from hardcase.training.loop import Player, duel, fit
+from hardcase.training.recipe import TrainingRecipe, own_randomness
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)
+BRIEF = TrainingRecipe(epochs=1, batch=32, lr=1e-3)
 
 
 def small(seed=0, **options):
@@ -47,7 +51,7 @@ def net():
 @pytest.mark.parametrize("kind", ["ema", "gradient"])
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (3, 64)])
 def test_shapes_and_range(kind, channels, size):
-    net = generators.build_generator(
+    net = build_generator(
         "vqvae", kind=kind, channels=channels, size=size, classes=3, latent=16
     ).eval()
     x = torch.rand(2, channels, size, size)
@@ -108,7 +112,7 @@ def test_both_sides_of_joint_training_see_clamped_images(net, monkeypatch):
     other = taught_copy(net)
     with torch.no_grad():
         list(other.decoder.parameters())[-1].add_(3.0)  # paints far above 1
-    train_jointly(other, IMAGES, TrainingRecipe(epochs=1, batch=32, lr=1e-3), mix=0.3)
+    train_jointly(other, IMAGES, BRIEF, mix=0.3)
     assert len(seen) >= 3
     assert all(0 <= low <= high <= 1 for low, high in seen)
 
@@ -146,9 +150,7 @@ def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
     made, before = [], global_state()
     for seed in (0, 0, 1):
         other = taught_copy(net)
-        history = train_jointly(
-            other, IMAGES, TrainingRecipe(epochs=2, batch=32, lr=1e-3), mix=0.3, seed=seed
-        )
+        history = train_jointly(other, IMAGES, replace(BRIEF, epochs=2), mix=0.3, seed=seed)
         assert history.steps == 4
         assert not other.training
         made.append(weights(other))
@@ -160,9 +162,7 @@ def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
 def test_weight_of_the_discriminators_matters_and_zero_leaves_the_plain_loss(net):
     def joint(*given):
         other = taught_copy(net)
-        train_jointly(
-            other, IMAGES, TrainingRecipe(epochs=1, batch=32, lr=1e-3), mix=0.3, weights=given
-        )
+        train_jointly(other, IMAGES, BRIEF, mix=0.3, weights=given)
         return weights(other)
 
     assert len({joint(0.0, 0.0), joint(0.1, 0.0), joint(0.0, 0.1)}) == 3
@@ -183,13 +183,8 @@ def test_a_duel_moves_each_players_own_networks_only():
         Player(nets=[one], loss=pull(one, 1.0), lr=0.05),
         Player(nets=[two], loss=pull(two, -1.0), lr=0.0001),
     )
-    history = duel(
-        players,
-        IMAGES,
-        TrainingRecipe(epochs=30, batch=32, lr=1, schedule="constant"),
-        seed=0,
-        on_step=seen.append,
-    )
+    recipe = replace(BRIEF, epochs=30, lr=1, schedule="constant")
+    history = duel(players, IMAGES, recipe, seed=0, on_step=seen.append)
     assert seen == list(range(1, 61))
     assert history.loss[-1] < history.loss[0] * 0.2, "the first player's loss is reported"
     assert (one.weight - start[0]).abs() > 0.1
@@ -219,14 +214,8 @@ def grid(count=4, width=3, side=2, seed=2):
 def test_nearest_is_the_code_at_the_least_distance():
     codes, z = book(), grid()
     index = codes.nearest(z)
-    for m in range(4):
-        for i in range(2):
-            for j in range(2):
-                distances = [
-                    (float((z[m, :, i, j] - code).square().sum()), k)
-                    for k, code in enumerate(codes.codes)
-                ]
-                assert int(index[m, i, j]) == min(distances)[1]
+    distances = (z[:, None] - codes.codes[None, :, :, None, None]).square().sum(2)
+    assert torch.equal(index, distances.argmin(1))
     assert torch.equal(codes.embed(index)[1, :, 0, 1], codes.codes[index[1, 0, 1]])
 
 
@@ -286,11 +275,8 @@ def test_a_code_that_nobody_uses_starts_again_from_the_encoder():
 
 
 def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
-    from hardcase.generators.vqvae import Codebooks
-
     rng = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
+    with own_randomness(0, "books"):
         books = Codebooks(3, 16, 4)
     z = torch.randn(8, 4, 5, 5, generator=rng)
     for _ in range(30):
@@ -309,8 +295,6 @@ def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
 
 @pytest.mark.parametrize(("size", "side"), [(28, 14), (32, 16), (64, 16), (96, 24), (224, 28)])
 def test_a_hierarchy_fits_photographs_of_any_size(size, side):
-    from hardcase.generators.build import build_generator, usual_generator
-
     assert usual_generator("vae", 3) == usual_generator("vqvae", 3) == "vqvae:hierarchical"
     assert usual_generator("vae", 1) == "vae"
     assert usual_generator("gan", 3) == "gan"

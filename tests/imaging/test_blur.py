@@ -56,3 +56,27 @@ def test_a_streak_is_half_a_normal_curve_in_its_direction():
     assert kernel[1, 6, 6] == 1
     up = blur.streak(torch.tensor([5.0]), torch.tensor([2.0]), torch.tensor([90.0]), reach=6.0)
     assert torch.allclose(up[0], kernel[0].T, atol=1e-6)
+
+
+def line(bright):
+    x = torch.zeros(1, 1, 12, 12)
+    x[:, :, 3:9, 4:8] = 1
+    return 1 - x if bright else x
+
+
+@pytest.mark.parametrize("bright", [False, True])
+@pytest.mark.parametrize(("amount", "area"), [(0, 24), (1, 48), (2, 80), (-1, 8), (0.5, 36)])
+def test_strokes_grow_and_shrink_by_pixels_on_each_side(bright, amount, area):
+    x = line(bright)
+    ground = blur.plain_ground(x)
+    changed = blur.widened(x, ground, torch.tensor([float(amount)]), most=2)
+    assert (changed - ground).abs().sum().item() == pytest.approx(area)
+    if amount == 0:
+        assert torch.equal(changed, x)
+
+
+def test_a_figure_fades_into_its_own_ground():
+    x = 0.8 - 0.6 * line(False)
+    changed = blur.faded(x, blur.plain_ground(x), torch.tensor([0.5]))
+    assert changed[0, 0, 0, 0].item() == pytest.approx(0.8)
+    assert changed[0, 0, 5, 5].item() == pytest.approx(0.5)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hardcase.imaging.noise import Draws, content_key, grain, lattice, poisson
+from hardcase.imaging.noise import Draws, content_key, grain, lattice, plasma, poisson
 from hardcase.randomness import stream
 
 
@@ -62,3 +62,13 @@ def test_grain_has_unit_variance_and_is_the_seeds_own(channels):
     assert (pattern[0] * pattern[1]).mean().abs() < 0.04
     shifted = (pattern[..., 1:] * pattern[..., :-1]).mean()
     assert shifted.abs() < 0.03
+
+
+def test_clouds_fill_the_range_and_are_coarse():
+    cloud = plasma(Draws(torch.arange(4)), torch.full((4,), 2.0), 60)
+    assert cloud.shape == (4, 64, 64)
+    assert torch.allclose(cloud.amin((1, 2)), torch.zeros(4))
+    assert torch.allclose(cloud.amax((1, 2)), torch.ones(4))
+    near = (cloud - cloud.roll(1, 2)).abs().mean()
+    far = (cloud - cloud.roll(32, 2)).abs().mean()
+    assert float(far) > 3 * float(near)

@@ -3,16 +3,12 @@
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from hardcase.judges import panel
 from hardcase.judges.panel import trained
-from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.results import Run
-from hardcase.runs.tables import findings_table, seeds_table, to_parquet
-from hardcase.statistics import count
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.types import Findings
-from tiny import bars
+from tiny import bars, stored_run
 
 SIZE = 12
 QUICK = replace(
@@ -32,39 +28,38 @@ def quick_judge(seed=0):
     return trained(train, test, seed=seed, config=QUICK)
 
 
-def made_run(folder, x, y, found, *, predicted=None, kind=None, record=None):
+def network(classes=3):
+    """A small encoder with random weights: three resolutions and a head."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16),
+        nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(144, classes),
+    ).eval()  # fmt: skip
+
+
+def photographs(count=240, seed=0, split="train"):
+    """Rows of light, so that a mirror changes no label."""
+    images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
+    return replace(images, x=images.x.transpose(2, 3).contiguous())
+
+
+def made_run(folder, x, y, found, *, record=None):
     """A finished run of these seeds; `found` are the tests, one a seed."""
-    n = len(y)
-    ids = [f"test-{i}" for i in range(n)]
-    columns = {
-        "id": ids, "label": y.tolist(), "predicted": y.tolist(), "confidence": torch.linspace(0.8, 1, n).tolist(),
-        "status": ["done"] * n, **dict.fromkeys(("looked", "failing", "queries"), [5] * n), "gradients": [0] * n, "peer_queries": [0] * n, "witness_queries": [0] * n, "witness_gradients": [0] * n, "surrogate_queries": [0] * n, "surrogate_gradients": [0] * n,
-    }  # fmt: skip
-    table = seeds_table(columns, x)
-    other = (y + 1) % 3 if predicted is None else predicted
-    rows = torch.arange(len(found))
-    findings = Findings(
-        seed=rows, x=to_bytes(found), kind=torch.zeros(len(found), dtype=torch.int64) if kind is None else kind,
-        expected=y[rows], predicted=other[rows], peer_predicted=torch.zeros(len(found), 0, dtype=torch.int64),
-        confidence=torch.full((len(found),), 0.9), score=torch.zeros(len(found)), distance=torch.ones(len(found)),
-        queries=torch.arange(1, len(found) + 1), code=torch.zeros(len(found), 0),
-    )  # fmt: skip
-    tests = findings_table(
-        findings, x[rows], [ids[i] for i in rows.tolist()], method="made", oracle="label"
-    )
+    n, rows = len(y), torch.arange(len(found))
+    seeds = {
+        "id": [f"test-{i}" for i in range(n)],
+        "confidence": torch.linspace(0.8, 1, n).tolist(),
+        **dict.fromkeys(("looked", "failing", "queries"), [5] * n),
+    }
+    findings = {"predicted": (y[rows] + 1) % 3, "confidence": torch.full((len(found),), 0.9)}
     about = {
         "method": "made", "model": "nobody", "data": "bars", "split": "test", "classes": ["0", "1", "2"], "complete": True,
         "image": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
         "totals": {"queries": 5 * n}, "elapsed": 1.0, **(record or {}),
     }  # fmt: skip
-    counts = count(
-        table.drop_columns(["image"]).to_pylist(),
-        tests.select(["id", "seed", "kind"]).to_pylist(),
-        None,
+    return stored_run(
+        folder, x, y, rows, to_bytes(found), seeds=seeds, findings=findings, record=about
     )
-    store = Store.create(folder, {**about, **counts}, "", [table])
-    store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
-    return Run(folder)
 
 
 def test_run(folder, **given):

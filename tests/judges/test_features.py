@@ -1,9 +1,10 @@
 """A panel from features: encoders, probes, textures, a store of features, and the panel as a whole."""
 
-from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
+from judged import network, photographs
 from torch import nn
 
 from hardcase.errors import Problem
@@ -21,51 +22,50 @@ from hardcase.judges.feature_panel import (
 from hardcase.judges.features import (
     FITS,
     Encoder,
-    FeatureStore,
     LogisticProbe,
     depths,
     encoder,
+    features_folder,
+    kept_features,
     pooled,
     temperature,
 )
 from hardcase.judges.judge import where_agreed
-from hardcase.judges.rules import auroc, rules_from_exam
-from hardcase.judges.training_data import camera_processed, exam_of_photographs
+from hardcase.judges.rules import auroc
+from hardcase.judges.training_data import camera_processed
 from hardcase.models.subject import Subject
 from hardcase.tensors import fingerprints, from_bytes
-from tiny import bars, global_state
+from tiny import global_state
 
 RNG = torch.Generator
 
 
-def network(classes=3, channels=3):
-    """A small encoder with random weights: three resolutions and a head."""
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(3),
-        nn.Flatten(),
-        nn.Linear(144, classes),
-    ).eval()
+def reader(images, classes=3):
+    """An encoder of such images."""
+    return encoder(
+        Subject(network(classes), name="small"), from_bytes(images.x[:1]), lineage="small"
+    )
 
 
-def photographs(count=240, seed=0, split="train"):
-    """Rows of light, so that a mirror changes no label."""
-    images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
-    return replace(images, x=images.x.transpose(2, 3).contiguous())
+@pytest.fixture(scope="module")
+def unseen():
+    """Photographs that no panel was fitted to, their pixels and labels."""
+    images = photographs(60, seed=9, split="test")
+    return from_bytes(images.x), images.y
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    train = photographs()
-    own = encoder(Subject(network(), name="small"), from_bytes(train.x[:1]), lineage="small")
-    store = FeatureStore(tmp_path_factory.mktemp("features"))
-    return own, train, store, fit([own], train, store=store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        train = photographs()
+        own = reader(train)
+        return own, train, fit([own], train)
 
 
 def test_the_deepest_layer_of_each_resolution_is_read():
@@ -75,6 +75,11 @@ def test_the_deepest_layer_of_each_resolution_is_read():
     assert depths(net, x, count=2) == ("6", "7")
     assert depths(net, x, count=1) == ("7",)
     assert not any(module._forward_hooks for module in net.net.modules())
+    pooled_last = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
+    )  # fmt: skip
+    assert depths(Subject(pooled_last), x) == ("1", "2", "6"), "the last map is its mean, read once"
 
 
 def test_pooling_knows_maps_tokens_and_rows():
@@ -183,10 +188,10 @@ def test_handling_alone_does_not_make_a_picture_unlike():
     assert float(auroc(torch.cat([handled_ones, ruined]), torch.arange(80) < 40)) > 0.95
 
 
-def test_features_are_computed_once_and_go_on_where_they_stopped(tmp_path, monkeypatch):
+def test_features_are_computed_once_and_go_on_where_they_stopped(monkeypatch):
     monkeypatch.setattr(features, "PART", 8)
     images = photographs(32)
-    own = encoder(Subject(network()), from_bytes(images.x[:1]))
+    own = reader(images)
     asked = []
     ask = Encoder.ask
 
@@ -197,193 +202,137 @@ def test_features_are_computed_once_and_go_on_where_they_stopped(tmp_path, monke
         return ask(self, x, **more)
 
     monkeypatch.setattr(Encoder, "ask", counting)
-    store = FeatureStore(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        store.features(own, images.x)
+        kept_features(own, images.x)
     told = []
-    seen = store.features(own, images.x, tell=lambda done, total: told.append((done, total)))
+    seen = kept_features(own, images.x, tell=lambda done, total: told.append((done, total)))
     assert asked == [8, 8, 8, 8, 8]
     assert told == [(24, 32), (32, 32)]
-    store.features(own, images.x.flip(0))
+    kept_features(own, images.x.flip(0))
     assert len(asked) == 5
     direct = ask(own, from_bytes(images.x))
-    torch.testing.assert_close(seen.features["7"], direct.features["7"])
+    torch.testing.assert_close(seen.activations["7"], direct.activations["7"])
     torch.testing.assert_close(seen.logits, direct.logits)
-    assert store.folder(own, "plain") != store.folder(own, "flipped")
+    assert features_folder(own, "plain") != features_folder(own, "flipped")
 
 
-def test_a_damaged_part_is_told(tmp_path):
+def test_a_damaged_part_is_told():
     images = photographs(4)
-    own = encoder(Subject(network()), from_bytes(images.x[:1]))
-    store = FeatureStore(tmp_path)
-    store.features(own, images.x)
-    next(store.folder(own, "plain").glob("*.safetensors")).write_bytes(b"x" * 20)
+    own = reader(images)
+    kept_features(own, images.x)
+    next(features_folder(own, "plain").glob("*.safetensors")).write_bytes(b"x" * 20)
     with pytest.raises(Problem, match="cannot be used"):
-        store.features(own, images.x)
+        kept_features(own, images.x)
 
 
-def test_the_panel_reads_images_it_has_not_seen(world):
-    _, _, _, panel = world
-    test = photographs(60, seed=9, split="test")
-    signals = panel.ask(from_bytes(test.x), test.y)
-    assert (signals.seen == test.y).float().mean() > 0.95
-    wrong = panel.ask(from_bytes(test.x), (test.y + 1) % 3)
+def test_the_panel_reads_images_it_has_not_seen(world, unseen):
+    _, _, panel = world
+    x, y = unseen
+    signals, wrong = panel.ask(x, y), panel.ask(x, (y + 1) % 3)
+    assert (signals.seen == y).float().mean() > 0.95
     assert (signals.classifiers > wrong.classifiers).float().mean() > 0.95
     assert (signals.neighbours > wrong.neighbours).float().mean() > 0.95
-
-
-def test_ruined_images_are_less_near(world):
-    _, _, _, panel = world
-    test = photographs(40, seed=9, split="test")
-    rng = RNG().manual_seed(0)
-    x = from_bytes(test.x)
-    ruined = torch.rand(x.shape, generator=rng)
-    real, other = (panel.ask(each, test.y) for each in (x, ruined))
-    truth = torch.arange(80) < 40
+    ruined = panel.ask(torch.rand(x.shape, generator=RNG().manual_seed(0)), y)
     for name in ("nearness", "likeness"):
-        both = torch.cat([getattr(real, name), getattr(other, name)])
-        assert float(auroc(both, truth)) > 0.9, name
+        both = torch.cat([getattr(signals, name), getattr(ruined, name)])
+        assert float(auroc(both, torch.arange(120) < 60)) > 0.9, name
 
 
-def test_rows_do_not_depend_on_their_batch(world):
-    _, _, _, panel = world
-    test = photographs(20, seed=3, split="test")
-    together = panel.ask(from_bytes(test.x), test.y)
-    alone = panel.ask(from_bytes(test.x), test.y, batch=3)
+def test_rows_do_not_depend_on_their_batch(world, unseen):
+    _, _, panel = world
+    x, y = (part[:20] for part in unseen)
+    together, alone = panel.ask(x, y), panel.ask(x, y, batch=3)
     for name in ("classifiers", "neighbours", "something", "nearness", "likeness"):
         torch.testing.assert_close(
             getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4
         )
 
 
-def test_a_panel_is_built_again_from_its_card(world):
-    own, train, _, panel = world
+def test_a_panel_is_built_again_from_its_card(world, unseen):
+    own, train, panel = world
     again = build([own], panel.described, learned=len(train))
     again.load_state_dict(panel.state_dict())
-    test = photographs(20, seed=3, split="test")
-    first, second = (each.ask(from_bytes(test.x), test.y) for each in (panel, again))
+    first, second = (each.ask(*unseen) for each in (panel, again))
     assert torch.equal(first.classifiers, second.classifiers)
     assert torch.equal(first.nearness, second.nearness)
     assert not any("subject" in name for name in panel.state_dict())
 
 
 def test_the_panel_names_its_networks_and_what_it_learned_from(world):
-    own, train, _, panel = world
+    own, train, panel = world
     assert panel.hashes()["encoder 1"] == own.hash
     assert torch.isin(fingerprints(train.x), panel.learned).all()
     assert panel.read(from_bytes(train.x[:4]), train.y[:4])[1].shape == (4, 144)
 
 
-def test_fitting_is_repeatable_and_moves_no_global_randomness(world, tmp_path):
-    own, train, _, panel = world
+def test_fitting_is_repeatable_and_moves_no_global_randomness(world):
+    own, train, panel = world
     before = global_state()
-    again = fit([own], train, store=FeatureStore(tmp_path))
+    again = fit([own], train)
     assert global_state() == before
     for name, value in panel.state_dict().items():
         torch.testing.assert_close(value, again.state_dict()[name])
 
 
-def taught(images):
+@cache
+def taught():
     """`network` with a head that knows the bars, as a pretrained classifier does."""
-    net = network()
+    net, images = network(), photographs()
     with torch.no_grad():
         x = net[:-1](from_bytes(images.x))
         fitted = LogisticProbe.fit(x, images.y, 3)
         weight = 100 * fitted["weight"]
         net[-1].weight.copy_((weight / fitted["width"][:, None]).T)
         net[-1].bias.copy_(100 * fitted["bias"] - (fitted["centre"] / fitted["width"]) @ weight)
-    return net
+    return Subject(net)
 
 
-def test_with_one_image_a_class_the_head_is_the_probe(tmp_path):
+def of_heads(heads=(), names=("",)):
+    """A panel of such networks, of the lineages given, with one image of each class."""
     few = photographs(3)
-    own = encoder(Subject(taught(photographs())), from_bytes(few.x[:1]))
-    panel = fit(
-        [own], few, store=FeatureStore(tmp_path), plan=PanelPlan(views=("plain",), held_out=0.5)
-    )
-    assert [probe.kind for probe in panel.classifiers] == ["head"]
-    test = photographs(60, seed=9, split="test")
-    signals = panel.ask(from_bytes(test.x), test.y)
-    assert (signals.seen == test.y).float().mean() > 0.95
-    assert (signals.neighbours > 0).float().mean() > 0.95
-
-
-def test_outputs_of_a_head_can_mean_classes_in_another_order(tmp_path):
-    few = photographs(3)
-    own = encoder(Subject(taught(photographs())), from_bytes(few.x[:1]))
-    turned = few.take(torch.arange(3))
-    order = torch.tensor([2, 0, 1])
-    panel = fit(
-        [own], turned, heads=[order], store=FeatureStore(tmp_path), plan=PanelPlan(held_out=0.5)
-    )
-    test = photographs(30, seed=9, split="test")
-    seen = panel.ask(from_bytes(test.x), test.y).seen
-    assert (order[seen] == test.y).float().mean() > 0.9
-
-
-def lineages(names, tmp_path, heads):
-    """A panel of heads that were turned on purpose, of the lineages given."""
-    few = photographs(3)
-    net = Subject(taught(photographs()))
-    own = [encoder(net, from_bytes(few.x[:1]), lineage=name) for name in names]
+    own = [encoder(taught(), from_bytes(few.x[:1]), lineage=name) for name in names]
     plan = PanelPlan(views=("plain",), held_out=0.5)
-    return fit(own, few, heads=heads, store=FeatureStore(tmp_path), plan=plan)
+    return fit(own, few, heads=heads, plan=plan)
 
 
-def test_each_lineage_has_one_vote_and_disagreement_is_told(tmp_path):
+def test_with_one_image_a_class_the_head_is_the_probe(unseen):
+    x, y = unseen
+    panel = of_heads()
+    assert [probe.kind for probe in panel.classifiers] == ["head"]
+    signals = panel.ask(x, y)
+    assert (signals.seen == y).float().mean() > 0.95
+    assert (signals.neighbours > 0).float().mean() > 0.95
+    order = torch.tensor([2, 0, 1])  # outputs may mean the classes in another order
+    turned = of_heads([order]).ask(x, y).seen
+    assert (order[turned] == y).float().mean() > 0.9
+
+
+def test_each_lineage_has_one_vote_and_disagreement_is_told(unseen):
     plain, turned = torch.arange(3), torch.tensor([2, 0, 1])
-    test = photographs(30, seed=9, split="test")
-    x = from_bytes(test.x)
-    for names, heads in ((("a", "a"), (plain, plain)), (("a", "b"), (plain, plain))):
-        panel = lineages(names, tmp_path / "-".join(names), heads)
-        seen = [[each(x)] for each in panel.encoders]
-        assert len(panel.votes(seen)) == len(set(names))
-        assert (panel.ask(x, test.y).seen == test.y).float().mean() > 0.9
-    split = lineages(("a", "b"), tmp_path / "split", (plain, turned))
+    x, y = unseen
+    for names in (("a", "a"), ("a", "b")):
+        panel = of_heads((plain, plain), names)
+        assert len(panel.votes([[each(x)] for each in panel.encoders])) == len(set(names))
+        assert (panel.ask(x, y).seen == y).float().mean() > 0.9
+    split = of_heads((plain, turned), ("a", "b"))
     for probe in split.classifiers:  # the turned one reads its images wrongly, and still votes
         probe.weight.fill_(1.0)
-    assert (split.ask(x, test.y).seen == DISAGREE).float().mean() > 0.8
-
-
-def test_answers_are_left_open_where_lineages_disagree():
+    assert (split.ask(x, y).seen == DISAGREE).float().mean() > 0.8
     assert where_agreed([True, False, True], [3, DISAGREE, 2]) == [True, None, True]
 
 
-def test_a_head_of_another_size_cannot_be_the_probe(tmp_path):
+def test_a_head_of_another_size_cannot_be_the_probe():
     few = photographs(3)
-    own = encoder(Subject(network(classes=5)), from_bytes(few.x[:1]))
     with pytest.raises(Problem, match="5 outputs for 3 classes"):
-        fit([own], few, store=FeatureStore(tmp_path))
+        fit([reader(few, classes=5)], few)
     with pytest.raises(Problem, match="needs a network that classifies"):
         fit([], few)
 
 
-def test_the_exam_tells_good_from_bad_and_rules_follow_it(world):
-    _, _, _, panel = world
-    exam = exam_of_photographs(photographs(90, seed=5), RNG().manual_seed(0))
-    assert len(exam.x) == 4 * 90
-    assert 0 <= float(exam.x.min()) <= float(exam.x.max()) <= 1
-    for truth in (exam.valid, exam.label_kept):
-        assert set(truth.tolist()) == {-1, 0, 1}
-    signals = panel.ask(exam.x, exam.expected)
-    votes = {"label_kept": {"classifiers": 1.0, "neighbours": 0.5}}
-    rule = rules_from_exam(signals, exam, votes, thresholds=False)["label_kept"]
-    known = exam.label_kept >= 0
-    assert float(auroc(rule.evidence(signals[known]), exam.label_kept[known] > 0)) > 0.85
-
-
 def test_a_panel_is_moved_with_its_encoders(world):
-    own, train, store, _ = world
-    panel = fit([own], train, store=store)
+    own, train, _ = world
+    panel = fit([own], train)
     assert isinstance(panel.double(), FeaturePanel)
     assert panel.encoders[0].subject.mean.dtype == torch.float64
     panel.float()
     assert panel.encoders[0].subject.mean.dtype == torch.float32
-
-
-def test_a_map_whose_mean_is_the_layer_before_the_head_is_read_once():
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
-    )  # fmt: skip
-    assert depths(Subject(net), torch.rand(1, 3, 32, 32), count=3) == ("1", "2", "6")

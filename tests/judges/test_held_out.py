@@ -1,16 +1,19 @@
 """A second judge where the usual one was trained on what was searched; who shares what."""
 
+from pathlib import Path
+
 import pytest
 from judged import QUICK, made_run, splits
 
 from hardcase.judges import panel
 from hardcase.judges.held_out import (
-    families_of,
     held_out_in_words,
     held_out_judge,
     independence,
     independence_in_words,
 )
+from hardcase.judges.judge import PanelJudge, SignalSource
+from hardcase.judges.rules import DecisionRule
 from hardcase.judges.verdicts import judge_run
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import witness_record
@@ -29,11 +32,6 @@ def searched(tmp_path, monkeypatch):
     record = {"space": {"text": "warp(points=5)*light"}}
     run = made_run(tmp_path / "run", x, test.y[:12], from_bytes(x), record=record)
     return Run(run.folder), train, test
-
-
-def test_the_families_are_those_of_the_space(searched):
-    run, _, _ = searched
-    assert families_of(run) == ("bending", "retouching")
 
 
 def test_it_is_asked_beside_the_usual_judge_and_said(searched):
@@ -56,17 +54,27 @@ def test_independence_says_what_judge_and_witnesses_share():
     record = witness_record(toy_subject(), [witness], 2.0, train)
     known = record["independence"]["training images"]
     learned = fingerprints(train.x)
-    judged = independence(record, learned, train.hash, "warp(points=5)*light")
+
+    def told(learned, data=train.hash, space="", lineages=(), witnesses=record):
+        run = object.__new__(Run)
+        vars(run)["record"] = {"witnesses": witnesses, "space": {"text": space}}
+        source = SignalSource()
+        source.learned = learned
+        rule = DecisionRule(signals=(), weights=(), bias=0.0)
+        card = {"data": data, "lineages": lineages}
+        return independence(run, PanelJudge(source, card, Path(), rule, rule, None))
+
+    judged = told(learned, space="warp(points=5)*light")
     assert judged["training images"]["shared"] == known["images"]
     assert judged["trained on"]["searched"] == ["warp", "light"]
     assert "bent" in judged["trained on"]["judge"]
     lines = independence_in_words(judged)
     assert f"{known['images']:,}" in lines[2]
     assert "warp and light" in lines[3]
-    other = independence(record, learned, train.hash, "", ["keras-resnet50"])
+    other = told(learned, lineages=["keras-resnet50"])
     assert "judge keras-resnet50" in independence_in_words(other)[1]
     assert "by construction" not in independence_in_words(other)[3]
     odd = learned[learned % 2 != 0]
-    assert independence(record, odd, train.hash)["training images"]["shared"] == 0
-    assert independence(record, odd, "other data")["training images"] == "not known"
-    assert independence(None, odd, train.hash) is None
+    assert told(odd)["training images"]["shared"] == 0
+    assert told(odd, "other data")["training images"] == "not known"
+    assert told(odd, witnesses=None) is None

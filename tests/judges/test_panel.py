@@ -14,7 +14,8 @@ from hardcase.judges.calibration import PeopleCounts
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
 from hardcase.judges.panel import TrainConfig, attacked
 from hardcase.tensors import fingerprints, from_bytes
-from hardcase.training.loop import TrainingRecipe, unfinished_folder
+from hardcase.training.cards import unfinished_folder
+from hardcase.training.recipe import TrainingRecipe
 from tiny import bars
 
 
@@ -72,10 +73,15 @@ QUICK = TrainConfig(
 )
 
 
-def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatch):
+@pytest.fixture
+def splits(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     monkeypatch.setattr(panel, "config_for", lambda *_, **__: QUICK)
-    train, test = bars(96), bars(30, seed=1, split="test")
+    return bars(96), bars(30, seed=1, split="test")
+
+
+def test_members_that_another_process_has_trained_are_taken(splits, tmp_path, monkeypatch):
+    train, test = splits
     panel.help_with(train, test)
     assert not list(tmp_path.iterdir())  # nobody has begun: there is nobody to help
     unfinished_folder(panel.folder(train, test)).mkdir(parents=True)
@@ -92,9 +98,8 @@ def test_members_that_another_process_has_trained_are_taken(tmp_path, monkeypatc
     assert panel.trained(train, test).card["weights"] == judge.card["weights"]
 
 
-def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    train, test = bars(96), bars(30, seed=1, split="test")
+def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(splits, tmp_path, monkeypatch):
+    train, test = splits
     trained = []
 
     def stop(progress):
@@ -103,18 +108,16 @@ def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(tmp_path, m
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        panel.trained(train, test, config=QUICK, progress=stop)
+        panel.trained(train, test, progress=stop)
     assert any("member 1" in what for what in trained)
     later = []
-    judge = panel.trained(train, test, config=QUICK, progress=lambda p: later.append(p))
-    first = [p for p in later if "member 1" in p.what or "density" in p.what]
-    assert not first
-    assert [p.what for p in later if "member 2" in p.what]
+    judge = panel.trained(train, test, progress=later.append)
+    assert not [one for one in later if "member 1" in one.what or "density" in one.what]
+    assert [one.what for one in later if "member 2" in one.what]
     assert judge.card["measured_images"] == 30
     assert not list(tmp_path.rglob("*.unfinished"))
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
-    whole = panel.trained(train, test, config=QUICK)
-    assert whole.card["weights"] == judge.card["weights"]
+    assert panel.trained(train, test).card["weights"] == judge.card["weights"]
 
 
 def counted(folder, x, votes):
@@ -124,9 +127,8 @@ def counted(folder, x, votes):
     return place
 
 
-def test_counts_of_people_are_the_targets_of_their_images(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    train, test = bars(96), bars(30, seed=1, split="test")
+def test_counts_of_people_are_the_targets_of_their_images(splits, tmp_path):
+    train, test = splits
     config = replace(QUICK, members=replace(SHORT, steps=60))
     twos = train.take((train.y == 2).nonzero().squeeze(1))
     others = bars(6, seed=5)
@@ -154,11 +156,9 @@ def test_counts_that_fit_no_judge_are_refused(tmp_path, votes, word):
         PeopleCounts.read(counted(tmp_path, bars(6).x, votes), (1, 12, 12), 3)
 
 
-def test_counts_of_people_are_named_on_the_command_line(tmp_path, monkeypatch, capsys):
+def test_counts_of_people_are_named_on_the_command_line(splits, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(panel, "config_for", lambda *_, **__: QUICK)
-    train, test = bars(96), bars(30, seed=1, split="test")
+    train, test = splits
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     people = counted(tmp_path, train.x[:9], [[4, 1, 0]] * 9)
     words = ["train", "judge", "--data", "npz:bars.npz", "--format", "json", "--progress", "none"]

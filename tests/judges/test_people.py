@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from judged import made_run, quick_judge, splits
+from judged import made_run, splits
 
 from hardcase.errors import Problem
 from hardcase.judges.asking import Draw
@@ -24,14 +24,6 @@ from hardcase.judges.verdicts import judge_run, verdicts_of
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes
-from hardcase.types import Verdicts
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield quick_judge()
 
 
 @pytest.fixture
@@ -157,8 +149,3 @@ def test_a_run_of_few_findings_keeps_the_thresholds_of_the_judge(judge, tmp_path
     _, test = splits()
     few = made_run(tmp_path / "few", test.x[:5], test.y[:5], 0.5 * from_bytes(test.x[:5]))
     assert "own_rules" not in judge_run(few, judge).record["judge"]
-
-
-def test_a_judge_of_ones_own_is_left_as_it_is(run):
-    judged = judge_run(run, lambda found: Verdicts([True] * len(found), [True] * len(found)))
-    assert {row["label_kept"] for row in judged.verdicts.values()} == {True}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from judged import network, photographs
 from torch import nn
 
 from hardcase.errors import Problem
@@ -17,30 +18,19 @@ from hardcase.types import Findings
 from tiny import bars
 
 
-def photographs(count, seed=0, split="train"):
-    images = bars(count, size=32, channels=3, classes=3, seed=seed, split=split)
-    return replace(images, x=images.x.transpose(2, 3).contiguous())
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 3)
-    )  # fmt: skip
-
-
-@pytest.fixture
-def made(tmp_path, monkeypatch):
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
-    train, test = photographs(150), photographs(45, seed=4, split="test")
-    own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
-    told = []
-    judge = feature_judge((), train, test, encoders=[own], progress=told.append)
-    (total,) = {one.steps for one in told}
-    counts = [one.step for one in told]
-    assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (0, total)  # every image is told of, to the last
-    return own, train, test, (judge.panel, judge.card, judge.folder)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        train, test = photographs(150), photographs(45, seed=4, split="test")
+        own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
+        told = []
+        judge = feature_judge((), train, test, encoders=[own], progress=told.append)
+        (total,) = {one.steps for one in told}
+        counts = [one.step for one in told]
+        assert counts == sorted(counts)
+        assert (counts[0], counts[-1]) == (0, total)  # every image is told of, to the last
+        yield own, train, test, (judge.panel, judge.card, judge.folder)
 
 
 def test_the_card_says_what_a_judge_must(made):
@@ -85,6 +75,10 @@ def test_images_that_are_not_square_are_told(made):
 def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     _, _, test, (panel, card, _) = made
     exam = exam_of_photographs(test, torch.Generator().manual_seed(3))
+    assert len(exam.x) == 4 * len(test)
+    assert 0 <= float(exam.x.min()) <= float(exam.x.max()) <= 1
+    for truth in (exam.valid, exam.label_kept):
+        assert set(truth.tolist()) == {-1, 0, 1}
     known = exam.label_kept >= 0
     rule = DecisionRule.from_card(card["rules"]["label_kept"])
     assert 0 <= rule.low <= rule.high <= 1

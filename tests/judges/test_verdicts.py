@@ -1,6 +1,7 @@
 """A judge from training to verdicts, on bars: what it says, what it refuses, what it leaves in the run."""
 
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -24,19 +25,6 @@ from hardcase.testing.toys import toy_images, toy_subject
 from tiny import bars, global_state
 
 
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory):
-    import os
-
-    before = os.environ.get("HARDCASE_CACHE")
-    os.environ["HARDCASE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield quick_judge()
-    if before is None:
-        del os.environ["HARDCASE_CACHE"]
-    else:
-        os.environ["HARDCASE_CACHE"] = before
-
-
 def test_training_is_kept_and_touches_no_global_state(judge):
     before = global_state()
     again = quick_judge()
@@ -56,8 +44,6 @@ def same_values(first, second):
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "card.json", FILE])
 def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
-    import shutil
-
     folder = tmp_path / "judge"
     shutil.copytree(judge.folder, folder)
     panel_judges.keep_calibration(
@@ -83,18 +69,6 @@ def test_a_card_without_its_checksum_is_no_judge(judge, tmp_path):
     (tmp_path / "card.json").write_text(json.dumps(dict(judge.card)))
     with pytest.raises(Problem, match="checksum"):
         panel.read(tmp_path)
-
-
-def test_it_tells_good_tests_from_bad_ones(judge):
-    _, test = splits()
-    x, y = from_bytes(test.x), test.y
-    good = judge.panel.ask(0.8 * x, y)
-    blank = judge.panel.ask(torch.full_like(x, 0.1), y)
-    wrong = judge.panel.ask(x, (y + 1) % 3)
-    kept, valid = judge.label_kept.probability, judge.valid.probability
-    assert float(kept(good).median()) > float(kept(wrong).median()) + 0.3
-    assert float(valid(good).median()) > float(valid(blank).median()) + 0.3
-    assert float((good.seen == y).float().mean()) > 0.9
 
 
 def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
@@ -177,7 +151,7 @@ def test_draws_are_held_against_what_the_judge_says_of_their_seed(judge, tmp_pat
     )  # half of another class, yet its own label
     found = torch.cat([0.95 * blurred[:10], 0.9 * x[10:20], x[21:31]])
     run = made_run(tmp_path / "run", to_bytes(blurred), test.y[:30], found)
-    draws = verdicts.findings_of(run)
+    draws = verdicts.findings_of(run, range(30))
     plain = np.array(judge(draws).columns["p_label_kept"])
     said = verdicts._judge_draws(run, judge, draws)
     now = np.array(said.columns["p_label_kept"])
@@ -256,8 +230,6 @@ def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(
 
 
 def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
-    import shutil
-
     shutil.copytree(judge.folder, tmp_path / "moved")
     moved = panel.read(tmp_path / "moved")
     fitted = verdicts.calibrate_on(moved, rated_file(tmp_path / "rated.npz"))
@@ -331,15 +303,10 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
     assert asked == ["test", "test", "train"]
 
 
-def flat_images():
-    """Toys of little contrast: a few grey levels change what the toy network says."""
-    images = toy_images(24)
-    return replace(images, x=(112 + images.x.float() / 16).to(images.x.dtype))
-
-
-def run(folder, levels):
-    options = {"epsilon": levels / 255}
-    return hc.run(toy_subject(), flat_images(), method="pgd", options=options, out=folder)
+def attacked(folder, images, epsilon):
+    return hc.run(
+        toy_subject(), images, method="pgd", options={"epsilon": epsilon}, out=folder / "run"
+    )
 
 
 def refusing(findings):
@@ -347,42 +314,24 @@ def refusing(findings):
     return hc.Verdicts(no, no)
 
 
-def small_findings(folder):
-    """A run whose findings changed by at most 8 grey levels."""
-    found = run(folder, 8)
-    assert len(found), "no toy seed fails within 8 grey levels"
-    return found
-
-
-def test_a_run_of_small_changes_is_confirmed_without_a_judge(tmp_path):
-    found = small_findings(tmp_path / "run")
-    said = found.verdicts
-    assert said is not None
-    assert {one["by"] for one in said.values()} == {"norm"}
+def test_small_changes_are_confirmed_without_a_judge_and_no_judge_may_refuse_them(tmp_path):
+    """Toys of little contrast: eight grey levels change what the toy network says."""
+    images = toy_images(24)
+    flat = replace(images, x=(112 + images.x.float() / 16).to(images.x.dtype))
+    found = attacked(tmp_path, flat, 8 / 255)
+    assert {one["by"] for one in found.verdicts.values()} == {"norm"}
     funnel = found.record["funnel"]
     assert funnel["confirmed"] == funnel["failing"] > 0
     assert "by norm" in found.summary()
     assert found.record["judge"]["name"] == "norm"
-
-
-def test_no_judge_may_refuse_them(tmp_path):
-    found = hc.judge(small_findings(tmp_path / "run"), by=refusing)
-    assert found.record["funnel"]["confirmed"] == found.record["funnel"]["failing"]
+    assert outcome(gate(found, GateLimits(confirmed_rate=0.0, usable=1))) == "fail"
+    assert outcome(gate(found, GateLimits(confirmed_rate=1.0, usable=1))) == "cannot tell"
+    assert hc.judge(found, by=refusing).record["funnel"]["confirmed"] == funnel["failing"]
 
 
 def test_larger_changes_are_left_to_a_judge(tmp_path):
-    options = {"epsilon": 0.3}
-    found = hc.run(
-        toy_subject(), toy_images(8), method="pgd", options=options, out=tmp_path / "run"
-    )
+    found = attacked(tmp_path, toy_images(8), 0.3)
     large = [row["id"] for row in found.findings.to_pylist() if row["linf"] > 8.5 / 255]
     assert large
-    judged = hc.judge(found, by=refusing)
-    assert all(judged.verdicts[name]["label_kept"] is False for name in large)
-    assert all(judged.verdicts[name]["by"] == "judge" for name in large)
-
-
-def test_the_gate_fails_a_model_that_small_changes_break(tmp_path):
-    found = small_findings(tmp_path / "run")
-    assert outcome(gate(found, GateLimits(confirmed_rate=0.0, usable=1))) == "fail"
-    assert outcome(gate(found, GateLimits(confirmed_rate=1.0, usable=1))) == "cannot tell"
+    said = hc.judge(found, by=refusing).verdicts
+    assert {(said[name]["label_kept"], said[name]["by"]) for name in large} == {(False, "judge")}

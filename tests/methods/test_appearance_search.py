@@ -6,22 +6,15 @@ import torch
 
 import hardcase as hc
 from hardcase.methods.appearance_search import natural, natural_blackbox
-from hardcase.models.subject import Subject
 from hardcase.randomness import Rng
 from hardcase.spaces.appearance import Appearance
 from hardcase.spaces.latent import WithResidual, latent
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.testing.toys import CLASSES, Quarters, toy_images, toy_subject
+from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Seeds
+from tiny import beside
 
 SHAPE = (1, 8, 8)
-
-
-def witness():
-    """The subject's sight, a little to the side: it errs elsewhere."""
-    net = Quarters(60.0)
-    net.mean.weight.data = net.mean.weight.data.reshape(4, 8, 8).roll(1, 2).flatten(1)
-    return Subject(net, classes=CLASSES, name="beside")
 
 
 def test_the_space_follows_the_images():
@@ -45,13 +38,8 @@ def test_findings_are_the_seed_under_their_code():
 
 def test_witnesses_make_the_change_one_that_they_still_read():
     method = natural(shape=SHAPE, space="warp*light")
-    found = hc.search(
-        toy_subject(),
-        toy_images(8),
-        method=method,
-        witnesses=hc.Witnesses(models=[witness()], margin=0.5),
-        seed=1,
-    )
+    keep = hc.Witnesses(models=[beside(1)], margin=0.5)
+    found = hc.search(toy_subject(), toy_images(8), method=method, witnesses=keep, seed=1)
     assert bool((found.witness_margin[found.witnessed] >= 0.5).all())
 
 

@@ -6,7 +6,7 @@ import torch
 
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.generators import selection
+from hardcase.generators import build
 from hardcase.methods.argus import argus, argus_adaptive
 from hardcase.spaces.latent import Grid, collect
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
@@ -24,7 +24,7 @@ def asked(tmp_path, monkeypatch):
         calls.append({"family": family, "kind": options["kind"], "mix": options.get("mix")})
         return ToyQuantiser(), {"weights": "toy"}
 
-    monkeypatch.setattr(selection, "trained_generator", trained)
+    monkeypatch.setattr(build, "trained_generator", trained)
     return lambda name, settings: (
         Context.of(toy_subject(), test, name, options=settings, data="npz:toy.npz").method,
         calls,

@@ -18,8 +18,8 @@ from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
-from hardcase.testing.spaces import check_space
-from hardcase.training.loop import TrainingRecipe
+from hardcase.testing import check_space
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 from tiny import bars
 

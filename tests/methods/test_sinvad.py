@@ -6,7 +6,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.methods.sinvad import DRAWS, sinvad, sinvad_code
 from hardcase.registry import resolve
-from hardcase.spaces.latent import Latent, collect
+from hardcase.spaces.latent import Latent, partners
 from hardcase.tensors import from_bytes
 from hardcase.testing.methods import search
 from hardcase.testing.toys import ToyAutoencoder, toy_images
@@ -16,9 +16,7 @@ SPACE = Latent(ToyAutoencoder())
 
 @pytest.fixture(scope="module")
 def codes():
-    return collect(
-        toy_images(60, seed=3), lambda x: SPACE.vae.encode(x)[0], device=torch.device("cpu")
-    )
+    return partners(SPACE, toy_images(60, seed=3), device="cpu")
 
 
 def test_the_budget_is_never_the_limit(codes):
@@ -31,13 +29,8 @@ def test_the_budget_is_never_the_limit(codes):
 def test_every_class_is_reached_from_every_seed(codes):
     found = search(sinvad(space=SPACE, partners=codes, every=True), images=toy_images(8)).findings
     pairs = set(zip(found.seed.tolist(), found.predicted.tolist()))
-    wanted = {
-        (seed, c)
-        for seed, label in enumerate(toy_images(8).y.tolist())
-        for c in range(4)
-        if c != label
-    }
-    assert pairs == wanted
+    labels = enumerate(toy_images(8).y.tolist())
+    assert pairs == {(seed, c) for seed, label in labels for c in range(4) if c != label}
 
 
 def test_a_target_is_reached_and_nothing_else(codes):
@@ -51,10 +44,9 @@ def test_a_target_is_reached_and_nothing_else(codes):
 
 
 def test_ours_is_nearer_than_the_published_search(codes):
+    published = sinvad_code(space=SPACE, spread=1.5, generations=40)
     ours = search(sinvad(space=SPACE, partners=codes), images=toy_images(8)).findings
-    theirs = search(
-        sinvad_code(space=SPACE, spread=1.5, generations=40), images=toy_images(8)
-    ).findings
+    theirs = search(published, images=toy_images(8)).findings
     assert len(ours) == 8
     assert float(ours.distance.mean()) < float(theirs.distance.mean())
 
@@ -70,12 +62,10 @@ def test_the_text_and_the_code_are_told_apart():
     text = resolve("method", "sinvad@paper")(space=SPACE)
     assert (text.search.elite, text.search.spread, text.search.mutate) == (10, 1.0, "equal")
     assert (text.search.scaled, text.search.smallest) == (False, 0.0)
-    found = search(
-        resolve("method", "sinvad@paper")(space=SPACE, generations=5), images=toy_images(8)
-    ).findings
-    pictures = from_bytes(found.x)
+    short = resolve("method", "sinvad@paper")(space=SPACE, generations=5)
+    found = search(short, images=toy_images(8)).findings
     start = from_bytes(toy_images(8).x[found.seed])
-    moved = SPACE.vae.encode(pictures)[0] - SPACE.vae.encode(start)[0]
+    moved = SPACE.vae.encode(from_bytes(found.x))[0] - SPACE.vae.encode(start)[0]
     assert torch.allclose(found.distance, moved.abs().sum(1), rtol=1e-4), "Eq. 1 is re-encoded"
     assert torch.allclose(found.score, -found.distance, rtol=1e-4)
 

@@ -1,18 +1,23 @@
 """Words that name a network."""
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
+from hardcase.cli.main import main
+from hardcase.config import chosen_method
 from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.load import Loading, is_stated, load_model, model_of, names_outputs
 from hardcase.models.subject import Subject
+from hardcase.runs.identity import consent_of, rights
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
+from hardcase.usercode import guard_code
 
 
 def net(classes=3):
@@ -142,3 +147,65 @@ def test_one_output_with_a_normalisation_of_its_own(caplog):
 def test_which_class_is_meant_is_not_told_by_few_images(caplog):
     model_of(Light(), lit(count=2))
     assert "do not tell which" in caplog.text
+
+
+LOADER = """
+import numpy as np
+
+def load(spec, how):
+    threshold = float(spec.removeprefix("lamp:"))
+    def light(x):
+        return np.stack([np.full(len(x), threshold), np.asarray(x).mean((1, 2, 3))], 1)
+    return light
+"""
+
+
+@pytest.fixture
+def lamp(tmp_path, monkeypatch):
+    """An installed distribution that loads ``lamp:THRESHOLD``."""
+    (tmp_path / "lamps.py").write_text(LOADER)
+    about = tmp_path / "lamps-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lamps\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[hardcase.loader]\nlamp = lamps:load\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "lamps", raising=False)
+
+
+def test_an_installed_distribution_loads_models_of_its_own(lamp):
+    model = load_model("lamp:0.4", Loading(test=lit()))
+    assert model.offers == "scores"
+    assert check(model, lit()).accuracy == 1.0
+    assert chosen_method({"model": "lamp:0.4"})[0] == "natural-blackbox"
+    with pytest.raises(Problem, match=r"loader 'lamp' of the entry point lamps:load.*ValueError"):
+        load_model("lamp:bright", Loading(test=lit()))
+
+
+def test_a_run_folder_of_others_does_not_name_a_model_of_a_loader_unasked(lamp):
+    assert [str(right) for right in rights({"model": "lamp:0.4"})] == [
+        "load lamp:0.4, which can run code (as model)"
+    ]
+    try:
+        guard_code(consent_of(["--model", "lamp:0.4"]))
+        load_model("lamp:0.4", Loading(test=lit()))
+        with pytest.raises(Problem, match=r"load lamp:0\.5, which can run code"):
+            load_model("lamp:0.5", Loading(test=lit()))
+    finally:
+        guard_code(None)
+
+
+@pytest.mark.parametrize(
+    ("form", "extra"), [("onnx", "onnx"), ("https", "http"), ("tflite", "tflite")]
+)
+def test_models_of_a_distribution_that_is_not_installed(form, extra, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "hardcase_teams", None)
+    monkeypatch.delitem(sys.modules, f"hardcase_teams.{extra}", raising=False)
+    (tmp_path / "net").touch()
+    words = ["run", "--model", f"{form}:{tmp_path}/net", "--data", "mnist5k", "--seeds", "2"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    assert f"pip install 'hardcase[{extra}]'" in capsys.readouterr().err
+    public = import_module("hardcase.models")
+    monkeypatch.delitem(vars(public), "Onnx", raising=False)
+    monkeypatch.delitem(sys.modules, "hardcase_teams.onnx", raising=False)
+    with pytest.raises(AttributeError, match="pip install hardcase-teams"):
+        public.Onnx  # noqa: B018 - names of the distribution are imported when they are used

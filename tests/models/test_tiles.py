@@ -11,10 +11,11 @@ from torch import nn
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.methods import pgd
+from hardcase.models import tiles
 from hardcase.models.subject import Subject
 from hardcase.models.tiles import candidates, holds, largest_tile
 from hardcase.tensors import any_rows, tile_rows, tiled, use_tile
-from hardcase.testing.toys import CLASSES, Quarters, toy_images
+from hardcase.testing.toys import CLASSES, Quarters, toy_images, toy_subject
 from hardcase.types import Budget
 
 CPU = torch.device("cpu")
@@ -120,3 +121,21 @@ def test_every_call_has_the_rows_of_the_tile():
         tiled(double, x)
     assert seen[-1] == 80
     assert tile_rows(CPU) == 32
+
+
+def test_trials_are_remembered_by_device_network_and_rows(monkeypatch, tmp_path):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    monkeypatch.setattr(tiles, "device_kind", lambda device: "one GPU")
+    tried = []
+    monkeypatch.setattr(tiles, "holds", lambda network, x, rows: tried.append(rows) or rows <= 64)
+    x = torch.rand(4, 1, 8, 8)
+    first = [(tiles.Logits(toy_subject()), x)]
+    assert tiles.largest_tile(first) == 64
+    assert tried == [1024, 256, 64]
+    assert tiles.largest_tile(first) == 64
+    assert len(tried) == 3, "a second command tries nothing"
+    monkeypatch.setattr(tiles, "device_kind", lambda device: "another GPU")
+    assert tiles.largest_tile(first) == 64
+    assert len(tried) == 6
+    assert tiles.largest_tile([(lambda x: x, x)]) == 64, "an unnamed network is tried each time"
+    assert len(tried) == 9

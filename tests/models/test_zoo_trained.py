@@ -1,5 +1,6 @@
 """Trained networks: learned, kept, found again, measured on what they are asked about; attacks for training."""
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.models import zoo
 from hardcase.models.zoo import attack
-from hardcase.training import loop
+from hardcase.training import cards, monitor
 from tiny import bars, global_state, weights
 
 TRAIN, TEST = bars(192, size=24), bars(60, size=24, seed=1, split="test")
@@ -53,22 +54,37 @@ def test_an_emptied_cache_gives_the_same_bytes_again(cache, monkeypatch):
 def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(cache, monkeypatch):
     whole, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
     monkeypatch.setenv("HARDCASE_CACHE", str(cache / "another"))
-    write = loop.Checkpoints.__call__
+    write = monitor.Checkpoints.__call__
 
     def killed(keeper, step, now=False):
         write(keeper, step, now=step == 3)
         if step == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop.Checkpoints, "__call__", killed)
+    monkeypatch.setattr(monitor.Checkpoints, "__call__", killed)
     with pytest.raises(KeyboardInterrupt):
         zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
-    monkeypatch.setattr(loop.Checkpoints, "__call__", write)
+    monkeypatch.setattr(monitor.Checkpoints, "__call__", write)
     told = []
     again, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2, progress=told.append)
     assert "goes on after step 3" in told[0].warning
     assert weights(again) == weights(whole)
     assert not list(cache.rglob("*.unfinished"))
+
+
+def test_a_full_disk_at_the_end_loses_no_training(cache, monkeypatch):
+    def full(path, *content, **how):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(monitor, "SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(cards, "write_atomically", full)
+        with pytest.raises(Problem, match="No space left"):
+            zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
+    assert list(cache.rglob("*.unfinished"))
+    told = []
+    zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2, progress=told.append)
+    assert not told  # no step was left to do
 
 
 def test_another_test_set_is_measured_without_training():

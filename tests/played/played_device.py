@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,9 +96,8 @@ class PlayedDevice:
         for home, name in PRODUCTS:
             self._replace(home, name, self._drifting(getattr(home, name)))
         if self.memory is not None:
-            undo.enter_context(
-                torch.autograd.graph.saved_tensors_hooks(self._keep, _SavedTensor.value)
-            )
+            keep = partial(_SavedTensor, self)
+            undo.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, _SavedTensor.value))
         if self.fails is not None:
             for name in SYNCHRONISING:
                 self._wait_at(name)
@@ -131,9 +131,6 @@ class PlayedDevice:
                 f"of {self.memory:,}"
             )
         self.held += size if kept else 0
-
-    def _keep(self, value: Tensor) -> _SavedTensor:
-        return _SavedTensor(self, value)
 
     def _drifting(self, usual: Callable[..., Any]) -> Callable[..., Any]:
         def product(rows: Tensor, *args: Any, **how: Any) -> Any:

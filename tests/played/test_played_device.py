@@ -6,6 +6,8 @@
 
 import os
 import re
+import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,15 @@ import torch
 from played_device import VARIABLE, PlayedDevice, Waits
 
 import hardcase as hc
+from hardcase.campaign import in_memory
+from hardcase.campaign.in_memory import search_campaign
+from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.health import check
 from hardcase.models.tiles import largest_tile
-from hardcase.plan import plan_of
 from hardcase.registry import parts
-from hardcase.runs.start import resume as go_on, start
+from hardcase.runs.start import plan_of, resume as go_on, start
 from hardcase.suite import coverage
 from hardcase.tensors import length, steady, tile_rows, total
 from hardcase.testing.methods import MethodTrial, check_deterministic, check_neighbours, toy_method
@@ -37,12 +41,7 @@ HERE = torch.device("cpu")
 
 def run(out, *, workers=1, batch="auto", resume=False, **campaign):
     context = Context.of(
-        toy_subject(),
-        toy_images(40),
-        "pgd",
-        workers=workers,
-        batch_size=batch,
-        campaign=campaign,
+        toy_subject(), toy_images(40), "pgd", workers=workers, batch_size=batch, campaign=campaign
     )
     done = (go_on if resume else start)(plan_of(context), out)
     rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
@@ -182,28 +181,19 @@ def test_codes_of_partners_do_not_depend_on_the_tile_that_was_in_use_before(tmp_
 
     def codes(before):
         with PlayedDevice(mixing=64, tile=before):
-            ready = Context.of(
-                toy_subject(),
-                images.first(4),
-                "sinvad",
-                train=images,
-                generator=f"{tmp_path / 'own.py'}:Stretched",
-            )
+            own = {"train": images, "generator": f"{tmp_path / 'own.py'}:Stretched"}
+            ready = Context.of(toy_subject(), images.first(4), "sinvad", **own)
             return ready.partners.codes[:].clone()
 
-    assert torch.equal(codes(None), codes(16))
-    assert torch.equal(codes(None), codes(256))
+    usual = codes(None)
+    assert all(torch.equal(usual, codes(before)) for before in (16, 256))
 
 
 def test_a_step_waits_for_a_device_a_few_times_only():
     def waited(gradients):
         with PlayedDevice(), Waits() as waits:
-            hc.search(
-                toy_subject(),
-                toy_images(40),
-                method="pgd",
-                options={"gradients": gradients, "epsilon": 1e-9},
-            )
+            options = {"gradients": gradients, "epsilon": 1e-9}
+            hc.search(toy_subject(), toy_images(40), method="pgd", options=options)
         return waits.count
 
     assert (waited(30) - waited(20)) / 10 <= 4
@@ -228,3 +218,50 @@ def test_six_criteria_do_not_wait_for_a_device_and_say_the_same():
         there, waits = measured()
     assert there == usual
     assert waits == 0
+
+
+def together(monkeypatch, method, *, apart):
+    """What a method finds from shards side by side or `apart`, and the rows that were computed."""
+    computed = [0]
+    subject = toy_subject()
+    subject.net.register_forward_pre_hook(
+        lambda net, x: computed.__setitem__(0, computed[0] + len(x[0]))
+    )
+    campaign = Campaign(subject=subject, method=toy_method(METHODS[method]), batch=64, tile=16)
+    with PlayedDevice(tile=16), monkeypatch.context() as patched:
+        if apart:
+            patched.setattr(in_memory, "shares_tiles", lambda *_: False)
+        found = search_campaign(campaign, toy_world().seeds(METHODS[method])(72), shard=12)
+    return found, computed[0]
+
+
+@pytest.mark.parametrize("method", ["pgd", "feature-perturbation", "natural", "sinvad"])
+def test_shards_side_by_side_find_the_same_in_fewer_tiles(monkeypatch, method):
+    usual, rows = together(monkeypatch, method, apart=True)
+    found, fewer = together(monkeypatch, method, apart=False)
+    assert torch.equal(found.queries, usual.queries)
+    for f in fields(usual.findings):
+        assert torch.equal(getattr(found.findings, f.name), getattr(usual.findings, f.name))
+    assert int(found.queries.sum()) <= fewer <= rows
+    assert fewer < rows or method == "sinvad"  # whose populations are whole tiles here
+
+
+def test_a_model_that_fails_ends_all_shards_side_by_side():
+    class Failing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = toy_subject().net
+            self.left = 12
+
+        def forward(self, x):
+            self.left -= 1
+            if not self.left:
+                raise RuntimeError("no more")
+            return self.net(x)
+
+    before = threading.active_count()
+    method = toy_method(METHODS["pgd"])
+    campaign = Campaign(subject=hc.Subject(Failing()), method=method, batch=64, tile=16)
+    with PlayedDevice(tile=16), pytest.raises(Exception, match="no more"):
+        search_campaign(campaign, toy_images(72), shard=4)
+    assert threading.active_count() == before

@@ -4,7 +4,7 @@ import torch
 from whitebox import SUBJECT, channel_means, grid, layers, mean_then_scale, profiles, run, seeds
 
 from hardcase.guides.adapt import breed, constant, greedy_cover
-from hardcase.methods.adapt import OWN
+from hardcase.methods.dlfuzz import LEARNT
 from hardcase.randomness import Rng, stream
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
@@ -80,14 +80,14 @@ def fuzz(start, label, looks):
         episodes[-1] |= active(x)
 
     while True:
-        queue, vector = [start.clone()], looks[len(shown)][2][f"{OWN}/vector"]
+        queue, vector = [start.clone()], looks[len(shown)][2][f"{LEARNT}/vector"]
         episodes.append(set())
         again -= 1
         while queue:
             x = queue.pop(0)
             again += 1
             units = chosen(vector, hits, failing)
-            assert units == looks[len(shown)][2][f"{OWN}/unit"].tolist()
+            assert units == looks[len(shown)][2][f"{LEARNT}/unit"].tolist()
             if not shown:
                 count(x)
             shown.append(x.clone())

@@ -17,7 +17,7 @@ from whitebox import (
     seeds,
 )
 
-from hardcase.methods.dlfuzz import OWN
+from hardcase.methods.dlfuzz import FIXED
 from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 
@@ -58,7 +58,7 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
             spent += 1
             targets = looks[len(shown) - 1][2]
             x = x + STEP_SIZE * rms(
-                gradient(x, label, targets[f"{OWN}/unit"], targets[f"{OWN}/sign"], rivals)
+                gradient(x, label, targets[f"{FIXED}/unit"], targets[f"{FIXED}/sign"], rivals)
             )
             shown.append(x.clone())
             gain = sum(hits[i] == 0 for i in active(x))

@@ -3,8 +3,7 @@
 import torch
 from whitebox import ONE, SUBJECT, profiles, run, seeds
 
-from hardcase.methods.deephunter import deephunter
-from hardcase.methods.tensorfuzz import tensorfuzz
+from hardcase.methods.fuzzers import deephunter, tensorfuzz
 from hardcase.tensors import from_bytes
 
 SECTIONS = 20

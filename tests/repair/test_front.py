@@ -20,14 +20,11 @@ from hardcase.repair.loop import STATE, RepairRecipe
 from hardcase.repair.proof import AttackSize, ProofSize, prove
 from hardcase.runs.files import read_checked_json
 from hardcase.testing.toys import toy_images, toy_subject
+from repair.conftest import save_splits
 from tiny import bars, trained_bars, weights
 
-TINY = ProofSize(
-    seeds=60,
-    draws=4,
-    alone=1,
-    attack=AttackSize(seeds=12, restarts=2, gradients=3, queries=4, draws=4),
-)
+ATTACK = AttackSize(seeds=12, restarts=2, gradients=3, queries=4, draws=4)
+TINY = ProofSize(seeds=60, draws=4, alone=1, attack=ATTACK)
 SHIFTS = {"shift": "±16 %", "exposure": "±2 stops"}
 SHORT = RepairRecipe(epochs=6, batch=16, rate=3e-3)
 NET = """
@@ -93,12 +90,8 @@ def test_a_repair_writes_weights_card_record_and_page(tmp_path, monkeypatch):
 FAR = {"shift": "0..24 %"}
 """Bars drift to the right, to where another class stood in the training of the toy."""
 FARTHER = RepairRecipe(epochs=12, batch=16, rate=5e-3)
-LONG_ENOUGH = ProofSize(
-    seeds=400,
-    draws=8,
-    alone=1,
-    attack=AttackSize(seeds=40, restarts=6, gradients=8, queries=10, draws=64),
-)
+HARDER = AttackSize(seeds=40, restarts=6, gradients=8, queries=10, draws=64)
+LONG_ENOUGH = ProofSize(seeds=400, draws=8, alone=1, attack=HARDER)
 
 
 @pytest.fixture(scope="module")
@@ -287,12 +280,7 @@ def test_data_without_a_training_split_is_told(tmp_path, monkeypatch, capsys, da
     assert not Path("fixed").exists()
 
 
-def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    train, test = toy_images(80, seed=5), toy_images(60, seed=6)
-    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
-    Path("model.py").write_text("from hardcase.testing.toys import Quarters as make\n")
+def test_a_run_is_repaired_with_its_findings_and_gated(toy_folder, capsys):
     Path("c.toml").write_text('[conditions]\nshift = "±5 %"\nexposure = "±1 stops"\n')
     common = ["--data", "npz:toy.npz", "--model", "model.py:make", "--conditions", "c.toml"]
     common += ["--method", "pgd", "--set", "method.epsilon=0.3", "--progress", "none", "-q"]
@@ -321,12 +309,8 @@ def test_a_run_is_repaired_with_its_findings_and_gated(tmp_path, monkeypatch, ca
     assert main(["repair", "--model", "model.py:make", *short]) == 2
 
 
-def test_a_run_is_repaired_with_the_network_it_began_with_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+def test_a_run_is_repaired_with_the_network_it_began_with_alone(toy_folder, monkeypatch, capsys):
     monkeypatch.setenv("SHARP", "20")
-    train, test = toy_images(80, seed=5), toy_images(60, seed=6)
-    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(
         "import os\nfrom hardcase.testing.toys import Quarters\n"
         "class Tilted(Quarters):\n"
@@ -346,22 +330,16 @@ def test_a_run_is_repaired_with_the_network_it_began_with_alone(tmp_path, monkey
             capsys.readouterr()
             assert main(["repair", "old", "--out", "fixed", *short]) == 2
             assert told in capsys.readouterr().err
-    changed = toy_images(60, seed=7)
-    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=changed.x, y_test=changed.y)
+    save_splits(test_seed=7)
     assert main(["repair", "old", "--out", "fixed", *short]) == 2
     assert "seeds" in capsys.readouterr().err
     assert not Path("fixed").exists()
-    np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
+    save_splits()
     assert main(["repair", "old", "--model", "zoo:lenet5", *short]) == 2
-    assert main(["repair", "old", "--out", "fixed", "--conditions", "handheld", *short]) in (
-        0,
-        1,
-        4,
-    )
+    words = ["repair", "old", "--out", "fixed", "--conditions", "handheld"]
+    assert main([*words, *short]) in (0, 1, 4), "other conditions than the run's may be asked"
     record = json.loads(Path("fixed/repair.json").read_text())
-    assert record["conditions"]["name"] == "handheld", (
-        "other conditions than the run's may be asked"
-    )
+    assert record["conditions"]["name"] == "handheld"
     assert record["proof"]["seeds"] == 20
 
 
@@ -370,9 +348,8 @@ def test_a_run_is_repaired_with_the_network_it_began_with_alone(tmp_path, monkey
     [("huge", "size of a proof"), ("usual:restart=3", "restarts"), ("quick:seeds=0", "'0'")],
 )
 def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(capsys, size, told):
-    assert (
-        main(["repair", "--model", "none.py:make", "--data", "folder:none", "--proof", size]) == 2
-    )
+    words = ["repair", "--model", "none.py:make", "--data", "folder:none"]
+    assert main([*words, "--proof", size]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -1,5 +1,7 @@
-"""The hardest draws: worst of several, deterministic, in place of a part of a batch."""
+"""The hardest draws: worst of several, deterministic, in place of a part of a batch, and as folders."""
 
+import csv
+import json
 import runpy
 from pathlib import Path
 
@@ -9,21 +11,30 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 import hardcase as hc
+from hardcase.cli.main import main
 from hardcase.conditions import condition_box
+from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.repair.hardest import climb, render_draws, seeds_at
+from hardcase.models.wrappers import LabelOnly
+from hardcase.randomness import keys_of
+from hardcase.repair.hardest import climb, export_hardest, render_draws, seeds_at
 from hardcase.tensors import from_bytes, margin
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import bars, global_state
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "repair"
 WIDE = {"shift": "±20 %", "exposure": "±1 stops"}
+DECLARED = hc.Conditions(WIDE, name="wide")
 
 
-def linear(images, seed=0):
-    torch.manual_seed(seed)
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(images.x[0].numel(), 4))
-    return net
+def worst_of_five(images, keys):
+    """Of five draws of each image, the one with the largest loss of the toy network."""
+    box = condition_box(DECLARED, images.shape)
+    drawn, _ = render_draws(box, from_bytes(images.x), keys, 5, seed=3)
+    loss = functional.cross_entropy(
+        toy_subject().net(drawn.flatten(0, 1)), images.y.repeat_interleave(5), reduction="none"
+    )
+    return drawn[torch.arange(len(images)), loss.reshape(-1, 5).argmax(1)]
 
 
 def test_the_worst_of_more_draws_costs_more():
@@ -39,23 +50,15 @@ def test_the_worst_of_more_draws_costs_more():
 
 def test_the_returned_row_is_the_draw_with_the_largest_loss():
     images = toy_images(8)
-    x, y = from_bytes(images.x), images.y
-    net = toy_subject().net
-    hard = hc.Hardest(net, WIDE, draws=5, share=1.0, seed=3)
-    found = hard(x, y)
-    box = condition_box(hard.conditions, images.shape)
-    drawn = render_draws(box, x, torch.arange(8), 5, seed=3).x
-    loss = functional.cross_entropy(
-        net(drawn.flatten(0, 1)), y.repeat_interleave(5), reduction="none"
-    )
-    best = loss.reshape(8, 5).argmax(1)
-    assert torch.equal(found, drawn[torch.arange(8), best])
+    hard = hc.Hardest(toy_subject().net, WIDE, draws=5, share=1.0, seed=3)
+    found = hard(from_bytes(images.x), images.y)
+    assert torch.equal(found, worst_of_five(images, torch.arange(8)))
 
 
 def test_draws_follow_from_the_seed_and_from_what_came_before():
     images = toy_images(16)
     x, y = from_bytes(images.x), images.y
-    net = linear(images)
+    net = toy_subject().net
     before = global_state()
     one, two = hc.Hardest(net, WIDE, seed=1), hc.Hardest(net, WIDE, seed=1)
     first = one(x, y)
@@ -131,3 +134,51 @@ def test_impossible_options_are_refused():
 def test_the_example_of_a_plain_loop_learns():
     main = runpy.run_path(str(EXAMPLES / "plain_loop.py"))["main"]
     assert main(epochs=3) < 2.0, "below the loss of knowing nothing, 2.3"
+
+
+def test_each_image_is_written_as_the_draw_with_the_largest_loss(tmp_path):
+    images, subject = toy_images(12), toy_subject()
+    out = export_hardest(subject, images, DECLARED, tmp_path / "hard", draws=5, seed=3)
+    worst = worst_of_five(images, keys_of(images.id))
+    rows = list(csv.DictReader((out / "metadata.csv").open()))
+    assert [row["id"] for row in rows] == list(images.id)
+    assert [row["label"] for row in rows] == [images.classes[label] for label in images.y]
+    again = load(f"folder:{out}?split=all").images()
+    assert len(again.classes) == 4
+    assert sorted(again.y.tolist()) == sorted(images.y.tolist()), "classes keep their numbers"
+    written = {
+        path.rpartition("/")[2].removesuffix(".png"): x for path, x in zip(again.id, again.x)
+    }
+    for i, row in enumerate(rows):
+        stored = written[Path(row["file_name"]).stem]
+        assert torch.equal(from_bytes(stored[None])[0], worst[i])
+        assert row["changed"]
+
+
+def test_the_card_says_whose_worst_draws_they_are_and_nothing_is_written_over(tmp_path):
+    images, subject = toy_images(6), toy_subject()
+    out = export_hardest(subject, images, DECLARED, tmp_path / "hard")
+    card = json.loads((out / "card.json").read_text())
+    assert (card["model"]["hash"], card["data"]["hash"]) == (subject.hash, images.hash)
+    assert (card["conditions"]["name"], card["draws"]) == ("wide", 4)
+    with pytest.raises(Problem, match="not empty"):
+        export_hardest(subject, images, DECLARED, tmp_path / "hard")
+    with pytest.raises(Problem, match="labels alone"):
+        export_hardest(LabelOnly(subject), images, DECLARED, tmp_path / "other")
+
+
+def test_training_images_of_a_run_are_exported_from_the_command_line(toy_folder, capsys):
+    words = ["run", "--data", "npz:toy.npz", "--model", "model.py:make", "--method", "none", "-q"]
+    assert main([*words, "--conditions", "scanner", "--seeds", "6", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["export", "run", "--to", "hardest", "--draws", "2", "-q"]) == 0
+    assert capsys.readouterr().out.strip() == "run-hardest"
+    assert len(list(Path("run-hardest").rglob("*.png"))) == 80, "all training images"
+    card = json.loads(Path("run-hardest/card.json").read_text())
+    assert card["draws"] == 2
+    assert (card["conditions"]["name"], card["data"]["split"]) == ("scanner", "train")
+    Path("model.py").write_text(
+        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters(3.0)\n"
+    )
+    assert main(["export", "run", "--to", "hardest", "--out", "other", "-q"]) == 2
+    assert not Path("other").exists()

@@ -21,12 +21,7 @@ from hardcase.repair.proof import (
 )
 from tiny import bars, trained_bars
 
-TINY = ProofSize(
-    seeds=60,
-    draws=4,
-    alone=1,
-    attack=AttackSize(seeds=12, restarts=2, gradients=3, queries=4, draws=4),
-)
+TINY = ProofSize(seeds=60, draws=4, alone=1)
 
 
 def row(group, name, low, high, *, decides=False, margin=0.01):
@@ -67,9 +62,7 @@ def test_the_verdict_follows_from_the_rows(found, verdict):
 
 
 def values(clean, risk, **more):
-    count = len(clean)
-    blank = {"conditions": {}, "elsewhere": {}, "corruptions": {}, "outside": {}, **more}
-    return ProofValues(np.arange(count) % 2, np.array(clean, float), np.array(risk), **blank)
+    return ProofValues(np.arange(len(clean)) % 2, clean, risk, **more)
 
 
 def test_differences_are_paired_and_oriented():

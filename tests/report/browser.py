@@ -15,14 +15,8 @@ from typing import Any
 
 import pytest
 
-PROGRAM = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PROGRAM = next(filter(None, map(shutil.which, NAMES)), None)
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "ArrowRight": (39, ""), "ArrowLeft": (37, ""), "ArrowDown": (40, ""), "ArrowUp": (38, "")}  # fmt: skip
 
 
@@ -50,25 +44,13 @@ class Browser:
         os.set_inheritable(to_browser, True)
         os.set_inheritable(from_browser, True)
         flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-        ]
-        flags += [
-            "--disable-background-networking",
-            "--disable-component-update",
+            *("--remote-debugging-pipe", f"--user-data-dir={self.home}", "--headless"),
+            *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update"),
             "--hide-scrollbars",
         ]
         shell = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
-        command = [
-            str(PROGRAM),
-            "--remote-debugging-pipe",
-            f"--user-data-dir={self.home}",
-            *flags,
-            "about:blank",
-        ]
+        command = [str(PROGRAM), *flags, "about:blank"]
         self.process = subprocess.Popen(
             ["bash", "-c", shell, "bash", *command], pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -78,9 +60,8 @@ class Browser:
         self.buffer, self.number, self.session = b"", 0, None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
-            "sessionId"
-        ]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
             self.call(f"{domain}.enable")
 
@@ -107,13 +88,8 @@ class Browser:
     def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         self.events.clear()
         phone = width < 600
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=2 if phone else 1,
-            mobile=phone,
-        )
+        device = {"width": width, "height": height, "mobile": phone, "deviceScaleFactor": 1 + phone}
+        self.call("Emulation.setDeviceMetricsOverride", **device)
         self.emulate(dark=dark)
         self.call("Page.navigate", url=page.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
@@ -125,19 +101,15 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme, still])
 
     def js(self, expression: str) -> Any:
-        answer = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = self.call("Runtime.evaluate", **asked)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def key(self, name: str) -> None:
         code, text = KEYS[name]
-        common = {
-            "key": name,
-            "windowsVirtualKeyCode": code,
-            "code": "Space" if name == " " else name,
-        }
+        word = "Space" if name == " " else name
+        common = {"key": name, "windowsVirtualKeyCode": code, "code": word}
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
@@ -147,21 +119,9 @@ class Browser:
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
             " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
+        place = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent",
-                type=kind,
-                x=box[0],
-                y=box[1],
-                button="left",
-                clickCount=1,
-            )
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)[
-            "data"
-        ]
-        path.write_bytes(base64.b64decode(data))
+            self.call("Input.dispatchMouseEvent", type=kind, **place)
 
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
@@ -169,22 +129,17 @@ class Browser:
     def complaints(self) -> list[Any]:
         """Errors and warnings of the console, exceptions, and messages about policies."""
         self.js("new Promise(done => setTimeout(done, 50))")
-        wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
-        said = [event["params"] for event in self.events if event.get("method") in wrong]
-        console = [
-            e["params"] for e in self.events if e.get("method") == "Runtime.consoleAPICalled"
-        ]
-        return said + [
-            entry for entry in console if entry["type"] in ("error", "warning", "assert")
-        ]
+        console = self.told("Runtime.consoleAPICalled")
+        wrong = [entry for entry in console if entry["type"] in ("error", "warning", "assert")]
+        return [*self.told("Runtime.exceptionThrown"), *self.told("Log.entryAdded"), *wrong]
+
+    def told(self, method: str) -> list[dict[str, Any]]:
+        """What events of a kind said since the page was opened."""
+        return [event["params"] for event in self.events if event.get("method") == method]
 
     def requests(self) -> list[str]:
         """Every address that the page asked for, except what it holds itself."""
-        asked = [
-            e["params"]["request"]["url"]
-            for e in self.events
-            if e.get("method") == "Network.requestWillBeSent"
-        ]
+        asked = [said["request"]["url"] for said in self.told("Network.requestWillBeSent")]
         return [url for url in asked if not url.startswith("data:")]
 
     def _next(self, patience: float = 30) -> dict[str, Any]:

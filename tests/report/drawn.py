@@ -8,13 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import findings_table, seeds_table, to_parquet
-from hardcase.statistics import count
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.types import Findings
-from tiny import put_verdicts
+from tiny import put_verdicts, stored_run
 
 SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")
 WHERE = {
@@ -37,9 +33,8 @@ def digits(labels: Tensor, rng: torch.Generator, *, channels: int = 1, side: int
     x = torch.nn.functional.avg_pool2d(x, 3, stride=1, padding=1)
     x = x * (0.75 + 0.25 * torch.rand(len(labels), 1, 1, 1, generator=rng))
     x = torch.nn.functional.interpolate(x, size=(side, side), mode="bilinear") if side != 28 else x
-    noise = torch.rand(len(labels), channels, side, side, generator=rng) * (
-        0.03 if channels == 1 else 0.3
-    )
+    strength = 0.03 if channels == 1 else 0.3
+    noise = strength * torch.rand(len(labels), channels, side, side, generator=rng)
     return to_bytes(x.expand(-1, channels, -1, -1) * 0.9 + noise)
 
 
@@ -81,68 +76,40 @@ def drawn_run(
     ids = names or [f"drawn/{i}" for i in range(seeds)]
     status = ["skipped: misclassified" if i % 20 == 3 else "skipped: reconstruction" if i % 25 == 7 else "done" for i in range(seeds)]  # fmt: skip
     done = torch.tensor([word == "done" for word in status])
-    rows = (
-        (done & (torch.rand(seeds, generator=rng) < failing))
-        .nonzero()
-        .squeeze(1)
-        .repeat_interleave(per_seed)
-    )
+    fails = done & (torch.rand(seeds, generator=rng) < failing)
+    rows = fails.nonzero().squeeze(1).repeat_interleave(per_seed)
     spent = torch.randint(900, 2000, (seeds,), generator=rng) * done
     found = torch.bincount(rows, minlength=seeds)
     columns = {
-        "id": ids, "label": y.tolist(), "predicted": y.tolist(), "status": status, "looked": spent.tolist(),
-        "confidence": (0.9 + 0.1 * torch.rand(seeds, generator=rng)).tolist(), "failing": (found * 3).tolist(),
-        "queries": spent.tolist(), "gradients": [0] * seeds, "peer_queries": [0] * seeds,
-        "witness_queries": [0] * seeds, "witness_gradients": [0] * seeds,
-        "surrogate_queries": [0] * seeds, "surrogate_gradients": [0] * seeds,
+        "id": ids, "status": status, "looked": spent.tolist(), "failing": (found * 3).tolist(),
+        "confidence": (0.9 + 0.1 * torch.rand(seeds, generator=rng)).tolist(), "queries": spent.tolist(),
     }  # fmt: skip
-    table = seeds_table(columns, x)
-    findings = _found(x, y, rows, rng, len(classes), strength, channels, side)
-    tests = findings_table(
-        findings,
-        x[rows],
-        [ids[i] for i in rows.tolist()],
-        method=changes.get("method", "sinvad"),
-        oracle="label",
-    )
-    about = record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes})
-    counts = count(
-        table.drop_columns(["image"]).to_pylist(),
-        tests.select(["id", "seed", "kind"]).to_pylist(),
-        None,
-    )
-    store = Store.create(
-        folder, {**about, **counts}, '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n', [table]
-    )
-    store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
-    if history:
-        store.write("history.csv", _history(len(tests), about["elapsed"]).encode())
-    return Run(folder)
-
-
-def _found(
-    x: Tensor,
-    y: Tensor,
-    rows: Tensor,
-    rng: torch.Generator,
-    k: int,
-    strength: tuple[float, float],
-    c: int,
-    side: int,
-) -> Findings:
-    """Tests on the way from a seed to a digit of another class."""
     hop = torch.tensor([1, 1, 1, 5, 5, 3])[torch.randint(0, 6, (len(rows),), generator=rng)]
-    other = (y[rows] + hop) % min(10, k)
-    mix = strength[0] + (strength[1] - strength[0]) * torch.rand(len(rows), 1, 1, 1, generator=rng)
-    aim = from_bytes(digits(other, rng, channels=c, side=side))
+    other = (y[rows] + hop) % min(10, len(classes))
+    share = torch.rand(len(rows), 1, 1, 1, generator=rng)
+    mix = (
+        strength[0] + (strength[1] - strength[0]) * share
+    )  # of the way to a digit of another class
+    aim = from_bytes(digits(other, rng, channels=channels, side=side))
     count = len(rows)
-    return Findings(
-        seed=rows, x=to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim), kind=torch.zeros(count, dtype=torch.int64),
-        expected=y[rows], predicted=other, peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
-        confidence=0.5 + 0.4 * torch.rand(count, generator=rng), score=torch.rand(count, generator=rng),
-        distance=10 + 9 * torch.rand(count, generator=rng), queries=torch.randint(40, 1900, (count,), generator=rng),
-        code=torch.zeros(count, 0),
-    )  # fmt: skip
+    findings = {
+        "predicted": other, "confidence": 0.5 + 0.4 * torch.rand(count, generator=rng), "score": torch.rand(count, generator=rng),
+        "distance": 10 + 9 * torch.rand(count, generator=rng), "queries": torch.randint(40, 1900, (count,), generator=rng),
+    }  # fmt: skip
+    run = stored_run(
+        folder,
+        x,
+        y,
+        rows,
+        to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim),
+        seeds=columns,
+        findings=findings,
+        record=record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes}),
+        config='[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n',
+    )
+    if history:
+        run.store.write("history.csv", _history(count, run.record["elapsed"]).encode())
+    return run
 
 
 def _history(tests: int, elapsed: float, lines: int = 30) -> str:
@@ -158,16 +125,12 @@ def _history(tests: int, elapsed: float, lines: int = 30) -> str:
 def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     """The same run with made-up verdicts: by the number of the seed, in groups by class."""
     rows = run.findings.select(["id", "seed", "expected"]).to_pylist()
-    said = [
-        {
-            "id": row["id"],
-            "valid": i % 3 != 1,
-            "label_kept": None if i % 9 == 2 else i % 4 != 2,
-            "group": row["expected"] % 5,
-        }
-        for row in rows
-        for i in [int(row["seed"].removeprefix("drawn/"))]
-    ]
+    said = []
+    for row in rows:
+        i = int(row["seed"].removeprefix("drawn/"))
+        kept = None if i % 9 == 2 else i % 4 != 2
+        about = {"id": row["id"], "group": row["expected"] % 5}
+        said.append({**about, "valid": i % 3 != 1, "label_kept": kept})
     return put_verdicts(run, said, judge=card)
 
 
@@ -177,12 +140,8 @@ def drawn_curves(**changes: Any) -> dict[str, Any]:
         {"severity": i, "failing": i, "total": 10, "share": i / 10, "low": 0.0, "high": 1.0}
         for i in range(1, 6)
     ]
-    row = {
-        "most": 5,
-        "curve": points,
-        "crossing": {"quartiles": [1.0, 2.5, None], "crossed": 7, "queries": 8},
-        "non_monotone": {"share": 0.1},
-    }
+    crossing = {"quartiles": [1.0, 2.5, None], "crossed": 7, "queries": 8}
+    row = {"most": 5, "curve": points, "crossing": crossing, "non_monotone": {"share": 0.1}}
     calm = {**row, "curve": [{**p, "failing": 0, "share": 0.0} for p in points], "most": 1}
     return {
         "model": "m",

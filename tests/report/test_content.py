@@ -150,21 +150,16 @@ def test_what_was_not_tested_is_said(run, section):
 
 
 def test_runs_that_differ_are_not_called_equal(tmp_path):
-    runs = [
-        drawn_run(tmp_path / "a", seeds=30),
-        drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40}),
-    ]
-    both = report_content(runs)["comparison"]
+    one = drawn_run(tmp_path / "a", seeds=30)
+    other = drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40})
+    both = report_content([one, other])["comparison"]
     assert both["same"] == {"model": True, "data": True, "seeds": True, "budget": False}
-    same = report_content([runs[0], Run(runs[0].folder)])["comparison"]["same"]
-    assert all(same.values())
+    assert all(report_content([one, Run(one.folder)])["comparison"]["same"].values())
 
 
 def test_json_has_no_number_that_json_does_not_have():
-    assert plain({"a": [math.nan, 1.5, (math.inf, 2)], 3: None}) == {
-        "a": [None, 1.5, [None, 2]],
-        "3": None,
-    }
+    given = {"a": [math.nan, 1.5, (math.inf, 2)], 3: None}
+    assert plain(given) == {"a": [None, 1.5, [None, 2]], "3": None}
 
 
 def test_seeds_of_single_classes_have_no_pairs(tmp_path):

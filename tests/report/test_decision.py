@@ -25,12 +25,12 @@ def decided(run, limits=None):
     return report_content([run], limits)["runs"][0]["decision"]
 
 
-@pytest.mark.parametrize("rate", [0.2, 0.4, 0.9])
-def test_the_page_says_what_the_gate_says(run, rate, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("rate", "verdict"), [(0.2, "fail"), (0.4, "cannot tell"), (0.9, "pass")])
+def test_the_page_says_what_the_gate_says(run, rate, verdict, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
     limits = GateLimits(confirmed_rate=rate)
     said = decided(run, limits)
-    assert said["verdict"] == outcome(gate(run, limits))
+    assert said["verdict"] == outcome(gate(run, limits)) == verdict
     assert said["undecided"] == run.undecided() > 0
     assert said["confirmed"]["hits"] == run.counts()["funnel"]["confirmed"]
     assert said["with_undecided"]["hits"] == said["confirmed"]["hits"] + said["undecided"]
@@ -40,11 +40,6 @@ def test_the_page_says_what_the_gate_says(run, rate, tmp_path, monkeypatch):
     assert text.index(said["word"]) < text.index("How many seeds the search could break")
     stored = json.loads((tmp_path / "report.json").read_text())["runs"][0]["decision"]
     assert stored == json.loads(json.dumps(said))
-
-
-def test_three_limits_give_three_verdicts(run):
-    found = {decided(run, GateLimits(confirmed_rate=rate))["verdict"] for rate in (0.2, 0.4, 0.9)}
-    assert found == {"fail", "cannot tell", "pass"}
 
 
 def test_limits_that_the_run_was_started_with_are_shown(run, tmp_path):

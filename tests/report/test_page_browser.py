@@ -17,6 +17,8 @@ pytestmark = [
 
 HOSTILE = ("<script>document.title='hacked'</script>", '"><img src=x onerror="document.title=1">', *"2345678", "http://a.invalid/x")  # fmt: skip
 SHOWN = "[...document.querySelectorAll('#run-1 .gallery li')].filter(e => e.offsetParent).map(e => [+e.dataset.expected, +e.dataset.predicted])"  # fmt: skip
+RUNS = "[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)"
+FOCUSED = "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
 STATUS = "document.querySelector('#run-1 [role=status]').textContent"
 
 
@@ -65,31 +67,25 @@ def test_a_click_on_a_number_filters_the_gallery_and_the_button_undoes_it(browse
     shown = browser.js(SHOWN)
     assert shown == [[pair["expected"], pair["predicted"]]] * len(shown)
     assert 0 < len(shown) == everything.count([pair["expected"], pair["predicted"]]) < pair["tests"]
-    assert (
-        browser.js(STATUS)
-        == f"{pair['expected']} → {pair['predicted']}: {len(shown)} of {pair['tests']} findings shown."
-    )
-    assert (
-        browser.js(f"document.querySelector({json.dumps(cell)}).getAttribute('aria-pressed')")
-        == "true"
-    )
+    told = f"{len(shown)} of {pair['tests']} findings shown."
+    assert browser.js(STATUS) == f"{pair['expected']} → {pair['predicted']}: {told}"
+    one = f"document.querySelector({json.dumps(cell)})"
+    assert browser.js(f"{one}.getAttribute('aria-pressed')") == "true"
     assert browser.js("document.activeElement.className") == "clear"
     browser.click(".clear")
     assert browser.js(SHOWN) == everything
     assert browser.js(STATUS) == before
-    assert browser.js(f"document.activeElement === document.querySelector({json.dumps(cell)})")
-    assert not browser.js(
-        "!!document.querySelector('[aria-pressed=true]') || !document.querySelector('.clear').hidden"
-    )
+    assert browser.js(f"document.activeElement === {one}")
+    assert browser.js("!document.querySelector('[aria-pressed=true]')")
+    assert browser.js("document.querySelector('.clear').hidden")
 
 
 def test_choosing_the_same_number_again_clears_the_filter(browser, page):
     browser.open(page)
     browser.click(".commonest .cell")
     assert len(browser.js(SHOWN)) < 200
-    assert (
-        browser.js("document.querySelectorAll('[aria-pressed=true]').length") == 2
-    )  # in the list and in the matrix
+    pressed = browser.js("document.querySelectorAll('[aria-pressed=true]').length")
+    assert pressed == 2, "in the list and in the matrix"
     browser.click(".commonest .cell")
     assert len(browser.js(SHOWN)) == 200
 
@@ -102,24 +98,15 @@ def test_the_matrix_is_worked_by_keys_alone(browser, page):
             break
     assert browser.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     assert browser.js("parseFloat(getComputedStyle(document.activeElement).outlineWidth)") >= 2
-    start = browser.js(
-        "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
-    )
+    start = browser.js(FOCUSED)
     browser.key("ArrowRight")
-    moved = browser.js(
-        "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
-    )
+    moved = browser.js(FOCUSED)
     assert moved[0] == start[0]
     assert int(moved[1]) > int(start[1])
     browser.key("ArrowDown")
     assert int(browser.js("document.activeElement.dataset.expected")) > int(moved[0])
     browser.key("ArrowUp")
-    assert (
-        browser.js(
-            "[document.activeElement.dataset.expected, document.activeElement.dataset.predicted]"
-        )
-        == moved
-    )
+    assert browser.js(FOCUSED) == moved
     browser.key("Enter")
     shown = browser.js(SHOWN)
     assert {tuple(pair) for pair in shown} == {(int(moved[0]), int(moved[1]))}
@@ -157,46 +144,35 @@ def test_dark_mode_is_dark_and_both_modes_can_be_read(browser, page, dark):
     browser.open(page, dark=dark)
     paper = luminance(browser.js("getComputedStyle(document.body).backgroundColor"))
     assert (paper < 0.05) if dark else (paper > 0.85)
-    for selector in (
-        "body",
-        ".lead strong",
-        ".meta",
-        ".small",
-        ".contents a",
-        "figcaption",
-        "thead th",
-        ".unknown .count",
-    ):
-        ink = luminance(
-            browser.js(f"getComputedStyle(document.querySelector({json.dumps(selector)})).color")
-        )
+    texts = ("body", ".lead strong", ".meta", ".small", ".contents a", "figcaption", "thead th")
+    for selector in (*texts, ".unknown .count"):
+        one = f"document.querySelector({json.dumps(selector)})"
+        ink = luminance(browser.js(f"getComputedStyle({one}).color"))
         contrast = (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05)
         assert contrast >= 4.5, (selector, contrast)
 
 
 def test_pictures_are_loaded_and_pixelated(browser, page):
     browser.open(page)
-    assert browser.js(
-        "[...document.images].every(i => i.complete && i.naturalWidth === 28 && i.alt)"
-    )
+    loaded = "i.complete && i.naturalWidth === 28 && i.alt"
+    assert browser.js(f"[...document.images].every(i => {loaded})")
     assert browser.js("getComputedStyle(document.images[0]).imageRendering") == "pixelated"
 
 
 def test_runs_are_tabs_that_links_and_keys_open(browser, three):
-    visible = "[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)"
     browser.open(three)
-    assert browser.js(visible) == [True, False, False]
+    assert browser.js(RUNS) == [True, False, False]
     browser.click(".tabs a:nth-child(3)")
-    assert browser.js(visible) == [False, False, True]
+    assert browser.js(RUNS) == [False, False, True]
     browser.key("ArrowLeft")
-    assert browser.js(visible) == [False, True, False]
+    assert browser.js(RUNS) == [False, True, False]
     assert browser.js("document.activeElement.getAttribute('aria-selected')") == "true"
     for _ in range(2):  # also where the address already names that run
         browser.click("table a[href='#run-1']")
-        assert browser.js(visible) == [True, False, False]
+        assert browser.js(RUNS) == [True, False, False]
         browser.click(".tabs a:nth-child(1)")
         browser.key("ArrowRight")
-        assert browser.js(visible) == [False, True, False]
+        assert browser.js(RUNS) == [False, True, False]
 
 
 def test_a_filter_touches_only_its_own_run(browser, three):
@@ -210,20 +186,15 @@ def test_a_filter_touches_only_its_own_run(browser, three):
 def test_print_shows_every_run_and_leaves_out_the_controls(browser, three):
     browser.open(three)
     browser.emulate(media="print")
-    assert (
-        browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)")
-        == [True] * 3
-    )
+    assert browser.js(RUNS) == [True] * 3
     hidden = "['.tabs', '.contents', '.skip'].every(s => getComputedStyle(document.querySelector(s)).display === 'none')"
     assert browser.js(hidden)
     assert browser.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     browser.emulate()
     data = browser.pdf()
     assert data.startswith(b"%PDF")
-    assert (
-        data.count(b"/Type /Page\n") + data.count(b"/Type/Page\n") + data.count(b"/Type /Page ")
-        >= 6
-    )
+    pages = (b"/Type /Page\n", b"/Type/Page\n", b"/Type /Page ")
+    assert sum(map(data.count, pages)) >= 6
 
 
 def test_without_scripts_all_runs_follow_each_other(browser, three):
@@ -232,19 +203,11 @@ def test_without_scripts_all_runs_follow_each_other(browser, three):
         browser.open(three)
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert (
-        browser.js("[...document.querySelectorAll('.run')].map(e => !!e.offsetParent)")
-        == [True] * 3
-    )
+    assert browser.js(RUNS) == [True] * 3
 
 
 def test_hostile_names_do_nothing(browser, tmp_path):
-    run = drawn_run(
-        tmp_path / "run",
-        seeds=60,
-        classes=HOSTILE,
-        model="<script>document.title='hacked'</script>",
-    )
+    run = drawn_run(tmp_path / "run", seeds=60, classes=HOSTILE, model=HOSTILE[0])
     browser.open(write([run], tmp_path / "run" / "report"))
     assert browser.js("document.title").endswith("hardcase report")
     browser.click(".commonest .cell")
@@ -274,10 +237,9 @@ def test_a_finding_that_is_pressed_shows_its_seed_and_itself_again(browser, page
     seed = browser.js("document.querySelector('.triple img').src")
     browser.click(".triple .flip")
     assert browser.js(f"{image}.src") == seed != own[0]
-    assert (
-        browser.js("document.querySelector('.triple .flip').getAttribute('aria-pressed')") == "true"
-    )
-    browser.js("document.querySelector('.triple .flip').focus()")
+    flip = "document.querySelector('.triple .flip')"
+    assert browser.js(f"{flip}.getAttribute('aria-pressed')") == "true"
+    browser.js(f"{flip}.focus()")
     browser.key("Enter")
     assert browser.js(f"[{image}.src, {image}.alt]") == own
 
@@ -300,7 +262,6 @@ def test_axe_finds_nothing_serious(browser, whole, three, tmp_path_factory, dark
         browser.open(page, dark=dark)
         browser.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         browser.js(axe + "; 0")
-        found = browser.js(
-            "axe.run().then(r => r.violations.map(v => [v.id, v.impact, v.nodes[0].html]))"
-        )
+        told = "r.violations.map(v => [v.id, v.impact, v.nodes[0].html])"
+        found = browser.js(f"axe.run().then(r => {told})")
         assert [one for one in found if one[1] in ("serious", "critical")] == []

@@ -1,10 +1,9 @@
 """The curves of a run in its report: drawn if they can be read, left out otherwise."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from aftermath import write_run
 from drawn import drawn_curves
 
 from hardcase.report.charts import severity
@@ -12,9 +11,6 @@ from hardcase.report.page import write
 from hardcase.report.where import severities
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CURVES, keep_beside
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
-from aftermath import write_run
 
 
 @pytest.fixture

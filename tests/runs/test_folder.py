@@ -10,8 +10,8 @@ from pyarrow.parquet import ParquetFile
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
+from hardcase.runs.files import wrong_record
 from hardcase.runs.folder import Packed, Store, pack_deltas
-from hardcase.runs.ledger import wrong_record
 from hardcase.runs.tables import SPENDING, SPENT, findings_table, seeds_table, to_parquet
 from hardcase.tensors import decode_all
 from hardcase.types import Findings
@@ -111,10 +111,6 @@ def test_what_was_appended_is_read_back(store):
     assert read["code"].to_pylist() == found.code.tolist()
     assert store.deltas(0)["nc"]["bits"].tolist() == [1, 0, 1]
     assert store.seeds()["status"].to_pylist() == ["done", "done"]
-
-
-def test_the_same_findings_give_the_same_bytes():
-    assert to_parquet(table(some())) == to_parquet(table(some()))
 
 
 def test_distances_are_measured_from_the_seed():

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import torch
-from landscapes import Landscape, flat_seeds, walk as climbed
+from landscapes import Landscape, flat_seeds, walk
 
 from hardcase.randomness import Rng
-from hardcase.searches.genetic import Genetic, HillClimbing
+from hardcase.searches.genetic import Genetic, HillClimbing, PixelGenetic
 
 D = 12
 
@@ -22,40 +22,36 @@ class Slope(Landscape):
         return -(z - self.goal).abs().sum(1), rows < 0, rows
 
 
-def walk(search, evaluate, steps, count=3):
-    rng = Rng.numbered(0, "walk", count)
+def bred(steps, evaluate=None, **options):
+    """The evaluator, the last state and the best scores of every generation."""
+    search = Genetic(**{"population": 20, "elite": 8, **options})
+    evaluate = evaluate or Slope(torch.ones(D), 3)
+    rng = Rng.numbered(0, "walk", 3)
     state = search.init(evaluate.seeds, rng)
     history = []
     for _ in range(steps):
         state = search.step(state, evaluate, rng)
         history.append(state["score"][:, 0].clone())
-    return state, history
+    return evaluate, state, history
 
 
 def test_the_best_never_gets_worse_and_improves():
-    state, history = walk(Genetic(population=20, elite=8, reset=0.1), Slope(torch.ones(D), 3), 15)
+    _, state, history = bred(15, reset=0.1)
     assert all(bool((later >= earlier).all()) for earlier, later in pairwise(history))
     assert bool((history[-1] > history[0]).all())
     assert torch.equal(state["score"], state["score"].sort(1, descending=True).values)
 
 
-def test_the_first_generation_is_a_cloud_and_later_ones_only_children():
-    evaluate = Slope(torch.ones(D), 3)
-    walk(Genetic(population=20, elite=8), evaluate, 2)
-    assert [len(rows) for _, rows in evaluate.seen] == [60, 36]
+def test_the_first_generation_is_a_cloud_and_later_ones_only_children_half_reset():
+    evaluate, _, _ = bred(2, population=40)
+    assert [len(rows) for _, rows in evaluate.seen] == [120, 96]
     assert evaluate.seen[0][0].std() > 0.5
-
-
-def test_children_are_reset_toward_the_seed():
-    evaluate = Slope(torch.ones(D), 3)
-    walk(Genetic(population=40, elite=8, reset=0.5), evaluate, 2)
     share = (evaluate.seen[1][0] == 0).float().mean()
     assert 0.4 < share < 0.6
 
 
 def test_a_coordinate_equal_to_the_seeds_is_never_mutated():
-    evaluate = Slope(torch.ones(D), 3)
-    walk(Genetic(population=20, elite=8, spread=0.0), evaluate, 3)
+    evaluate, _, _ = bred(3, spread=0.0)
     assert all(bool((z == 0).all()) for z, _ in evaluate.seen)
 
 
@@ -65,8 +61,7 @@ def test_a_seed_that_stalls_retires_after_thirteen_generations_and_on_its_own():
             score, failed, predicted = super().answers(z, rows)
             return torch.where(rows == 0, -999.0, score), failed, predicted
 
-    evaluate = Half(torch.ones(D), 3)
-    state, _ = walk(Genetic(population=20, elite=8, reset=0.1), evaluate, 14)
+    evaluate, state, _ = bred(14, Half(torch.ones(D), 3), reset=0.1)
     assert evaluate.live.tolist() == [False, True, True]
     assert state["size"][0] < 1e-3
     assert state["size"][1] >= 1e-3
@@ -75,14 +70,31 @@ def test_a_seed_that_stalls_retires_after_thirteen_generations_and_on_its_own():
 def test_retired_seeds_are_not_bred():
     evaluate = Slope(torch.ones(D), 3)
     evaluate.retire(torch.tensor([1]))
-    walk(Genetic(population=20, elite=8), evaluate, 2)
+    bred(2, evaluate)
     assert 1 not in evaluate.seen[1][1].tolist()
 
 
 def test_progress_below_the_tolerance_is_no_progress():
-    evaluate = Slope(torch.ones(D), 3)
-    state, _ = walk(Genetic(population=20, elite=8, reset=0.1, tolerance=1e3), evaluate, 5)
+    _, state, _ = bred(5, reset=0.1, tolerance=1e3)
     assert bool((state["size"] < 0.1).all())
+
+
+def test_in_pixels_the_best_survives_children_mix_two_parents_and_seeds_retire_in_time():
+    evaluate, rng = Slope(torch.ones(D), 2), Rng.numbered(0, "walk", 2)
+    search = PixelGenetic(population=8, tournament=3, rate=0.0, generations=5)
+    state = search.init(evaluate.seeds, rng)
+    best = []
+    while bool(evaluate.live.any()):
+        before = state["z"].clone()
+        state = search.step(state, evaluate, rng)
+        best.append(state["score"].amax(1))
+        if len(best) > 1:
+            same = (evaluate.seen[-1][0].reshape(2, 7, 1, D) == before[:, None]).any(2)
+            assert bool(same.all()), "without mutation every pixel comes from the old population"
+    assert len(best) == 5
+    assert all(bool((b >= a).all()) for a, b in pairwise(best))
+    assert bool((best[-1] > best[0]).all())
+    assert [len(rows) for _, rows in evaluate.seen] == [16, 14, 14, 14, 14]
 
 
 SIDE = 6
@@ -100,7 +112,7 @@ class Bowl(Landscape):
 
 def test_it_climbs_and_asks_once_a_coordinate_and_pass():
     evaluate = Bowl()
-    state = climbed(HillClimbing(passes=8), evaluate)
+    state = walk(HillClimbing(passes=8), evaluate)
     assert evaluate.asked.tolist() == [1 + 8 * SIDE] * 3
     assert bool((state["score"] > -3).all()), "it started at -6"
     assert torch.allclose(-(state["z"] - 1).square().sum(1), state["score"])
@@ -108,7 +120,7 @@ def test_it_climbs_and_asks_once_a_coordinate_and_pass():
 
 def test_a_candidate_differs_from_the_best_in_one_coordinate():
     evaluate = Bowl(1)
-    climbed(HillClimbing(passes=1), evaluate)
+    walk(HillClimbing(passes=1), evaluate)
     best = evaluate.seen[0][0]
     for turn, (z, _) in enumerate(evaluate.seen[1:]):
         changed = (z != best).nonzero()[:, 1].tolist()
@@ -116,17 +128,14 @@ def test_a_candidate_differs_from_the_best_in_one_coordinate():
         best = z if -(z - 1).square().sum() > -(best - 1).square().sum() else best
 
 
-def test_a_stride_that_does_not_depend_on_moves():
-    state = climbed(HillClimbing(passes=2, step_size=2.0, adapt="never"), Bowl())
+def test_the_step_size_stays_or_follows_the_moves_that_were_kept():
+    state = walk(HillClimbing(passes=2, step_size=2.0, adapt="never"), Bowl())
     assert state["step_size"].tolist() == [2.0] * 3
-
-
-def test_the_stride_follows_the_moves_that_were_kept():
-    state = climbed(HillClimbing(passes=1, step_size=50.0), Bowl())
+    state = walk(HillClimbing(passes=1, step_size=50.0), Bowl())
     assert bool((state["step_size"] < 50).all())
 
 
 def test_from_the_prior_the_start_is_drawn():
     evaluate = Bowl()
-    climbed(HillClimbing(passes=1, start="prior"), evaluate)
+    walk(HillClimbing(passes=1, start="prior"), evaluate)
     assert evaluate.seen[0][0].std() > 0.5

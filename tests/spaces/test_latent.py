@@ -5,7 +5,7 @@ import torch
 from hardcase.generators.vae import conditional, linear
 from hardcase.randomness import Rng
 from hardcase.spaces.latent import Labelled, Latent, latent
-from hardcase.testing.spaces import check_space
+from hardcase.testing import check_space
 from hardcase.testing.toys import ToyAutoencoder, toy_images
 from hardcase.types import Seeds
 

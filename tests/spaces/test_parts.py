@@ -12,10 +12,13 @@ from hardcase.types import Seeds
 
 
 def decoded(text, x, **codes):
+    """The images with these codes, each of one coordinate or of all whose names have it in them."""
     space = appearance(text, shape=tuple(x.shape[1:]))
     z = torch.zeros(len(x), space.size)
     for name, code in codes.items():
-        z[:, space.names.index(name.replace("_", " "))] = code
+        word = name.replace("_", " ")
+        parts = [i for i, own in enumerate(space.names) if word in own]
+        z[:, [space.names.index(word)] if word in space.names else parts] = code
     return space.decode(z, Seeds(z, x, torch.zeros(len(x)).long(), torch.arange(len(x))))
 
 
@@ -28,25 +31,18 @@ def noise(side=32):
 
 
 def test_a_stop_is_twice_the_linear_light():
-    dark = decoded("light", grey(), exposure=-1.0)
-    assert torch.allclose((dark / grey()) ** 2.2, torch.tensor(0.5), atol=1e-5)
-    bright = decoded("light", grey(), exposure=1.0)
-    assert torch.allclose((bright / grey()) ** 2.2, torch.tensor(2.0), atol=1e-4)
+    for code in (-1.0, 1.0):
+        lit = decoded("light", grey(), exposure=code)
+        assert torch.allclose((lit / grey()) ** 2.2, torch.tensor(2.0**code), atol=1e-4)
 
 
 def test_exposure_and_shade_together_stay_within_the_stops():
-    space = appearance("light(stops=0.5)", shape=(3, 32, 32))
-    z = torch.zeros(1, space.size)
-    z[:, [i for i, name in enumerate(space.names) if name.startswith(("exposure", "shade"))]] = 1.0
-    x = space.decode(z, Seeds(z, grey(), torch.zeros(1).long(), torch.arange(1)))
+    x = decoded("light(stops=0.5)", grey(), exposure=1.0, shade=1.0)
     assert torch.allclose((x / grey()) ** 2.2, torch.tensor(2**0.5), atol=1e-4)
 
 
 def test_shade_is_luminance_only():
-    space = appearance("light", shape=(3, 32, 32))
-    z = torch.zeros(1, space.size)
-    z[:, -16:] = torch.rand(16, generator=stream(1)) * 2 - 1
-    x = space.decode(z, Seeds(z, grey(), torch.zeros(1).long(), torch.arange(1)))
+    x = decoded("light", grey(), shade=torch.rand(16, generator=stream(1)) * 2 - 1)
     assert x.std() > 0.02
     assert torch.equal(x[:, 0], x[:, 1])
     assert torch.equal(x[:, 0], x[:, 2])
@@ -94,11 +90,8 @@ def test_fog_veils_and_snow_and_rain_brighten_some_of_a_dark_image():
         changed = decoded("weather", dark, **{name: 1.0}) - dark
         share = float((changed.amax(1) > 0.1).float().mean())
         assert 0.003 < share < 0.2, name
-    side = [
-        decoded("weather", 0.1 * noise(28), snow=1.0),
-        decoded("weather", 0.1 * noise(224), snow=1.0),
-    ]
-    for x in side:
+    for side in (28, 224):
+        x = decoded("weather", 0.1 * noise(side), snow=1.0)
         assert float((x.amax(1) > 0.4).float().mean()) < 0.2
 
 
@@ -116,19 +109,11 @@ def test_patterns_follow_from_the_image_alone():
 
 
 def test_noise_and_resolution_are_of_the_size_they_say():
-    x = torch.full((1, 3, 96, 96), 0.5)
-    space = appearance("sensor", shape=(3, 96, 96))
-    z = torch.zeros(1, space.size)
-    z[0, space.names.index("noise")] = 1.0
-    origin = Seeds(z, x, torch.zeros(1).long(), torch.arange(1))
-    noisy = space.decode(z, origin)
+    x = grey(0.5, side=96)
+    noisy = decoded("sensor", x, noise=1.0)
     assert (noisy - x).std() * 255 == pytest.approx(16 * 0.7**0.5, rel=0.05)
-    stripes = torch.zeros(1, 3, 96, 96)
-    stripes[..., ::2] = 1.0
-    wide = torch.zeros(1, space.size)
-    wide[0, space.names.index("resolution")] = 1.0
-    soft = space.decode(wide, Seeds(z, stripes, torch.zeros(1).long(), torch.arange(1)))
-    assert soft.std() < 0.15
+    x[..., ::2], x[..., 1::2] = 1.0, 0.0  # stripes
+    assert decoded("sensor", x, resolution=1.0).std() < 0.15
 
 
 def hills(side=48, channels=3):
@@ -168,12 +153,9 @@ def test_the_opposite_code_undoes(name):
 def test_larger_is_larger():
     x = torch.zeros(1, 1, 33, 33)
     x[..., 11:22, 11:22] = 1
-    assert decoded("camera", x, scale=1.0).sum() == pytest.approx(
-        float(x.sum()) * 1.15**2, rel=0.03
-    )
-    assert decoded("camera", x, scale=-1.0).sum() == pytest.approx(
-        float(x.sum()) * 0.85**2, rel=0.03
-    )
+    for code, factor in ((1.0, 1.15), (-1.0, 0.85)):
+        area = decoded("camera", x, scale=code).sum()
+        assert area == pytest.approx(float(x.sum()) * factor**2, rel=0.03)
 
 
 def test_what_is_far_is_small():
@@ -218,10 +200,7 @@ def test_slanted_to_the_right_leans_like_italics():
 
 def test_an_even_bend_is_a_shift_by_the_reach():
     x = noise()
-    space = appearance("warp(points=5, reach=0.125)", shape=(3, 32, 32))
-    z = torch.zeros(2, space.size)
-    z[:, [i for i, name in enumerate(space.names) if "right" in name]] = 1.0
-    moved = space.decode(z, Seeds(z, x, torch.zeros(2).long(), torch.arange(2)))
+    moved = decoded("warp(points=5, reach=0.125)", x, right=1.0)
     assert torch.allclose(moved[..., 5:-5], x.roll(4, 3)[..., 5:-5], atol=1e-4)
 
 

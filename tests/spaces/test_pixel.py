@@ -8,7 +8,7 @@ from hardcase.randomness import Rng, stream
 from hardcase.spaces.latent import Latent
 from hardcase.spaces.pixel import L2, Blackout, Brightness, Linf, Occlusion, Pixels, Unclipped
 from hardcase.tensors import from_bytes, to_grid
-from hardcase.testing.spaces import check_space
+from hardcase.testing import check_space
 from hardcase.testing.toys import ToyAutoencoder, toy_images
 from hardcase.types import Seeds
 
@@ -30,37 +30,6 @@ def test_space_obeys_the_laws(space):
     check_space(space)
 
 
-def seeds():
-    images = toy_images(30)
-    x = from_bytes(images.x)
-    return Seeds(x, x, images.y, torch.arange(30))
-
-
-def far(origin):
-    return origin.z + 3 * torch.randn(origin.z.shape, generator=stream(0))
-
-
-def test_projected_images_are_in_range():
-    origin = seeds()
-    for space in (Pixels(), Pixels(Linf(0.9)), Pixels(L2(30.0))):
-        z = space.project(far(origin), origin)
-        assert z.min() >= 0
-        assert z.max() <= 1
-
-
-def test_the_rounded_image_obeys_the_linf_ball():
-    origin, space = seeds(), Pixels(Linf(0.1))
-    x = to_grid(space.decode(space.project(far(origin), origin), origin))
-    assert (x - origin.x).abs().max() <= 0.1
-
-
-def test_the_l2_ball_is_obeyed_and_what_lies_inside_stays():
-    origin, space = seeds(), Pixels(L2(0.5))
-    assert space.distance(space.project(far(origin), origin), origin).max() <= 0.5 + 1e-5
-    near = (origin.z + 0.001).clamp(0, 1)
-    assert torch.equal(space.project(near, origin), near)
-
-
 def seeds_in(space, count=6):
     images = toy_images(count)
     x = from_bytes(images.x)
@@ -68,23 +37,30 @@ def seeds_in(space, count=6):
     return Seeds(z, x, images.y, torch.arange(count), context)
 
 
-def thrown(seeds):
-    return seeds.z + torch.randn(seeds.z.shape, generator=stream(1, "throw"))
+def thrown(seeds, size=1):
+    return seeds.z + size * torch.randn(seeds.z.shape, generator=stream(1, "throw"))
 
 
-def test_light_moves_every_pixel_by_the_mean_of_the_move():
+@pytest.mark.parametrize("ball", [Linf(0.1), Linf(0.9), L2(0.5), L2(30.0)], ids=str)
+def test_balls_are_obeyed_by_images_in_range_and_what_lies_inside_stays(ball):
+    space = Pixels(ball)
+    origin = seeds_in(space, 30)
+    z = space.project(thrown(origin, 3), origin)
+    assert 0 <= z.min() <= z.max() <= 1
+    assert space.distance(z, origin).max() <= ball.radius + 1e-5
+    if isinstance(ball, Linf):
+        assert (to_grid(z) - origin.x).abs().max() <= ball.radius, "rounded to 8 bits too"
+    near = (origin.z + 0.001).clamp(0, 1)
+    assert torch.equal(space.project(near, origin), near)
+
+
+def test_light_moves_every_pixel_by_the_mean_of_the_move_and_is_limited():
     seeds = seeds_in(Brightness())
     moved = thrown(seeds)
-    change = Brightness().project(moved, seeds) - seeds.z
+    shifted = Brightness().project(moved, seeds)
     mean = (moved - seeds.z).flatten(1).mean(1)
-    assert torch.allclose(change, mean[:, None, None, None].expand_as(change), atol=1e-6)
-    assert torch.allclose(
-        Brightness().distance(Brightness().project(moved, seeds), seeds), mean.abs(), atol=1e-6
-    )
-
-
-def test_light_is_limited():
-    seeds = seeds_in(Brightness(0.1))
+    assert torch.allclose(shifted - seeds.z, mean[:, None, None, None], atol=1e-6)
+    assert torch.allclose(Brightness().distance(shifted, seeds), mean.abs(), atol=1e-6)
     assert torch.allclose(Brightness(0.1).project(seeds.z + 5, seeds), seeds.z + 0.1)
 
 
@@ -100,12 +76,9 @@ def test_occlusion_keeps_the_move_inside_one_rectangle_of_the_right_size():
         assert picture.sum() == 12
 
 
-def test_occlusion_at_a_given_place():
+def test_occlusion_at_a_given_place_clips_unless_told_not_to():
     seeds = seeds_in(Occlusion((3, 4), (1, 2)))
     assert seeds.context["box"].tolist() == [[1, 2, 3, 4]] * 6
-
-
-def test_occlusion_clips_unless_told_not_to():
     for clip, most in ((True, 1.0), (False, 9.0)):
         space = Occlusion((8, 8), clip=clip)
         seeds = seeds_in(space)

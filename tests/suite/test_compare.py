@@ -14,19 +14,10 @@ DARK = [10] * 12
 
 
 def pair(home, **second):
-    a = write_run(
-        home / "a",
-        levels=DARK,
-        found={i: [200] for i in range(10)},
-        verdicts=[verdict(kept=i < 6) for i in range(10)],
-    )
-    given = {
-        "levels": DARK,
-        "found": {i: [150] for i in range(4)},
-        "verdicts": [verdict() for _ in range(4)],
-        **second,
-    }
-    return a, write_run(home / "b", **given)
+    said = [verdict(kept=i < 6) for i in range(10)]
+    a = write_run(home / "a", levels=DARK, found={i: [200] for i in range(10)}, verdicts=said)
+    given = {"found": {i: [150] for i in range(4)}, "verdicts": [verdict()] * 4, **second}
+    return a, write_run(home / "b", levels=DARK, **given)
 
 
 def test_rates_pairs_and_corrections(tmp_path):
@@ -52,18 +43,11 @@ def test_rates_pairs_and_corrections(tmp_path):
 
 def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
     """Of three findings of a seed the nearest counts, though a farther one is confirmed."""
-    many = write_run(
-        tmp_path / "many",
-        levels=DARK,
-        found={i: [20, 120, 200] for i in range(4)},
-        verdicts=[verdict(kept=False), verdict(), verdict()] * 4,
-    )
-    one = write_run(
-        tmp_path / "one",
-        levels=DARK,
-        found={i: [200] for i in range(4)},
-        verdicts=[verdict()] * 4,
-    )
+    found = {i: [20, 120, 200] for i in range(4)}
+    said = [verdict(kept=False), verdict(), verdict()] * 4
+    many = write_run(tmp_path / "many", levels=DARK, found=found, verdicts=said)
+    found = {i: [200] for i in range(4)}
+    one = write_run(tmp_path / "one", levels=DARK, found=found, verdicts=[verdict()] * 4)
     (both,) = compare(many, one).table["pairs"]
     tests = {test["what"]: test for test in both["tests"]}
     assert tests["seeds whose nearest finding is confirmed"]["only"] == [0, 4]

@@ -10,15 +10,12 @@ from hardcase.testing.toys import toy_images, toy_subject
 CRITERIA = "nc:threshold=0.5,kmnc:k=20,tknc:k=1"
 
 
-def test_a_run_keeps_what_its_seeds_and_its_tests_reach(tmp_path):
+def test_a_run_keeps_and_shows_what_its_seeds_and_its_tests_reach(tmp_path):
     images, subject = toy_images(12), toy_subject()
     training = toy_images(40, seed=1)
-    run = reach(
-        hc.run(subject, images, method="pgd", out=tmp_path / "run"),
-        subject,
-        CRITERIA,
-        training=training,
-    )
+    run = hc.run(subject, images, method="pgd", out=tmp_path / "run")
+    assert "No coverage was measured" in run.report().read_text()
+    run = reach(run, subject, CRITERIA, training=training)
     rows = {row["criterion"].split(":")[0]: row for row in run.record["coverage"]}
     found = run.images()
     both = toy_images(12 + len(found))
@@ -31,13 +28,6 @@ def test_a_run_keeps_what_its_seeds_and_its_tests_reach(tmp_path):
     ):
         assert (row["before"], row["after"]) == (before["value"], after["value"]), name
     assert rows["kmnc"]["after"] > rows["kmnc"]["before"] > 0
-
-
-def test_the_report_shows_them(tmp_path):
-    subject, training = toy_subject(), toy_images(40, seed=1)
-    run = hc.run(subject, toy_images(6), method="pgd", out=tmp_path / "run")
-    assert "No coverage was measured" in run.report().read_text()
-    reach(run, subject, "kmnc:k=20", training=training)
     page = Run(tmp_path / "run").report().read_text()
     assert "kmnc:k=20" in page
     assert "with the findings" in page

@@ -14,12 +14,10 @@ from PIL import Image
 from hardcase.cli.main import main
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.runs.folder import Packed, Store, pack_deltas
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SPENDING, findings_table, seeds_table, to_parquet
 from hardcase.suite.export import class_folders, export, table_text
-from hardcase.types import ClassNames, Findings
-from tiny import put_verdicts
+from hardcase.types import ClassNames
+from tiny import put_verdicts, stored_run
 
 ANIMALS = ("ant", "bee", "cat")
 
@@ -28,21 +26,11 @@ def made(folder, *, classes=ANIMALS, channels=1, count=7):
     rng = torch.Generator().manual_seed(5)
     y = torch.arange(count) % 2  # the last class has no finding
     x = torch.randint(0, 256, (count, channels, 8, 6), generator=rng, dtype=torch.uint8)
-    zeros = torch.zeros(count, dtype=torch.int64)
-    names = [f"s/{i}" for i in range(count)]
-    columns = dict.fromkeys(("looked", "failing", *SPENDING), [1] * count)
-    columns |= {"id": names, "label": y.tolist(), "predicted": y.tolist(), "confidence": [0.9] * count, "status": ["done"] * count}  # fmt: skip
-    found = Findings(
-        seed=torch.arange(count), x=255 - x, kind=zeros, expected=y, predicted=y + 1, peer_predicted=zeros[:, None][:, :0],
-        confidence=torch.full((count,), 0.6), score=torch.zeros(count), distance=torch.ones(count), queries=zeros + 3,
-        code=torch.zeros(count, 0),
-    )  # fmt: skip
-    store = Store.create(
-        folder, {"classes": list(classes), "method": "pgd"}, "", [seeds_table(columns, x)]
-    )
-    part = findings_table(found, x, names, method="pgd", oracle="label")
-    store.put(0, Packed(to_parquet(part), to_parquet(seeds_table(columns, x)), pack_deltas({})))
-    return Run(folder)
+    rows = torch.arange(count)
+    given = {"confidence": torch.full((count,), 0.6), "queries": torch.full((count,), 3)}
+    names = {"id": [f"s/{i}" for i in range(count)]}
+    about = {"classes": list(classes), "method": "pgd"}
+    return stored_run(folder, x, y, rows, 255 - x, seeds=names, findings=given, record=about)
 
 
 def test_image_folders_hold_the_same_pixels_under_the_expected_class(tmp_path):
@@ -54,10 +42,8 @@ def test_image_folders_hold_the_same_pixels_under_the_expected_class(tmp_path):
     assert len(rows) == len(run) == 7
     for row, finding, picture in zip(rows, run.findings.to_pylist(), pictures):
         assert row["file_name"] == f"{ANIMALS[finding['expected']]}/{finding['id']}.png"
-        assert (row["label"], row["predicted"]) == (
-            ANIMALS[finding["expected"]],
-            ANIMALS[finding["predicted"]],
-        )
+        assert row["label"] == ANIMALS[finding["expected"]]
+        assert row["predicted"] == ANIMALS[finding["predicted"]]
         assert np.array_equal(np.array(Image.open(out / row["file_name"])), picture[0].numpy())
 
 
@@ -99,25 +85,18 @@ def test_the_hugging_face_form_opens_as_pictures_with_class_names(tmp_path):
     assert data[0]["image"].size == (6, 8)
 
 
-def test_the_hugging_face_form_is_a_data_set_for_hardcase_too(tmp_path):
-    run = made(tmp_path / "run", channels=3)
-    again = load(f"parquet:{export(run, 'hf', tmp_path / 'out')}?split=all")
-    assert again.classes == ANIMALS
-    assert torch.equal(again.x, run.images())
-
-
 @pytest.mark.parametrize("channels", [1, 3])
-def test_npz_holds_images_labels_and_where_they_come_from(tmp_path, channels):
+def test_hugging_face_and_npz_are_data_sets_for_hardcase_too(tmp_path, channels):
     run = made(tmp_path / "run", channels=channels)
     out = export(run, "npz", tmp_path / "found.npz")
     assert out == tmp_path / "found.npz"
-    arrays = np.load(out)
-    assert arrays["labels"].tolist() == run.findings.column("expected").to_pylist()
-    assert arrays["predicted"].tolist() == run.findings.column("predicted").to_pylist()
-    assert arrays["id"].tolist() == run.findings.column("id").to_pylist()
-    again = load(f"npz:{out}?split=all")
-    assert again.classes == ANIMALS
-    assert torch.equal(again.x, run.images())
+    columns = {"labels": "expected", "predicted": "predicted", "id": "id"}
+    for name, column in columns.items():
+        assert np.load(out)[name].tolist() == run.findings.column(column).to_pylist()
+    for form in (f"npz:{out}", f"parquet:{export(run, 'hf', tmp_path / 'out')}"):
+        again = load(f"{form}?split=all")
+        assert again.classes == ANIMALS
+        assert torch.equal(again.x, run.images())
 
 
 def judged(folder):
@@ -125,11 +104,8 @@ def judged(folder):
     run = made(folder)
     kept = [True, True, True, None, True, True, True]
     names = run.findings.column("id").to_pylist()
-    said = [
-        {"id": name, "valid": i > 1, "label_kept": kept[i], "group": 0}
-        for i, name in enumerate(names)
-    ]
-    return put_verdicts(run, said)
+    rows = [{"valid": i > 1, "label_kept": one, "group": 0} for i, one in enumerate(kept)]
+    return put_verdicts(run, [{"id": name, **row} for name, row in zip(names, rows)])
 
 
 def test_verdicts_travel_with_the_tests(tmp_path):

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from aftermath import verdict, write_run
 
+import hardcase as hc
 from hardcase.analysis.insight import having, tagged_seeds
 from hardcase.errors import Problem
 from hardcase.suite.gate import (
@@ -18,6 +19,7 @@ from hardcase.suite.gate import (
     read_accepted,
     write_junit,
 )
+from hardcase.testing.toys import toy_images, toy_subject
 
 DARK = [10] * 30
 SOUND = {"calibrated": True, "accuracy": 0.97}
@@ -52,6 +54,7 @@ def judged(tmp_path_factory):
 def test_only_confirmed_failures_count_and_each_limit_is_held(judged, limits, expected):
     found = gate(judged, GateLimits(**limits))
     assert [check.name for check in found if not check.passed] == expected
+    assert not any(check.decide for check in found if check.outcome != "cannot tell")
 
 
 def test_what_cannot_be_decided_is_a_problem(tmp_path, judged):
@@ -197,3 +200,45 @@ def test_limits_of_slices_hold_for_the_seeds_that_have_the_tags(tmp_path):
     assert (check.outcome, check.of) == ("pass", 10)
     (_, check) = gate(run, GateLimits(slices={"dark": 0.1}))
     assert (check.outcome, check.name) == ("fail", "confirmed, slice dark")
+
+
+MEASURED = {
+    "risk": {"value": 0.1, "images_like_these": [0.05, 0.15], "draws": 4, "seeds": 30, "failing": 12},
+    "accuracy": {"value": 0.9, "images": 30},
+    "least_scale": {"quantiles": {"0.1": 0.4}, "seeds": 30},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "changes", "expected"),
+    [
+        ({"risk": 0.2}, {}, "pass"),
+        ({"risk": 0.1}, {}, "cannot tell"),
+        ({"risk": 0.01}, {}, "fail"),
+        ({"accuracy": 0.5}, {}, "pass"),
+        ({"accuracy": 0.9}, {}, "cannot tell"),
+        ({"accuracy": 0.99}, {}, "fail"),
+        ({"least_scale": 0.2}, {}, "pass"),
+        ({"least_scale": 0.2}, {"worst_case": {"comparable": False}}, "cannot tell"),
+        ({"least_scale": 0.2}, {"least_scale": None}, "cannot tell"),
+        ({"least_scale": 0.9}, {}, "fail"),
+    ],
+)
+def test_measured_figures_are_held_by_their_intervals(tmp_path, limits, changes, expected):
+    run = write_run(tmp_path / "run", levels=DARK, found={})
+    run.record.update({**MEASURED, **changes})
+    (check,) = gate(run, GateLimits(**limits))[1:]
+    assert check.outcome == expected
+    assert bool(check.decide) == (expected == "cannot tell")
+
+
+def test_a_run_is_held_against_its_baseline_image_by_image(tmp_path):
+    given = {"method": "none", "conditions": {"shift": "±30 %"}, "judge": False}
+    run = hc.run(toy_subject(), toy_images(24), out=tmp_path / "run", **given)
+    found = gate(run, GateLimits(), run)
+    assert found[-1].name == "risk against the baseline"
+    assert "+0.0 points" in found[-1].text
+    assert outcome(found) in ("pass", "cannot tell"), "24 images do not show that nothing changed"
+    alone = gate(run, GateLimits())[-1]
+    assert alone.outcome == "cannot tell"
+    assert "--baseline OLD" in alone.decide

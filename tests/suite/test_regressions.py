@@ -9,12 +9,7 @@ from aftermath import verdict, write_run
 from hardcase.analysis.regression import excess
 from hardcase.errors import Problem
 from hardcase.runs.verify import REGRESSION, keep_beside
-from hardcase.suite.regressions import (
-    _another_training,
-    against_nulls,
-    nearest,
-    stored,
-)
+from hardcase.suite.regressions import _another_training, against_nulls, nearest, stored
 
 
 def test_a_zoo_network_is_retrained_and_no_other():

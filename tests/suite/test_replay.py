@@ -14,13 +14,8 @@ FOUND = {0: [140, 180], 1: [150], 2: [220]}
 def test_the_same_model_fails_every_test_again(tmp_path):
     said = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject()).summary()
     assert (said["fixed"]["hits"], said["still_failing"]["hits"], said["tests"]) == (0, 4, 4)
-    assert said["seeds"]["newly_failing"] == {
-        "hits": 0,
-        "total": 4,
-        "share": 0.0,
-        "low": 0.0,
-        "high": pytest.approx(0.4899, abs=1e-3),
-    }
+    none = {"hits": 0, "total": 4, "share": 0.0, "low": 0.0}
+    assert said["seeds"]["newly_failing"] == {**none, "high": pytest.approx(0.4899, abs=1e-3)}
     assert said["mcnemar_p"] == 1.0
     assert said["confirmed"] is None
 
@@ -37,20 +32,14 @@ def test_a_more_tolerant_model_fixes_some(tmp_path):
 def test_seeds_show_what_got_worse(tmp_path):
     said = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject(0.3)).summary()
     assert said["still_failing"]["hits"] == 4
-    assert (said["seeds"]["newly_failing"]["hits"], said["seeds"]["newly_failing"]["total"]) == (
-        2,
-        4,
-    )
+    newly = said["seeds"]["newly_failing"]
+    assert (newly["hits"], newly["total"]) == (2, 4)
     assert said["seeds"]["mcnemar_p"] == mcnemar(2, 0).p
 
 
 def test_confirmed_ones_are_counted_apart(tmp_path):
-    run = write_run(
-        tmp_path / "run",
-        levels=LEVELS,
-        found=FOUND,
-        verdicts=[verdict(), verdict(kept=None), verdict(), verdict()],
-    )
+    judged = [verdict(), verdict(kept=None), verdict(), verdict()]
+    run = write_run(tmp_path / "run", levels=LEVELS, found=FOUND, verdicts=judged)
     said = replay(run, subject(0.65)).summary()["confirmed"]
     assert (said["tests"], said["fixed"]["hits"], said["still_failing"]["hits"]) == (3, 2, 1)
 

@@ -21,9 +21,8 @@ def test_tests_stop_at_the_edge(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255, 200], 2: [180]})
     small = shrink(run, subject(), tmp_path / "small")
     assert levels(small) == [128, 128, 128]
-    assert small.findings["l2"].to_pylist() == pytest.approx(
-        [2 * 118 / 255, 2 * 118 / 255, 2 * 28 / 255], abs=1e-5
-    )
+    way = [2 * 118 / 255, 2 * 118 / 255, 2 * 28 / 255]
+    assert small.findings["l2"].to_pylist() == pytest.approx(way, abs=1e-5)
     assert small.record["shrink"]["queries"] == 3 * (1 + 12 + 1)
     assert small.record["method"] == "made+shrink"
     assert small.record["funnel"]["failing"] == 2
@@ -53,9 +52,7 @@ class Doubled:
         return 2 * x.mean((1, 2, 3))[:, None], {}
 
     def decode(self, z, origin):
-        lowest = (
-            origin.context["floor"][:, None] if "floor" in origin.context else torch.zeros_like(z)
-        )
+        lowest = origin.context.get("floor", torch.zeros(len(z)))[:, None]
         return torch.maximum(z / 2, lowest)[:, :, None, None].expand(-1, 1, 2, 2)
 
     def project(self, z, origin):
@@ -70,21 +67,16 @@ def test_the_space_comes_first_where_the_code_gives_the_image(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255], 1: [200]}, codes=codes)
     small = shrink(run, subject(), tmp_path / "small", space=Doubled())
     assert levels(small) == [128, 128]
-    assert (
-        small.record["shrink"]["queries"] == 2 + 12 * 1 + 12 * 2 + 2
-    )  # the second code is of another image: pixels only
+    # the second code is of another image: pixels only
+    assert small.record["shrink"]["queries"] == 2 + 12 * 1 + 12 * 2 + 2
 
 
 def test_what_is_known_of_the_seeds_reaches_the_space(tmp_path):
     run = write_run(tmp_path / "run", levels=LEVELS, found={0: [255]}, codes=[[2.0]])
     x = torch.tensor(LEVELS, dtype=torch.uint8)[:, None, None, None].expand(3, 1, 2, 2)
-    seeds = Images(
-        x,
-        torch.zeros(3, dtype=torch.int64),
-        ("s0", "s1", "s2"),
-        ("dark", "light"),
-        context={"floor": torch.full((3,), 0.8)},
-    )
+    floor = {"floor": torch.full((3,), 0.8)}
+    y = torch.zeros(3, dtype=torch.int64)
+    seeds = Images(x, y, ("s0", "s1", "s2"), ("dark", "light"), context=floor)
     small = shrink(run, subject(), tmp_path / "small", space=Doubled(), seeds=seeds, steps=1)
     assert levels(small) == [round((10 + 204) / 2)] or levels(small) == [204]
 
@@ -95,10 +87,9 @@ def test_nothing_to_shrink_is_a_problem(tmp_path):
         shrink(run, subject(0.9), tmp_path / "small")
     with pytest.raises(Problem, match="not empty"):
         shrink(run, subject(), tmp_path / "run")
+    empty = write_run(tmp_path / "empty", levels=LEVELS, found={})
     with pytest.raises(Problem, match="no failing findings"):
-        shrink(
-            write_run(tmp_path / "empty", levels=LEVELS, found={}), subject(), tmp_path / "small"
-        )
+        shrink(empty, subject(), tmp_path / "small")
     assert not (tmp_path / "small").exists()
 
 
@@ -107,15 +98,9 @@ def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(t
     from hardcase.spaces.appearance import appearance
     from hardcase.testing.toys import toy_images, toy_subject
 
-    run = hc.run(
-        toy_subject(),
-        toy_images(6),
-        method="natural",
-        options={"space": "camera*light", "bisections": 0},
-        witnesses=(),
-        out=tmp_path / "run",
-        judge=False,
-    )
+    given = {"options": {"space": "camera*light", "bisections": 0}, "witnesses": (), "judge": False}
+    out = tmp_path / "run"
+    run = hc.run(toy_subject(), toy_images(6), method="natural", out=out, **given)
     assert len(run.findings)
     space = appearance("camera*light", shape=tuple(run.record["image"]))
     small = shrink(run, toy_subject(), tmp_path / "small", space=space)

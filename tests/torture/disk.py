@@ -6,10 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from hardcase.runs import ledger
+from hardcase.runs import files
 
 _REPLACE, _FSYNC = os.replace, os.fsync
-_WRITE_BYTES, _APPEND = Path.write_bytes, ledger.append_plain
+_WRITE_BYTES, _APPEND = Path.write_bytes, files.append_plain
 
 
 def fault(step):
@@ -43,7 +43,7 @@ def whole():
 
 
 def _install(*functions):
-    os.replace, os.fsync, Path.write_bytes, ledger.append_plain = functions
+    os.replace, os.fsync, Path.write_bytes, files.append_plain = functions
 
 
 def _path(handle):

@@ -125,7 +125,50 @@ def while_reporting(home, every):
     return at_every_step(home, every, work=lambda f: Run(f).report(), kept=kept, made=made)
 
 
-def while_training(home, count, seed=2):
+def with_a_full_disk(home, every):
+    return at_every_step(home, every, fill, world.PROBLEM)
+
+
+def at_random(home, count, *, seed, begin, work, kept=world.left, moment=None, often=(1,)):
+    """Kill what `begin(folder)` has started at random moments, do the `work`, and compare what is `kept`."""
+    number, begun = begin(home / "undisturbed"), time.monotonic()
+    assert world.ended(number) == 0
+    lasts, expected = time.monotonic() - begun, kept(home / "undisturbed")
+    rng, moments, wrong = random.Random(seed), Counter(), []
+    for index in range(count):
+        folder = home / f"killed-{index}"
+        for _ in range(rng.choice(often)):
+            number = begin(folder)
+            time.sleep(rng.uniform(0, lasts))
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+            moments[(moment or _moment)(folder)] += 1
+        again = world.alone(lambda folder=folder: work(folder))
+        if again != 0 or kept(folder) != expected:
+            wrong.append(f"{index}: {again}")
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"kills": sum(moments.values()), "moments": moments, "wrong": wrong}
+
+
+def forked(work):
+    return lambda folder: world.child(lambda: work(folder))
+
+
+def in_forks(home, count):
+    return at_random(home, count, seed=0, begin=forked(world.go), work=world.go, often=(1, 1, 2))
+
+
+def in_new_processes(home, count):
+    def begin(folder):
+        command = [sys.executable, str(Path(__file__).parent / "world.py"), str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        return process.pid
+
+    return at_random(home, count, seed=1, begin=begin, work=world.go)
+
+
+def while_training(home, count):
     """A generator whose training is killed and begun again is the one that was never disturbed."""
     from hardcase.generators.build import trained_generator
     from hardcase.tensors import digest_tensors
@@ -133,79 +176,18 @@ def while_training(home, count, seed=2):
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tiny import bars
 
-    def trained(folder):
+    def train(folder):
         os.environ["HARDCASE_CACHE"] = str(folder)
         net, _ = trained_generator("vae", bars(96), bars(24, seed=1), epochs=12, batch=16)
         (folder / "digest").write_text(digest_tensors(dict(net.state_dict())))
 
-    rng, wrong, moments = random.Random(seed), [], Counter()
-    begun = time.monotonic()
-    assert world.alone(lambda: trained(home / "undisturbed")) == 0
-    lasts, expected = time.monotonic() - begun, (home / "undisturbed/digest").read_text()
-    for index in range(count):
-        folder = home / f"training-{index}"
-        number = world.child(lambda folder=folder: trained(folder))
-        time.sleep(rng.uniform(0, lasts))
-        os.kill(number, signal.SIGKILL)
-        os.waitpid(number, 0)
-        moments["stored" if any(folder.rglob("*.safetensors")) else "nothing stored"] += 1
-        again = world.alone(lambda folder=folder: trained(folder))
-        if again != 0 or (folder / "digest").read_text() != expected:
-            wrong.append(f"{index}: {again}")
-        shutil.rmtree(folder)
-    return {"kills": count, "moments": moments, "wrong": wrong}
+    def kept(folder):
+        return (folder / "digest").read_text()
 
+    def moment(folder):
+        return "stored" if any(folder.rglob("*.safetensors")) else "nothing stored"
 
-def with_a_full_disk(home, every):
-    return at_every_step(home, every, fill, world.PROBLEM)
-
-
-def at_random(home, count, seed=0):
-    rng, moments, wrong = random.Random(seed), Counter(), []
-    begun = time.monotonic()
-    assert world.alone(lambda: world.go(home / "undisturbed")) == 0
-    lasts, expected = time.monotonic() - begun, world.left(home / "undisturbed")
-    for index in range(count):
-        folder = home / f"random-{index}"
-        for _ in range(rng.choice((1, 1, 2))):
-            number = world.child(lambda folder=folder: world.go(folder))
-            time.sleep(rng.uniform(0, lasts))
-            os.kill(number, signal.SIGKILL)
-            os.waitpid(number, 0)
-            moments[_moment(folder)] += 1
-        again = world.alone(lambda folder=folder: world.go(folder))
-        if again != 0 or world.left(folder) != expected:
-            wrong.append(f"{index}: {again}")
-        shutil.rmtree(folder, ignore_errors=True)
-    return {"kills": sum(moments.values()), "moments": moments, "wrong": wrong}
-
-
-def in_new_processes(home, count, seed=1):
-    rng, moments, wrong = random.Random(seed), Counter(), []
-    begun = _new_process(home / "undisturbed")
-    assert begun[0].wait() == 0
-    lasts, expected = time.monotonic() - begun[1], world.left(home / "undisturbed")
-    for index in range(count):
-        folder = home / f"fresh-{index}"
-        process, _ = _new_process(folder)
-        time.sleep(rng.uniform(0, lasts))
-        process.kill()
-        process.wait()
-        moments[_moment(folder)] += 1
-        if (
-            world.alone(lambda folder=folder: world.go(folder)) != 0
-            or world.left(folder) != expected
-        ):
-            wrong.append(folder.name)
-    return {"kills": count, "moments": moments, "wrong": wrong}
-
-
-def _new_process(folder):
-    """A process that has just begun a run, and the time."""
-    command = [sys.executable, str(Path(__file__).parent / "world.py"), str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    return process, time.monotonic()
+    return at_random(home, count, seed=2, begin=forked(train), work=train, kept=kept, moment=moment)
 
 
 def _moment(folder):
@@ -237,7 +219,7 @@ if __name__ == "__main__":
         modes = {
             "steps": at_every_step,
             "full": with_a_full_disk,
-            "random": at_random,
+            "random": in_forks,
             "fresh": in_new_processes,
             "judging": while_judging,
             "report": while_reporting,

@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,23 +11,15 @@ import world
 from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
-from tiny import save_toys
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'hardcase[ray]'")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    start(world.plan(), folder)
-    return world.left(folder)
-
-
-@pytest.fixture(scope="module")
 def cluster():
     """Two nodes with one place each."""
-    from hardcase.runs.ray import QUIET
+    from hardcase_teams.ray import QUIET
 
     before = dict(os.environ)
     os.environ.update(QUIET, PYTHONPATH=str(Path(world.__file__).parent), OMP_NUM_THREADS="1")
@@ -49,10 +40,10 @@ def cluster():
 
 
 def test_a_cluster_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_path, cluster, whole):
-    deadly = partial(world.dangerous, tmp_path, os.getpid(), 4, 1)
+    deadly = world.of(world.Dangerous, tmp_path, os.getpid(), 4, 1)
     start(world.plan(deadly, cluster="auto"), tmp_path / "run")
     assert len(list(tmp_path.glob("death-*"))) == 1
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.skipif(not LONG, reason="part of make torture")
@@ -68,36 +59,26 @@ def test_a_node_that_is_lost_is_survived_and_the_driver_resumes(tmp_path, cluste
         removed.set()
 
     threading.Thread(target=remove, daemon=True).start()
-    start(world.plan(partial(world.slow, 0.5), cluster="auto"), tmp_path / "run")
+    start(world.plan(world.of(world.Slow, 0.5), cluster="auto"), tmp_path / "run")
     assert removed.wait(30)
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.skipif(not LONG, reason="part of make torture")
 def test_a_driver_that_is_stopped_goes_on_elsewhere(tmp_path, cluster, whole):
-    class Impatient(world.Notes):
-        shards = 0
-
-        def shard(self, progress):
-            self.shards = progress.done
-
-        def stopped(self):
-            return self.shards >= 2
-
-    start(world.plan(cluster="auto"), tmp_path / "run", Impatient())
+    start(world.plan(cluster="auto"), tmp_path / "run", world.Impatient(3))
     assert 2 <= len(Store.open(tmp_path / "run").done()) < 6
     resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.skipif(not LONG, reason="part of make torture")
 def test_an_error_on_the_cluster_is_told(tmp_path, cluster, whole):
-    with pytest.raises(
-        Problem, match=r"shard \d could not be searched: UnsendableError: of no use"
-    ):
-        start(world.plan(partial(world.failing, os.getpid()), cluster="auto"), tmp_path / "run")
+    source = world.of(world.Failing, os.getpid())
+    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no"):
+        start(world.plan(source, cluster="auto"), tmp_path / "run")
     resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.parametrize("where", ["", "local", "local:0", "local:many", "ftp://host"])
@@ -108,27 +89,13 @@ def test_a_place_that_is_none_is_told_before_a_folder_is_made(tmp_path, where):
 
 
 @pytest.mark.skipif(not LONG, reason="part of make torture")
-def test_from_the_command_line(tmp_path):
+def test_from_the_command_line(user, command):
     """``--cluster local:2`` and ``--workers 2`` leave the same files as one process."""
-    import subprocess
-    import sys
-
-    save_toys(tmp_path, 120)
-    (tmp_path / "model.py").write_text(
-        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
-    )
     words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 24 --set campaign.shard=4 --progress none"
-    for name, where in {
-        "one": [],
-        "two": ["--workers", "2"],
-        "ray": ["--cluster", "local:2"],
-    }.items():
-        command = [sys.executable, "-m", "hardcase", *words.split(), *where, "--out", name]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    parts = [
-        [p.read_bytes() for p in sorted((tmp_path / n / "findings").iterdir())]
-        for n in ("one", "two", "ray")
-    ]
+    parts = []
+    for name, where in (("one", ""), ("two", "--workers 2"), ("ray", "--cluster local:2")):
+        code, said = command(f"{words} {where} --out {name}")
+        assert code == 0, said
+        parts.append([path.read_bytes() for path in sorted(Path(name, "findings").iterdir())])
     assert len(parts[0]) == 6
     assert parts[0] == parts[1] == parts[2]

@@ -25,49 +25,8 @@ FILES = (
     "findings/part-00001.parquet", "state/seeds-00001.parquet", "state/deltas-00001.safetensors", "state/ledger.jsonl",
     "state/begun.json", "seeds.parquet", "run.json", "config.toml", "status.json", "history.csv",
 )  # fmt: skip
-CAREFUL = (
-    "findings/part-00001.parquet",
-    "state/seeds-00001.parquet",
-    "state/deltas-00001.safetensors",
-    "seeds.parquet",
-)
+CAREFUL = (*FILES[:3], "seeds.parquet")
 """Files of which every byte matters: a change of any of them is noticed."""
-
-
-class Impatient(world.Notes):
-    """Asks to stop after a number of shards."""
-
-    def __init__(self, shards):
-        super().__init__()
-        self.left = shards
-
-    def shard(self, progress):
-        self.left -= 1
-
-    def stopped(self):
-        return self.left < 0
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    start(world.plan(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory):
-    """A run that was stopped after three of its six shards."""
-    folder = tmp_path_factory.mktemp("half") / "run"
-    start(world.plan(), folder, Impatient(3))
-    assert Store.open(folder).done() == {0, 1, 2}
-    return folder
-
-
-@pytest.fixture
-def folder(tmp_path, half):
-    """A copy of that run."""
-    return shutil.copytree(half, tmp_path / "run")
 
 
 def flipped(data, share):
@@ -86,11 +45,11 @@ DAMAGE = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("name", FILES)
-def test_any_damaged_file_is_made_again(whole, name, how, folder):
-    path, work = folder / name, DAMAGE[how]
+def test_any_damaged_file_is_made_again(whole, stopped, name, how):
+    path, work = stopped / name, DAMAGE[how]
     path.unlink() if work is None else path.write_bytes(work(path.read_bytes()))
-    said = world.go(folder)
-    assert world.left(folder) == world.left(whole)
+    said = world.go(stopped)
+    assert world.left(stopped) == world.left(whole)
     if name in CAREFUL or (name in ("run.json", "config.toml") and how in ("emptied", "cut")):
         words = "shard 1 was damaged" if "00001" in name else name
         assert any(words in text for text in said), said
@@ -98,126 +57,104 @@ def test_any_damaged_file_is_made_again(whole, name, how, folder):
             assert list(path.parent.glob(f"{path.name}.damaged*"))
 
 
-def test_damage_in_a_complete_run_is_found_and_mended_also_without_a_ledger(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
-    (folder / "state/ledger.jsonl").unlink()
-    path = folder / "state/deltas-00002.safetensors"
-    path.write_bytes(flipped(path.read_bytes(), 0.99))
-    world.go(folder)
-    assert world.left(folder) == world.left(whole)
-    assert Run(folder).verification.state == "verified"
-    path = folder / "findings/part-00004.parquet"
-    path.write_bytes(flipped(path.read_bytes(), 0.3))
-    assert any("shard 4 was damaged" in text for text in world.go(folder))
-    assert world.left(folder) == world.left(whole)
-    assert (folder / "findings/part-00004.parquet.damaged").exists()
+def test_damage_in_a_complete_run_is_found_and_mended_also_without_a_ledger(whole, finished):
+    (finished / "state/ledger.jsonl").unlink()
+    for name, share in (
+        ("state/deltas-00002.safetensors", 0.99),
+        ("findings/part-00004.parquet", 0.3),
+    ):
+        path = finished / name
+        path.write_bytes(flipped(path.read_bytes(), share))
+        said = world.go(finished)
+        assert world.left(finished) == world.left(whole)
+        assert Run(finished).verification.state == "verified"
+    assert any("shard 4 was damaged" in text for text in said)
+    assert (finished / "findings/part-00004.parquet.damaged").exists()
 
 
-def test_a_changed_setting_does_not_mix_two_campaigns(folder):
-    (folder / "config.toml").write_text('model = "other"\nworkers = 2\n')
-    said = world.go(folder)
-    assert any("config.toml was changed or damaged (model)" in text for text in said)
-    assert (folder / "config.toml").read_text() == 'model = "toy"\n'
+@pytest.mark.parametrize(
+    ("name", "said", "kept"),
+    [
+        ("other", ["config.toml was changed or damaged (model)"], 'model = "toy"\n'),
+        ("toy", [], 'model = "toy"\nworkers = 2\n'),
+    ],
+)
+def test_where_it_computes_may_be_changed_and_what_it_searches_not(stopped, name, said, kept):
+    (stopped / "config.toml").write_text(f'model = "{name}"\nworkers = 2\n')
+    told = world.go(stopped)
+    assert len(told) == len(said)
+    assert all(words in text for words, text in zip(said, told))
+    assert (stopped / "config.toml").read_text() == kept
 
 
-def test_where_it_computes_may_be_changed(folder):
-    (folder / "config.toml").write_text('model = "toy"\nworkers = 2\n')
-    assert not world.go(folder)
-    assert "workers = 2" in (folder / "config.toml").read_text()
-
-
-def test_what_others_added_to_the_record_stays(folder):
-    store = Store.open(folder)
+def test_what_others_added_to_the_record_stays(stopped):
+    store = Store.open(stopped)
     store.write_record({**store.record(), "judge": {"kind": "vae"}})
-    world.go(folder)
-    assert Run(folder).record["judge"] == {"kind": "vae"}
+    world.go(stopped)
+    assert Run(stopped).record["judge"] == {"kind": "vae"}
 
 
-def test_a_record_of_another_run_is_not_believed(tmp_path, folder):
-    start(world.plan(seeds=8), tmp_path / "other")
-    shutil.copy(tmp_path / "other/run.json", folder)
-    assert "run.json is not of the run that began here" in Run(folder).verification.notes
-    assert any("run.json was damaged" in said for said in world.go(folder))
-    assert Run(folder).verification.state == "verified"
+@pytest.mark.parametrize("trick", ["of another run", "without its checksum"])
+def test_a_record_that_is_not_the_runs_own_is_not_believed(tmp_path, stopped, trick):
+    if trick == "of another run":
+        start(world.plan(seeds=8), tmp_path / "other")
+        shutil.copy(tmp_path / "other/run.json", stopped)
+        assert "run.json is not of the run that began here" in Run(stopped).verification.notes
+    else:
+        text = (stopped / "run.json").read_text()
+        (stopped / "run.json").write_text(text.replace('"elapsed": ', '"elapsed": 9'))
+    assert Run(stopped).verification.state == "damaged"
+    assert any("run.json was damaged" in said for said in world.go(stopped))
+    assert Run(stopped).verification.state == "verified"
 
 
-def test_a_record_without_its_own_checksum_is_not_believed(folder):
-    text = (folder / "run.json").read_text()
-    (folder / "run.json").write_text(text.replace('"elapsed": ', '"elapsed": 9'))
-    assert Run(folder).verification.state == "damaged"
-    assert any("run.json was damaged" in said for said in world.go(folder))
-    assert Run(folder).verification.state == "verified"
+def test_half_written_files_are_swept_up(stopped):
+    half = ".run-0123456789ab.json", "findings/.part-00003-0123456789ab.parquet"
+    for name in (*half, ".my-notes.txt"):
+        (stopped / name).write_bytes(b"half")
+    world.go(stopped)
+    assert not any((stopped / name).exists() for name in half)
+    assert (stopped / ".my-notes.txt").exists()
 
 
-def test_half_written_files_are_swept_up(half, whole, folder):
-    litter = [
-        folder / ".run-0123456789ab.json",
-        folder / "findings/.part-00003-0123456789ab.parquet",
-    ]
-    mine = folder / ".my-notes.txt"
-    for path in (*litter, mine):
-        path.write_bytes(b"half")
-    world.go(folder)
-    assert not any(path.exists() for path in litter)
-    assert mine.exists()
-
-
-def test_a_clock_that_was_set_back(whole, monkeypatch, folder):
+def test_a_clock_that_was_set_back(whole, stopped):
     ahead = time.time() + 10 * 365 * 86400
-    for path in folder.rglob("*"):
+    for path in stopped.rglob("*"):
         os.utime(path, (ahead, ahead))
-    before = json.loads((folder / "run.json").read_text())
-    world.go(folder)
-    after = json.loads((folder / "run.json").read_text())
-    assert world.left(folder) == world.left(whole)
+    before = json.loads((stopped / "run.json").read_text())
+    world.go(stopped)
+    after = json.loads((stopped / "run.json").read_text())
+    assert world.left(stopped) == world.left(whole)
     assert after["elapsed"] > before["elapsed"]
 
 
-def test_elapsed_time_survives_a_kill(folder):
-    store = Store.open(folder)
+def test_elapsed_time_survives_a_kill(stopped):
+    store = Store.open(stopped)
     entry = store.ledger.read()[2]
     store.ledger.add(2, replace(entry, summary={**entry.summary, "elapsed": 500.0}))
-    (folder / "history.csv").unlink()
-    world.go(folder)
-    assert Run(folder).record["elapsed"] >= 500
-    rows = (folder / "history.csv").read_text().splitlines()
+    (stopped / "history.csv").unlink()
+    world.go(stopped)
+    assert Run(stopped).record["elapsed"] >= 500
+    rows = (stopped / "history.csv").read_text().splitlines()
     assert len(rows) == 7
     assert rows[3].startswith("500.0,")
     assert all(float(row.split(",")[0]) >= 500 for row in rows[3:])
 
 
-@pytest.mark.parametrize(
-    ("message", "code", "words"),
-    [
-        (
-            "CUDA error: an illegal memory access was encountered",
-            INTERNAL,
-            "the GPU failed in shard",
-        ),
-        (
-            "weights are upside down",
-            INTERNAL,
-            "could not be searched: RuntimeError: weights are upside down",
-        ),
-    ],
-)
-def test_an_error_from_outside_leaves_a_run_that_goes_on(tmp_path, whole, message, code, words):
-    subject = toy_subject()
-
-    class Failing(Counting):
-        def __call__(self, x, taps=None):
-            if self.calls >= 30:
-                raise RuntimeError(message)
-            return super().__call__(x, taps)
-
-    with pytest.raises(Problem, match=words) as caught:
-        start(world.plan(lambda: world.campaign(Failing(subject))), tmp_path / "run")
-    assert caught.value.code == code
-    assert 0 < len(Store.open(tmp_path / "run").done()) < 6
-    assert "Traceback" in (tmp_path / "run/log.txt").read_text()
-    resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == world.left(whole)
+def test_a_failing_device_or_library_leaves_a_run_that_goes_on(tmp_path, whole):
+    causes = {
+        "CUDA error: an illegal memory access was encountered": "the GPU failed in shard",
+        "weights are upside down": "could not be searched: RuntimeError: weights are upside down",
+    }
+    for number, (message, words) in enumerate(causes.items()):
+        run, error = tmp_path / f"run-{number}", RuntimeError(message)
+        with pytest.raises(Problem, match=words) as caught:
+            start(world.plan(world.of(world.Failing, None, error, 30)), run)
+        assert caught.value.code == INTERNAL
+        assert 0 < len(Store.open(run).done()) < 6
+        assert "Traceback" in (run / "log.txt").read_text()
+        resume(world.plan(), run)
+        assert world.left(run) == world.left(whole)
 
 
 def test_an_exception_of_the_users_model_is_told_as_such(tmp_path, whole):
@@ -238,7 +175,7 @@ def test_an_exception_of_the_users_model_is_told_as_such(tmp_path, whole):
     assert world.left(tmp_path / "run") == world.left(whole)
 
 
-def test_out_of_memory_halves_the_calls_and_changes_nothing(tmp_path, whole):
+def test_out_of_memory_halves_the_calls_and_changes_nothing(tmp_path):
     class Cramped(Counting):
         def __call__(self, x, taps=None):
             if len(x) > 16:
@@ -251,27 +188,27 @@ def test_out_of_memory_halves_the_calls_and_changes_nothing(tmp_path, whole):
     assert world.left(tmp_path / "a") == world.left(tmp_path / "b")
 
 
-def test_a_second_writer_is_told_who_is_there(folder):
+def test_a_second_writer_is_told_who_is_there(stopped):
     who = rf"another process is writing to .*: process {os.getpid()}"
-    with locked(folder), pytest.raises(Problem, match=who) as caught:
-        resume(world.plan(), folder)
+    with locked(stopped), pytest.raises(Problem, match=who) as caught:
+        resume(world.plan(), stopped)
     assert caught.value.code == USAGE
-    world.go(folder)
+    world.go(stopped)
 
 
-def test_of_two_resumes_at_once_one_works(whole, folder):
-    racing = [world.child(lambda: world.go(folder)) for _ in range(2)]
-    codes = sorted(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in racing)
+def test_of_two_resumes_at_once_one_works(whole, stopped):
+    racing = [world.child(lambda: world.go(stopped)) for _ in range(2)]
+    codes = sorted(map(world.ended, racing))
     assert codes in ([0, 2], [0, 0])
-    assert world.left(folder) == world.left(whole)
+    assert world.left(stopped) == world.left(whole)
 
 
-def test_a_killed_writer_frees_the_folder(tmp_path, whole):
-    number = os.fork()
-    if not number:
+def test_a_killed_writer_frees_the_folder(tmp_path):
+    def die():
         with locked(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(number, 0)
+
+    assert world.alone(die) == -signal.SIGKILL
     with locked(tmp_path):
         pass
 
@@ -298,10 +235,7 @@ def test_a_real_disk_that_is_full(tmp_path, whole):
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_report_that_is_killed_while_it_is_written(tmp_path, whole):
-    folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
-
+def test_a_report_that_is_killed_while_it_is_written(whole, finished):
     def full(name, path):
         if path.suffix == ".html" and name == "half":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -309,9 +243,9 @@ def test_a_report_that_is_killed_while_it_is_written(tmp_path, whole):
     try:
         disk.fault(full)
         with pytest.raises(Problem, match="No space left"):
-            Run(folder).report()
+            Run(finished).report()
     finally:
         disk.whole()
-    assert not (folder / "report/index.html").exists()
-    assert Run(folder).report().exists()
-    assert world.left(folder) == world.left(whole)
+    assert not (finished / "report/index.html").exists()
+    assert Run(finished).report().exists()
+    assert world.left(finished) == world.left(whole)

@@ -7,11 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import world
 
 import hardcase as hc
-from hardcase.cli.main import main
 from hardcase.errors import Problem
-from hardcase.judges.judge import Verdicts
 from hardcase.judges.verdicts import judge
 from hardcase.runs.results import Run
 from hardcase.runs.start import reopen
@@ -35,33 +34,29 @@ def run(folder, seed=0):
     hc.run(toy_subject(), images, method="pgd", out=folder, execution=how, seed=seed, judge=False)
 
 
-def trusting(findings):
-    yes = [True] * len(findings)
-    return Verdicts(valid=yes, label_kept=yes)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(folder)
-    judge(folder, by=trusting)
+    judge(folder, by=world.trusting)
     for name in BESIDE:
         keep_beside(Run(folder).store, name, {"usable": 12, "sentence": "nothing got worse"})
     assert Run(folder).verification.notes == ()
     return folder
 
 
-@pytest.fixture
-def folder(tmp_path, whole):
-    """A copy of that run."""
-    return shutil.copytree(whole, tmp_path / "run")
+def flipped(data, rng):
+    """The data with one of its bits turned."""
+    place = rng.randrange(8 * len(data))
+    other = bytearray(data)
+    other[place // 8] ^= 1 << place % 8
+    return bytes(other), place
 
 
 def believed(folder):
     """Whether a reader takes the run for sound."""
     try:
-        stored = Run(folder)
-        return stored.verification.state == "verified"
+        return Run(folder).verification.state == "verified"
     except Problem:
         return False
 
@@ -81,35 +76,33 @@ def same(name, before, after):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_not_believed(name, folder):
-    path = folder / name
+def test_a_flipped_bit_is_not_believed(name, finished):
+    path = finished / name
     data = path.read_bytes()
     rng = random.Random(name)
     silent = []
     for _ in range(FLIPS):
-        place = rng.randrange(8 * len(data))
-        other = bytearray(data)
-        other[place // 8] ^= 1 << place % 8
+        other, place = flipped(data, rng)
         path.write_bytes(other)
-        if believed(folder) and not same(name, data, bytes(other)):
+        if believed(finished) and not same(name, data, other):
             silent.append(place)
     assert silent == []
 
 
 READERS = {
-    "report": ("report", "RUN", "--out", "page"),
-    "compare": ("compare", "RUN", "OTHER", "--out", "compare.html"),
-    "gate": ("gate", "RUN", "--max-confirmed-rate", "1", "--min-usable", "1"),
-    "export": ("export", "RUN", "--to", "npz", "--out", "tests.npz"),
-    "status": ("status", "RUN"),
-    "cite": ("cite", "RUN"),
+    "report": "report RUN --out page",
+    "compare": "compare RUN OTHER --out compare.html",
+    "gate": "gate RUN --max-confirmed-rate 1 --min-usable 1",
+    "export": "export RUN --to npz --out tests.npz",
+    "status": "status RUN",
+    "cite": "cite RUN",
 }
 ONLY = {"status": ("run.json", "status.json"), "cite": ("run.json",)}
 """Readers that read no more than this."""
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_every_reader_says_so(tmp_path, whole, reader, capfd, monkeypatch):
+def test_every_reader_says_so(tmp_path, whole, reader, command, monkeypatch):
     """A flipped bit in any file that a verb reads is told of, or refused, by that verb."""
     monkeypatch.chdir(tmp_path)
     silent = []
@@ -118,21 +111,17 @@ def test_every_reader_says_so(tmp_path, whole, reader, capfd, monkeypatch):
         name = files[(turn * 5 + len(reader)) % len(files)]
         folder = tmp_path / f"run-{turn}"
         shutil.copytree(whole, folder)
-        path = folder / name
-        data = path.read_bytes()
-        place = random.Random(f"{reader} {turn}").randrange(8 * len(data))
-        other = bytearray(data)
-        other[place // 8] ^= 1 << place % 8
-        path.write_bytes(other)
-        for old in ("page", "shown"):
-            shutil.rmtree(old, ignore_errors=True)
+        data = (folder / name).read_bytes()
+        other, place = flipped(data, random.Random(f"{reader} {turn}"))
+        (folder / name).write_bytes(other)
+        shutil.rmtree("page", ignore_errors=True)
         Path("tests.npz").unlink(missing_ok=True)
-        words = {"RUN": str(folder), "OTHER": str(whole)}
-        code = main([words.get(word, word) for word in READERS[reader]])
-        said = "".join(capfd.readouterr())
+        code, said = command(
+            READERS[reader].replace("RUN", str(folder)).replace("OTHER", str(whole))
+        )
         assert code != 3, said
         told = code == 2 or "note:" in said or "damaged" in said
-        if not told and not same(name, data, bytes(other)):
+        if not told and not same(name, data, other):
             silent.append((name, place))
     assert silent == []
 
@@ -147,17 +136,17 @@ def test_what_is_kept_beside_one_run_is_not_believed_in_another(tmp_path, whole)
 
 
 @pytest.mark.parametrize("trick", ["part of another run", "part gone", "record edited"])
-def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path, trick, folder):
-    part = folder / "findings/part-00001.parquet"
+def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path, trick, finished):
+    part = finished / "findings/part-00001.parquet"
     if trick == "part of another run":
         run(tmp_path / "other", seed=1)
         shutil.copy(tmp_path / "other/findings/part-00000.parquet", part)
     elif trick == "part gone":
         part.unlink()
     else:
-        record = Path(folder / "run.json").read_text()
-        (folder / "run.json").write_text(record.replace('"method": "pgd"', '"method": "talk"'))
-    stored = Run(folder)
+        record = Path(finished / "run.json").read_text()
+        (finished / "run.json").write_text(record.replace('"method": "pgd"', '"method": "talk"'))
+    stored = Run(finished)
     assert stored.verification.state == "damaged"
     with pytest.raises(Problem, match="a gate decides on verified runs only"):
         gate(stored, GateLimits(confirmed_rate=1.0, usable=1))
@@ -167,22 +156,22 @@ def test_a_damaged_run_is_refused_by_the_gate_and_marked_in_the_report(tmp_path,
 
 
 @pytest.mark.parametrize("entry", ['"failing": ', '"elapsed": ', '"checksum": "'])
-def test_no_verb_gives_a_damaged_record_a_right_checksum(entry, folder):
-    text = (folder / "run.json").read_text()
-    (folder / "run.json").write_text(text.replace(entry, f"{entry}9", 1))
+def test_no_verb_gives_a_damaged_record_a_right_checksum(entry, finished):
+    text = (finished / "run.json").read_text()
+    (finished / "run.json").write_text(text.replace(entry, f"{entry}9", 1))
     with pytest.raises(Problem, match=r"run\.json is damaged"):
-        judge(folder, by=trusting)
-    assert Run(folder).verification.state == "damaged"
-    reopen(folder)
-    rebuilt = Run(folder)
+        judge(finished, by=world.trusting)
+    assert Run(finished).verification.state == "damaged"
+    reopen(finished)
+    rebuilt = Run(finished)
     assert rebuilt.store.intact
     assert not rebuilt.record["complete"]
 
 
-def test_a_sound_run_passes_and_an_old_one_is_unverified(whole, folder):
+def test_a_sound_run_passes_and_an_old_one_is_unverified(whole, finished):
     assert gate(Run(whole), GateLimits(confirmed_rate=1.0, usable=1))
-    store = Run(folder).store
+    store = Run(finished).store
     record = store.record()
     del record["identity"]
     store.write_record(record)
-    assert Run(folder).verification.state == "unverified"
+    assert Run(finished).verification.state == "unverified"

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
 import socket
 import struct
 import tomllib
@@ -22,23 +21,19 @@ import tomli_w
 import world
 
 from hardcase.cli.main import VERBS, _function, main
+from hardcase.data import public
 from hardcase.errors import Problem
 from hardcase.runs.files import checked_json
 from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity, remember
-from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.start import Watcher, start
 from hardcase.runs.tables import FINDINGS, read, to_parquet
 from hardcase.tensors import _chunk
-from tiny import save_toys
+from hardcase_teams import hubs
+from tiny import furnish, rewrite
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
-MODEL = """
-from hardcase.testing.toys import Quarters
-def make(): return Quarters()
-def other(): return Quarters(30.0)
-"""
 JUDGE = """
 import hardcase as hc
 def trusting(findings):
@@ -46,26 +41,15 @@ def trusting(findings):
 """
 PWN = "import pathlib\npathlib.Path({0!r}).write_text('code of the folder ran')\ndef make(): pass\n"
 MORE = {
-    "replay": ("--model", "model.py:make"),
-    "gate": ("--max-confirmed-rate", "1", "--min-usable", "1"),
-    "judge": ("--judge", "judge.py:trusting"),
-    "export": ("--out", "away"),
-    "card": ("--to", "away"),
-    "repair": ("--epochs", "1", "--proof", "quick"),
-    "curve": ("--corruptions", "brightness", "--conditions", "none", "--count", "2"),
-    "rank": ("--model", "model.py:make", "--data", "npz:toy.npz", "--by", "near-failures"),
-    "study new": (
-        "--out",
-        "away",
-        "--raters",
-        "2",
-        "--per-rater",
-        "4",
-        "--checks",
-        "0",
-        "--repeats",
-        "0",
-    ),
+    "replay": "--model model.py:make",
+    "gate": "--max-confirmed-rate 1 --min-usable 1",
+    "judge": "--judge judge.py:trusting",
+    "export": "--out away",
+    "card": "--to away",
+    "repair": "--epochs 1 --proof quick",
+    "curve": "--corruptions brightness --conditions none --count 2",
+    "rank": "--model model.py:make --data npz:toy.npz --by near-failures",
+    "study new": "--out away --raters 2 --per-rater 4 --checks 0 --repeats 0",
 }
 """What a verb needs beside the folder; a new one that needs something and does not stand here fails on a sound run."""
 
@@ -74,25 +58,22 @@ def verbs():
     """Every verb that takes a run folder, read off the tables of verbs, and the word before the folder if it needs one."""
     from hardcase_studies.commands import rank
     from hardcase_study.commands import app
+    from hardcase_teams.commands import card
 
-    known = {verb.name: _function(verb) for verb in VERBS} | {"rank": rank}
+    known = {verb.name: _function(verb) for verb in VERBS} | {"rank": rank, "card": card}
     known |= {f"study {command.name}": command.callback for command in app.registered_commands}
+    beside = ("--against", "--baseline", "--repaired_from")  # of another folder
     for name, function in known.items():
         for p in signature(function, eval_str=True).parameters.values():
             for meta in getattr(p.annotation, "__metadata__", ()):
-                if "RUN" in str(getattr(meta, "metavar", "")):
-                    option = "" if "Argument" in type(meta).__name__ else f"--{p.name}"
-                    if option not in (
-                        "--against",
-                        "--baseline",
-                        "--repaired_from",
-                    ):  # beside another folder
-                        yield name, option
+                option = "" if "Argument" in type(meta).__name__ else f"--{p.name}"
+                if "RUN" in str(getattr(meta, "metavar", "")) and option not in beside:
+                    yield name, option
 
 
 def words_for(verb, option, folder, other):
-    words = [*verb.split(), *([option] if option else []), str(folder), *MORE.get(verb, ())]
-    return [*words, str(other)] if verb == "compare" else words
+    also = other if verb == "compare" else MORE.get(verb, "")
+    return f"{verb} {option} {folder} {also}".split()
 
 
 class Made(dict):
@@ -105,18 +86,28 @@ class Made(dict):
         return os.system, (f"touch {self.mark}",)
 
 
-def begin_as(folder, **settings):
-    """Rewrite what a run says of its beginning, with checksums that are right."""
+def begin_as(folder, record=None, *, sources=False, **settings):
+    """Rewrite what a run says of its beginning, and entries of its record, with checksums that are right.
+
+    Unless `sources`, it does not say which code it began with.
+    """
     store = Store.open(folder)
     begun = store.begun()
-    values = {**tomllib.loads(begun["config"]), **settings}
-    config = tomli_w.dumps(values)
+    config = tomli_w.dumps({**tomllib.loads(begun["config"]), **settings})
     (folder / "config.toml").write_text(config)
-    record = begun["record"]
-    parts = {k: v for k, v in record["identity"]["parts"].items() if not k.endswith(" source")}
-    record = {**record, "identity": Identity(parts).to_json()}
-    (folder / "state/begun.json").write_bytes(checked_json({"record": record, "config": config}))
-    store.write_record({**store.record(), "identity": record["identity"]})
+    first = begun["record"]
+    if settings and not sources:
+        parts = first["identity"]["parts"]
+        parts = {name: part for name, part in parts.items() if not name.endswith(" source")}
+        record = {**(record or {}), "identity": Identity(parts).to_json()}
+    record = record or {}
+    whole = {"record": {**first, **record}, "config": config}
+    (folder / "state/begun.json").write_bytes(checked_json(whole))
+    store.write_record({**store.record(), **record})
+
+
+def record_with(folder, **entries):
+    begin_as(folder, entries)
 
 
 def part_with(folder, **columns):
@@ -127,56 +118,25 @@ def part_with(folder, **columns):
         place = rows.column_names.index(name)
         kind = rows.schema.field(name)
         rows = rows.set_column(place, kind, pa.array([value] * len(rows), kind.type))
-    path.write_bytes(to_parquet(rows))
-    store = Store.open(folder)
-    entry = store.ledger.read()[0]
-    new = Entry.of({"findings/part-00000.parquet": path.read_bytes()}, entry.summary)
-    store.ledger.add(0, Entry({**entry.files, **new.files}, entry.summary))
+    rewrite(folder, "findings/part-00000.parquet", to_parquet(rows))
 
 
-def code(folder, victim):
-    (folder / "pwn.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, model=f"{folder}/pwn.py:make")
+def code(settings, file="pwn.py"):
+    """Settings, or entries of run.json, that name a file of the folder which leaves a mark when it is run."""
+
+    def trick(folder, victim):
+        (folder / file).write_text(PWN.format(str(victim / "mark")))
+        begin_as(folder, **settings(f"{folder}/{file}:make"))
+
+    return trick
 
 
-def method_code(folder, victim):
-    (folder / "pwn.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, method={"name": f"{folder}/pwn.py:make"})
-
-
-def peer_code(folder, victim):
-    (folder / "pwn.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, peers=[f"{folder}/pwn.py:make"], generator=f"{folder}/pwn.py:make")
-
-
-def unpickled(folder, victim):
+def pickled(folder, victim):
     (folder / "w.pt").write_bytes(pickle.dumps(Made(victim / "mark")))
     begin_as(folder, model=f"{folder}/w.pt@model.py:make", trust_pickle=True)
 
 
-def judge_code(folder, victim):
-    """Code that run.json names, for whoever judges."""
-    (folder / "pwn.py").write_text(PWN.format(str(victim / "mark")))
-    record_with(folder, judge_features=[f"{folder}/pwn.py:make"])
-
-
-def data_code(folder, victim):
-    (folder / "pwn.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, data=f"{folder}/pwn.py:make")
-
-
-def code_behind_a_comma(folder, victim):
-    """A file whose name ends like one that the user has allowed."""
-    (folder / ",model.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, model=f"{folder}/,model.py:make")
-
-
-def code_behind_a_line(folder, victim):
-    (folder / "a\nb.py").write_text(PWN.format(str(victim / "mark")))
-    begin_as(folder, model=f"{folder}/a\nb.py:make")
-
-
-def script_code(folder, victim):
+def script(folder, victim):
     """TorchScript is code."""
     import torch
 
@@ -184,14 +144,8 @@ def script_code(folder, victim):
     begin_as(folder, model=f"{folder}/net.pt")
 
 
-def record_with(folder, **entries):
-    """Entries of run.json and of what was kept of the beginning, with checksums that are right."""
-    store = Store.open(folder)
-    begun = store.begun()
-    record = {**begun["record"], **entries}
-    whole = {"record": record, "config": begun["config"]}
-    (folder / "state/begun.json").write_bytes(checked_json(whole))
-    store.write_record({**store.record(), **entries})
+def named(record=None, **settings):
+    return lambda folder, victim: begin_as(folder, record, sources=True, **settings)
 
 
 def raw_record(change):
@@ -204,16 +158,7 @@ def raw_record(change):
 
 def sealed_as(name, data):
     """Put a file under a name of the ledger, whose line agrees."""
-
-    def trick(folder, victim):
-        (folder / name).write_bytes(data() if callable(data) else data)
-        store = Store.open(folder)
-        for number, entry in list(store.ledger.read().items()):
-            if name in entry.files:
-                new = Entry.of({name: (folder / name).read_bytes()}, {})
-                store.ledger.add(number, Entry({**entry.files, **new.files}, entry.summary))
-
-    return trick
+    return lambda folder, victim: rewrite(folder, name, data() if callable(data) else data)
 
 
 @cache
@@ -254,20 +199,21 @@ def other_ledger(folder, victim):
     path.write_bytes(b"".join(lines))
 
 
-def hard_link(name):
-    def trick(folder, victim):
-        (folder / name).unlink(missing_ok=True)
-        os.link(victim / "file", folder / name)
+def instead(put):
+    """Put something else in the place of a file or a folder."""
 
-    return trick
+    def of(name):
+        def trick(folder, victim):
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            put(path, victim)
 
+        return trick
 
-def folder_instead(name):
-    def trick(folder, victim):
-        (folder / name).unlink(missing_ok=True)
-        (folder / name / "inside").mkdir(parents=True)
-
-    return trick
+    return of
 
 
 def sparse(name):
@@ -280,57 +226,42 @@ def sparse(name):
     return trick
 
 
+link = instead(lambda path, victim: path.symlink_to(victim / "file"))
+leading_away = instead(lambda path, victim: path.symlink_to(Path(victim)))
+hard_link = instead(lambda path, victim: os.link(victim / "file", path))
+folder_instead = instead(lambda path, victim: (path / "inside").mkdir(parents=True))
+pipe = instead(lambda path, victim: os.mkfifo(path))
 NAMES = ["\x1b]0;owned\x07\x1b[2J", "a\n::error title=x::y", "=HYPERLINK(1)", "<script>x</script>"]
 
 
-def metrics(folder, victim):
-    begin_as(folder, metrics=str(victim / "file"))
-
-
-def address(folder, victim):
-    begin_as(folder, model=f"http://127.0.0.1:{victim.port}/v2/models/m/infer")
-
-
-def link(name, *, whole=False):
-    def trick(folder, victim):
-        path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        if path.is_dir():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
-        path.symlink_to(Path(victim) if whole else victim / "file")
-
-    return trick
-
-
-def pipe(name):
-    def trick(folder, victim):
-        (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / name)
-
-    return trick
-
-
+STRANGER = "hf:someone/name"
 TRICKS = {
-    "code": code,
-    "code of the method": method_code,
-    "code of a peer": peer_code,
-    "pickle": unpickled,
-    "code of the judge": judge_code,
-    "code of the data": data_code,
-    "code behind a comma": code_behind_a_comma,
-    "code behind a line": code_behind_a_line,
-    "TorchScript": script_code,
-    "metrics": metrics,
-    "address": address,
+    "code": code(lambda own: {"model": own}),
+    "code of the method": code(lambda own: {"method": {"name": own}}),
+    "code of a peer": code(lambda own: {"peers": [own], "generator": own}),
+    "code of the judge": code(lambda own: {"record": {"judge_features": [own]}}),
+    "code of the data": code(lambda own: {"data": own}),
+    "code behind a comma": code(lambda own: {"model": own}, ",model.py"),  # ends like one that is allowed
+    "code behind a line": code(lambda own: {"model": own}, "a\nb.py"),
+    "pickle": pickled,
+    "TorchScript": script,
+    "metrics": lambda folder, victim: begin_as(folder, metrics=str(victim / "file")),
+    "address": lambda folder, victim: begin_as(folder, model=f"http://127.0.0.1:{victim.port}/v2/models/m/infer"),
+    "hub's model": named(model=STRANGER),
+    "weights of a hub's model": named(model=f"w.pt@{STRANGER}"),
+    "hub's peer": named(peers=[STRANGER]),
+    "hub's witness": named(witnesses=["timm:resnet18"]),
+    "hub's baseline": named(baseline="torchvision:resnet18"),
+    "hub's features of the judge": named({"judge_features": [STRANGER]}),
+    "data that are fetched": named(data="mnist"),
     "PostScript": postscript,
-    "names that command": lambda folder, victim: record_with(folder, classes=NAMES),
+    "names that command": named({"classes": NAMES}),
     "NaN": raw_record(lambda data: data.replace(b'"elapsed": ', b'"elapsed": NaN, "x": ', 1)),
     "said twice": raw_record(lambda data: data.replace(b"{", b'{"method": "other", ', 1)),
     "nested deeply": raw_record(lambda data: data.replace(b"{", b'{"x": ' + b"[" * 900 + b"]" * 900 + b", ", 1)),
-    "judge of words": lambda folder, victim: record_with(folder, judge={"silence": 5, "groups": "x", "rules": [], "calibration": 3}),
-    "witnesses of words": lambda folder, victim: record_with(folder, witnesses={"models": 7}, space={"text": 3}),
-    "empty image": lambda folder, victim: record_with(folder, image=[], classes=[]),
+    "judge of words": named({"judge": {"silence": 5, "groups": "x", "rules": [], "calibration": 3}}),
+    "witnesses of words": named({"witnesses": {"models": 7}, "space": {"text": 3}}),
+    "empty image": named({"image": [], "classes": []}),
     "many rows": sealed_as("findings/part-00000.parquet", many_rows),
     "many seeds": sealed_as("seeds.parquet", many_rows),
     "large picture": lambda folder, victim: part_with(folder, image={"bytes": large_picture(), "path": None}),
@@ -344,7 +275,7 @@ TRICKS = {
     **{f"{name} is linked hard": hard_link(name) for name in (".lock", "log.txt", "run.json", "state/ledger.jsonl")},
     **{f"{name} is a folder": folder_instead(name) for name in (".lock", "log.txt", "run.json", "config.toml", "status.json", "findings/part-00000.parquet", "state/ledger.jsonl")},
     **{f"{name} is vast": sparse(name) for name in ("run.json", "config.toml", "seeds.parquet", "findings/part-00000.parquet", "state/ledger.jsonl", "history.csv")},
-    **{f"{name} leads away": link(name, whole=True) for name in ("report", "repair", "findings", "verdicts", "state")},
+    **{f"{name} leads away": leading_away(name) for name in ("report", "repair", "findings", "verdicts", "state")},
     **{f"{name} is a pipe": pipe(name) for name in (".lock", "log.txt", "run.json", "seeds.parquet", "findings/part-00000.parquet", "state/begun.json", "config.toml", "history.csv", "status.json", "state/ledger.jsonl")},
 }  # fmt: skip
 
@@ -355,13 +286,10 @@ class Victim(type(Path())):
     port = 0
 
 
-def furnish(home, patch):
+def of_a_judging_user(home, patch):
     """A user with a model, data and a judge of their own, who has run the model before."""
-    save_toys(home, 60)
-    (home / "model.py").write_text(MODEL)
+    furnish(home, patch)
     (home / "judge.py").write_text(JUDGE)
-    patch.chdir(home)
-    patch.setenv("HARDCASE_CACHE", str(home / "cache"))
     remember({"model": "model.py:make"})
 
 
@@ -370,9 +298,9 @@ def stored(tmp_path_factory):
     """A finished run of the command line."""
     home = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
-        furnish(home, patch)
-        words = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd")
-        assert main([*words, "--seeds", "6", "--out", "run", "-q"]) == 0
+        of_a_judging_user(home, patch)
+        words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 6 --out run -q"
+        assert main(words.split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
         assert Run("run").verification.state == "verified"
     return home
@@ -387,13 +315,22 @@ def pairs():
 
 
 @pytest.fixture
-def world_of_ones_own(tmp_path, monkeypatch):
-    furnish(tmp_path, monkeypatch)
+def here(tmp_path, monkeypatch):
+    """The folder of a user, and what was asked of hubs and fetched from elsewhere."""
+    of_a_judging_user(tmp_path, monkeypatch)
+    asked = []
+
+    def loader(name, *settings, **more):
+        asked.append(name)
+        raise Problem("asked")
+
+    monkeypatch.setattr(hubs, "LOADERS", dict.fromkeys(hubs.LOADERS, loader))
+    monkeypatch.setattr(public, "collect", lambda wanted, route, source: asked.append(route.name))
+    return asked
 
 
 @pytest.mark.parametrize(("verb", "option"), verbs())
-@pytest.mark.usefixtures("world_of_ones_own")
-def test_every_verb_does_its_work_on_a_sound_run(tmp_path, stored, capfd, verb, option):
+def test_every_verb_does_its_work_on_a_sound_run(tmp_path, here, stored, capfd, verb, option):
     shutil.copytree(stored / "run", tmp_path / "run")
     code = main(words_for(verb, option, tmp_path / "run", stored / "run"))
     said = "".join(capfd.readouterr())
@@ -402,8 +339,7 @@ def test_every_verb_does_its_work_on_a_sound_run(tmp_path, stored, capfd, verb, 
 
 
 @pytest.mark.parametrize(("verb", "option", "trick"), pairs())
-@pytest.mark.usefixtures("world_of_ones_own")
-def test_a_folder_of_others_does_no_harm(tmp_path, stored, capfd, verb, option, trick):
+def test_a_folder_of_others_does_no_harm(tmp_path, here, stored, capfd, verb, option, trick):
     folder = tmp_path / "deep" / "run"
     shutil.copytree(stored / "run", folder)
     victim = Victim(tmp_path / "victim")
@@ -416,18 +352,13 @@ def test_a_folder_of_others_does_no_harm(tmp_path, stored, capfd, verb, option, 
         listener.setblocking(False)
         type(victim).port = listener.getsockname()[1]
         TRICKS[trick](folder, victim)
-        words = words_for(verb, option, folder, stored / "run")
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(100)  # a verb that hangs ends the tests
-        try:
-            result = main(words)
-        finally:
-            signal.alarm(0)
+        result = main(words_for(verb, option, folder, stored / "run"))
         with pytest.raises(BlockingIOError):
             listener.accept()
     said = "".join(capfd.readouterr())
     assert {path.name: path.read_bytes() for path in Path(victim).iterdir()} == before, said
     assert result != 3, said
+    assert here == [], "a hub was asked without consent"
     assert "\x1b]" not in said
     assert "\n::" not in said
     assert "\n=HYPER" not in said
@@ -436,21 +367,17 @@ def test_a_folder_of_others_does_no_harm(tmp_path, stored, capfd, verb, option, 
 
 
 def test_the_verbs_that_take_runs_are_found():
-    found = {name for name, _ in verbs()}
-    assert {
-        *[
-            "resume",
-            "report",
-            "export",
-            "gate",
-            "judge",
-            "shrink",
-            "repair",
-            "status",
-            "rank",
-            "curve",
-        ]
-    } <= found
+    known = {"resume", "report", "export", "gate", "judge", "shrink", "repair", "status", "rank"}
+    assert known | {"curve"} <= {name for name, _ in verbs()}
+
+
+def test_a_hub_that_the_user_names_or_has_allowed_is_asked(tmp_path, here, stored, command):
+    begin_as(shutil.copytree(stored / "run", tmp_path / "run"), sources=True, peers=[STRANGER])
+    code, said = command("resume run -q")
+    assert (code, f"ask the hub for {STRANGER}" in said, here) == (2, True, []), said
+    command("resume run -q --trust")
+    command("replay run --model hf:mine/own --trust -q")
+    assert here == ["someone/name", "mine/own"]
 
 
 def test_a_folder_that_is_moved_under_a_run_stops_it(tmp_path, stored):

@@ -1,4 +1,4 @@
-"""Whatever stands in a file of a run, with checksums that are right: no verb fails in an unforeseen
+"""Whatever stands in a file of a run, with checksums that are right or without: no verb fails in an unforeseen
 way, shows signs that command a terminal, or takes words for HTML.
 """
 
@@ -9,19 +9,20 @@ import shutil
 import tomllib
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import test_hostile_folders as folders
 import torch
+from garbage import lawful
 from test_hostile_folders import MORE, record_with
 
 from hardcase.cli.main import main
-from hardcase.runs.files import checked_json, read_json, size_and_crc
+from hardcase.runs.files import Entry, checked_json, read_json, size_and_crc
 from hardcase.runs.folder import Store, pack_deltas
-from hardcase.runs.ledger import Entry
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, SEEDS, SPENT, VERDICTS, read, to_parquet
-from hardcase.runs.verify import BESIDE
-from tiny import rewrite_checksum
+from hardcase.runs.verify import BESIDE, repair_record, repair_shards
+from tiny import rewrite
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 READERS = ("report", "compare", "gate", "export", "status", "cite", "open", "judge")
@@ -40,21 +41,14 @@ def stored(tmp_path_factory):
     """A run with one of everything that a folder may hold."""
     home = tmp_path_factory.mktemp("rich")
     with pytest.MonkeyPatch.context() as patch:
-        folders.furnish(home, patch)
-        words = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "natural")
-        more = (
-            "--witness",
-            "model.py:other",
-            "--map",
-            "brightness,contrast",
-            "--queries",
-            "24",
-            "--set",
-            "method.space=warp*light",
+        folders.of_a_judging_user(home, patch)
+        words = (
+            "run --model model.py:make --data npz:toy.npz --method natural --witness model.py:other"
         )
-        assert main([*words, *more, "--seeds", "6", "--out", "run", "-q"]) == 0
+        more = "--map brightness,contrast --queries 24 --set method.space=warp*light --seeds 6 --out run -q"
+        assert main(f"{words} {more}".split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
-        assert main(["curve", "run", *MORE["curve"], "-q"]) == 0
+        assert main(f"curve run {MORE['curve']} -q".split()) == 0
         assert Run("run").verification.state == "verified"
     return home
 
@@ -92,8 +86,6 @@ def change_file(name):
         said = read_json((folder / name).read_bytes())
         path = rng.choice([*places(said)])
         (folder / name).write_bytes(checked_json(put(said, path, rng.choice(ODD))))
-        if name.startswith("verdicts/"):
-            seal_verdicts(folder)
         return name, path
 
     return change
@@ -115,16 +107,7 @@ def change_summary(folder, rng):
 
 
 NUMBERS = {"i": (-(2**31), -1, 0, 7, 2**31 - 1), "f": (float("nan"), float("inf"), -1e38, 0.0)}
-WORDS = (
-    "",
-    "x" * 70_000,
-    "\x1b]0;x\x07",
-    "<script>x</script>",
-    "../../victim",
-    "label",
-    "=1+1",
-    "done",
-)
+WORDS = (*(word for word in ODD if isinstance(word, str)), "label", "done")
 TABLES = {
     "findings/part-00000.parquet": FINDINGS, "seeds.parquet": SEEDS,
     "state/seeds-00000.parquet": SPENT, "verdicts/part-00000.parquet": VERDICTS,
@@ -153,11 +136,9 @@ def change_table(name):
         kind = rows.schema.field(column)
         new = pa.array(odd_values(kind.type, rng, len(rows)), kind.type)
         rows = rows.set_column(rows.column_names.index(column), kind, new)
-        (folder / name).write_bytes(to_parquet(rows))
+        rewrite(folder, name, to_parquet(rows))
         if name.startswith("verdicts/"):
             seal_verdicts(folder)
-            return name, column
-        rewrite_checksum(folder, name)
         return name, column
 
     return change
@@ -165,13 +146,11 @@ def change_table(name):
 
 def change_config(folder, rng):
     """A setting that says something else, in config.toml and in what was kept of the beginning."""
-    key = rng.choice(
-        [*tomllib.loads((folder / "config.toml").read_text()), "limits", "baseline", "x"]
-    )
+    known = tomllib.loads((folder / "config.toml").read_text())
+    key = rng.choice([*known, "limits", "baseline", "x"])
     odd = [one for one in ODD if one is not None and "None" not in str(one) and one != 10**30]
-    folders.begin_as(
-        folder, **{key: rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])}
-    )
+    value = rng.choice([*odd, {"confirmed_rate": -1, "slices": {"<b>": 2}}])
+    folders.begin_as(folder, **{key: value})
     return "config.toml", key
 
 
@@ -195,34 +174,73 @@ def change_tensors(folder, rng):
         torch.full((100,), -5),
         torch.zeros(3),
         torch.zeros(0),
-        torch.rand(10, 10).bool(),
+        torch.ones(9, 9).bool(),
     )
-    name = "state/deltas-00000.safetensors"
-    (folder / name).write_bytes(
-        pack_deltas({"map": {rng.choice(("visits", "x")): rng.choice(kinds)}})
-    )
-    rewrite_checksum(folder, name)
-    return name, ""
+    learned = {"map": {rng.choice(("visits", "x")): rng.choice(kinds)}}
+    rewrite(folder, "state/deltas-00000.safetensors", pack_deltas(learned))
+    return "deltas", learned
+
+
+def change_bytes(folder, rng):
+    """A file that is cut, spoilt, doubled or none at all; the ledger says that it belongs so."""
+    name = rng.choice([*TABLES, "run.json", "status.json", "state/begun.json"])
+    data = (folder / name).read_bytes()
+    place = rng.randrange(len(data))
+    odd = (b"", b"[" * 3000, data[:place], data[:place] + rng.randbytes(9) + data[place:], data * 2)
+    rewrite(folder, name, rng.choice((*odd, rng.randbytes(60))))
+    return name, place
+
+
+def change_columns(folder, rng):
+    """A whole table with other columns, other types, or no value where one belongs."""
+    name = rng.choice([*TABLES])
+    table = pq.read_table(folder / name)
+    column = rng.choice(table.column_names)
+    place, kind = table.column_names.index(column), table.schema.field(column)
+    other = rng.choice((
+        table.drop_columns([column]),
+        table.set_column(place, column, pa.array([1] * len(table))),
+        table.set_column(place, column, pa.nulls(len(table), kind.type)),
+        table.rename_columns([f"{name}_" for name in table.column_names]),
+    ))  # fmt: skip
+    rewrite(folder, name, to_parquet(other))
+    return name, column
 
 
 CHANGES = (
     *[change_record] * 6, change_summary, change_file("status.json"),
     change_file(BESIDE[0]), *map(change_table, TABLES), change_config, change_text, change_tensors,
+    *[change_bytes] * 8, *[change_columns] * 4,
 )  # fmt: skip
+
+
+def read_all(folder):
+    stored = Run(folder)
+    stored.summary()
+    stored.images()
+    stored.seed_images()
+    return [str(stored[i]) for i in range(min(len(stored), 2))]
+
+
+def repaired(folder):
+    repair_record(folder)
+    repair_shards(Run(folder).store)
 
 
 @pytest.mark.parametrize("turn", range(2500 if LONG else len(CHANGES)))
 def test_no_value_of_any_file_is_unforeseen(tmp_path, stored, capfd, monkeypatch, turn):
     rng = random.Random(turn)
-    folders.furnish(tmp_path, monkeypatch)
+    folders.of_a_judging_user(tmp_path, monkeypatch)
     folder = tmp_path / "deep" / "run"
     shutil.copytree(stored / "run", folder)
     what = CHANGES[turn % len(CHANGES)](folder, rng)
+    for work in (read_all, repaired):
+        copy = shutil.copytree(folder, tmp_path / work.__name__)
+        lawful(lambda work=work, copy=copy: work(copy))
     verb = rng.choice(READERS if turn % 3 else WORKERS)
     words = folders.words_for(verb, "--near" if verb == "rank" else "", folder, stored / "run")
-    if verb == "export":
-        words += ["--to", rng.choice(FORMS)]
-    code = main([*words, "-q"] if verb == "open" else words)
+    more = {"export": ["--to", rng.choice(FORMS)], "open": ["-q"]}
+    code = main([*words, *more.get(verb, ())])
     said = "".join(capfd.readouterr())
     assert code != 3, (what, said)
     assert "\x1b]" not in said, what

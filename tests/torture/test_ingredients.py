@@ -12,18 +12,16 @@ import world
 
 import hardcase as hc
 from hardcase.campaign.record import parse_keep
-from hardcase.cli.main import main
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
-from hardcase.plan import plan_of
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
-from hardcase.runs.start import resume, start
+from hardcase.runs.start import plan_of, resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
-from tiny import save_toys
+from tiny import MODEL, save_toys
 
 CARD = {"weights": "00ff", "kind": "supplied"}
 
@@ -46,12 +44,6 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     start(plan(seeds=8), folder)
     return folder
-
-
-@pytest.fixture
-def folder(tmp_path, whole):
-    """A copy of that run."""
-    return shutil.copytree(whole, tmp_path / "run")
 
 
 class Flipped(Counting):
@@ -91,17 +83,17 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("what", SWAPS)
-def test_a_swapped_ingredient_is_named(what, folder):
+def test_a_swapped_ingredient_is_named(what, finished):
     changes, words = SWAPS[what]
     with pytest.raises(Problem) as caught:
-        resume(plan(**{"seeds": 8, **changes}), folder)
+        resume(plan(**{"seeds": 8, **changes}), finished)
     assert words in caught.value.what
 
 
 @pytest.mark.parametrize(
     ("name", "where"), [("hardcase", "VERSION"), ("tile", "TILE"), ("torch", "metadata")]
 )
-def test_another_machine_or_version_is_named(tmp_path, whole, monkeypatch, name, where):
+def test_another_machine_or_version_is_named(whole, monkeypatch, name, where):
     class Metadata:
         version = staticmethod(lambda package: "0.0.0")
 
@@ -118,19 +110,19 @@ def test_another_kind_of_device_is_named(whole):
     assert then.differences(now, but=identity.MACHINE) == []
 
 
-def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, folder):
-    resume(plan(seeds=8, workers=2), folder)
-    assert world.left(folder) == world.left(whole)
+def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, finished):
+    resume(plan(seeds=8, workers=2), finished)
+    assert world.left(finished) == world.left(whole)
 
 
-def test_a_run_without_identity_does_not_go_on(folder):
-    (folder / "state/begun.json").unlink()
-    store = Store.open(folder)
+def test_a_run_without_identity_does_not_go_on(finished):
+    (finished / "state/begun.json").unlink()
+    store = Store.open(finished)
     record = store.record()
     del record["identity"]
     store.write_record(record)
     with pytest.raises(Problem, match="does not say which ingredients"):
-        resume(plan(seeds=8), folder)
+        resume(plan(seeds=8), finished)
 
 
 def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
@@ -171,7 +163,7 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
 
-    from hardcase.models.onnx import Onnx
+    from hardcase_teams.onnx import Onnx
 
     weights = numpy_helper.from_array(np.ones((256, 4), np.float32), "w")
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 256])
@@ -199,19 +191,19 @@ def doubtful(findings):
     return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
 
 
-def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, folder):
-    first = hc.judge(folder, by=always(True)).judged_by
-    assert hc.judge(folder, by=always(True)).judged_by == first
-    other = hc.judge(folder, by=doubtful)
+def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, finished):
+    first = hc.judge(finished, by=always(True)).judged_by
+    assert hc.judge(finished, by=always(True)).judged_by == first
+    other = hc.judge(finished, by=doubtful)
     changed = first.differences(other.judged_by)
     assert changed == ["judge", "judge's source"]
     assert other.record["identity"] == Run(whole).record["identity"]
     assert other.verification.state == "verified"
-    resume(plan(seeds=8), folder)
-    assert Run(folder).verification.state == "verified"
+    resume(plan(seeds=8), finished)
+    assert Run(finished).verification.state == "verified"
 
 
-def test_verdicts_of_another_run_are_not_believed(tmp_path, whole):
+def test_verdicts_of_another_run_are_not_believed(tmp_path):
     for name, seed in (("one", 0), ("two", 1)):
         hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / name, seed=seed, judge=False)  # fmt: skip
         hc.judge(tmp_path / name, by=always(True))
@@ -241,10 +233,8 @@ def test_shards_of_another_run_are_not_believed(tmp_path, whole, ledger):
     assert Run(mine).verification.state == "verified"
 
 
-def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
+def test_the_profile_of_guides_is_an_ingredient(user):
     """What guides know before the search comes from the training split."""
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(MODEL)
     images = toy_images(40)
     pixels = {"test": images.x.numpy(), "train": toy_images(40, seed=1).x.numpy()}
 
@@ -252,13 +242,8 @@ def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
         arrays = {f"x_{name}": x for name, x in pixels.items()}
         arrays |= {f"y_{name}": images.y.numpy() for name in pixels}
         np.savez("toy.npz", **arrays)
-        named = {
-            "model": "model.py:make",
-            "data": "npz:toy.npz",
-            "method": "deephunter",
-            "seeds": 4,
-        }
-        context = Context(parse({**named, "allow_low_accuracy": True}))
+        named = {"model": "model.py:make", "data": "npz:toy.npz", "method": "deephunter"}
+        context = Context(parse({**named, "seeds": 4, "allow_low_accuracy": True}))
         return plan_of(context).identity(context.campaign)
 
     before = now()
@@ -266,70 +251,50 @@ def test_the_profile_of_guides_is_an_ingredient(tmp_path, monkeypatch):
     assert before.differences(now()) == ["training data"]
 
 
-MODEL = """
-import torch
-from torch import nn
-from hardcase.testing.toys import Quarters
-class Net(Quarters):
-    def forward(self, x):
-        return super().forward(x)
-def make(): return Net()
-"""
+RUN = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 8 --out out -q"
 
 
 @pytest.fixture
-def commanded(tmp_path, monkeypatch, capsys):
+def commanded(user, command):
     """A finished run of the command line, and the command line."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
-    Path("model.py").write_text(MODEL)
-    save_toys(Path(), 40)
-
-    def command(*words):
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    run = ("run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd")
-    assert command(*run, "--seeds", 8, "--out", "out", "-q")[0] == 0
+    assert command(RUN)[0] == 0
     return command
 
 
 def test_an_edited_model_file_is_refused_or_starts_a_run_of_its_own(commanded):
     before = Path("out/run.json").read_bytes()
-    assert commanded("resume", "out", "-q")[0] == 0
-    Path("model.py").write_text(MODEL.replace("forward(x)\ndef", "forward(x) * 1\ndef"))
+    assert commanded("resume out -q")[0] == 0
+    Path("model.py").write_text(MODEL.replace("forward(x)\n", "forward(x) * 1\n"))
     for verb in ("resume", "shrink", "repair"):
-        code, said = commanded(verb, "out", "-q")
+        code, said = commanded(f"{verb} out -q")
         assert code == 2
         assert "the model source is not the one this run began with" in said
     assert Run("out").record["identity"] == json.loads(before)["identity"]
-    code, said = commanded("resume", "out", "--allow-changes", "--trust", "-q")
+    code, said = commanded("resume out --allow-changes --trust -q")
     assert (code, Path("out-2/run.json").is_file()) == (0, True), said
     assert Run("out-2").seeds["id"] == Run("out").seeds["id"]
 
 
 def test_a_replay_names_what_differs_beside_the_model(commanded, monkeypatch):
-    words = ("replay", "out", "--model", "model.py:make", "-q")
-    assert commanded(*words)[0] == 0
+    words = "replay out --model model.py:make -q"
+    assert commanded(words)[0] == 0
     monkeypatch.setattr(identity, "VERSION", "0.0.0")
-    code, said = commanded(*words)
+    code, said = commanded(words)
     assert (code, "another hardcase (0.0.0, then" in said) == (0, True), said
     save_toys(Path(), 40, seed=3)
-    code, said = commanded(*words)
+    code, said = commanded(words)
     assert (code, "the seeds, the seeds' names are not those" in said) == (2, True), said
-    assert commanded(*words, "--allow-changes")[0] == 0
+    assert commanded(f"{words} --allow-changes")[0] == 0
 
 
 def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkeypatch, tmp_path):
-    assert commanded("resume", "out", "-q")[0] == 0
+    assert commanded("resume out -q")[0] == 0
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "another account"))
-    code, said = commanded("resume", "out", "-q")
+    code, said = commanded("resume out -q")
     assert code == 2
     assert f"run the Python file {tmp_path / 'model.py'}" in said
-    assert commanded("resume", "out", "--trust", "-q")[0] == 0
-    assert commanded("resume", "out", "-q")[0] == 0
+    assert commanded("resume out --trust -q")[0] == 0
+    assert commanded("resume out -q")[0] == 0
 
 
 def test_rights_are_read_off_settings():
@@ -346,14 +311,14 @@ def test_rights_are_read_off_settings():
     assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
 
 
-def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(whole, folder):
-    store = Store.open(folder)
+def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(whole, finished):
+    store = Store.open(finished)
     entry = store.ledger.read()[0]
     store.ledger.add(99, entry)
-    shutil.copy(folder / "findings/part-00000.parquet", folder / "findings/part-00077.parquet")
-    resume(plan(seeds=8), folder)
-    assert world.left(folder) == world.left(whole)
-    assert (folder / "findings/part-00077.parquet.damaged").exists()
+    shutil.copy(finished / "findings/part-00000.parquet", finished / "findings/part-00077.parquet")
+    resume(plan(seeds=8), finished)
+    assert world.left(finished) == world.left(whole)
+    assert (finished / "findings/part-00077.parquet.damaged").exists()
 
 
 def test_a_disk_that_spoils_what_it_stores_ends_the_run(tmp_path, monkeypatch):

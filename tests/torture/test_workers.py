@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,17 +30,10 @@ class Listening(world.Notes):
         self.shards.append(progress)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    start(world.plan(), folder)
-    return world.left(folder)
-
-
 def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whole):
     told = Listening()
-    start(world.plan(partial(world.slow, 0.12), workers=2), tmp_path / "run", told)
-    assert world.left(tmp_path / "run") == whole
+    start(world.plan(world.of(world.Slow, 0.12), workers=2), tmp_path / "run", told)
+    assert world.left(tmp_path / "run") == world.left(whole)
     assert len(told.live_counts) >= 2, "nothing was heard of the workers between two shards"
     assert max(told.live_counts) <= 8 * 6, "pulses are about the shards under way"
     assert [progress.done for progress in told.shards] == list(range(7))
@@ -49,9 +41,11 @@ def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whol
 
 def test_workers_are_spread_over_the_gpus_and_give_the_same_bytes(tmp_path, whole, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    source = partial(world.placed, tmp_path)
-    start(world.plan(source, workers=2, devices=("4", "7")), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    start(
+        world.plan(world.of(world.Placed, tmp_path), workers=2, devices=("4", "7")),
+        tmp_path / "run",
+    )
+    assert world.left(tmp_path / "run") == world.left(whole)
     seen = {path.name for path in tmp_path.glob("gpu-*")}
     assert seen == {"gpu-none", "gpu-4", "gpu-7"}, "the owner, and each worker on its own"
 
@@ -65,32 +59,31 @@ def test_gpus_are_named_as_the_environment_has_them(monkeypatch):
 
 
 def test_a_killed_workers_shard_is_run_again(tmp_path, whole):
-    deadly = partial(world.dangerous, tmp_path, os.getpid(), 4, 2)
+    deadly = world.of(world.Dangerous, tmp_path, os.getpid(), 4, 2)
     start(world.plan(deadly, workers=2), tmp_path / "run")
     assert len(list(tmp_path.glob("death-*"))) == 2
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.long
 def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("hardcase.runs.workers.PATIENCE", 1)
-    deadly = partial(world.dangerous, tmp_path, os.getpid(), 2, 10**6)
+    deadly = world.of(world.Dangerous, tmp_path, os.getpid(), 2, 10**6)
     with pytest.raises(Problem, match="again and again") as caught:
         start(world.plan(deadly, workers=2), tmp_path / "run")
     assert caught.value.code == INTERNAL
     resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
-    with pytest.raises(
-        Problem, match=r"shard \d could not be searched: UnsendableError: of no use"
-    ):
-        start(world.plan(partial(world.failing, os.getpid()), workers=2), tmp_path / "run")
+    source = world.of(world.Failing, os.getpid())
+    with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no"):
+        start(world.plan(source, workers=2), tmp_path / "run")
     assert len(Store.open(tmp_path / "run").done()) >= 1
     assert "UnsendableError" in (tmp_path / "run/log.txt").read_text()
     resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 def test_what_cannot_be_sent_is_told_before_anything_is_searched(tmp_path):
@@ -101,9 +94,9 @@ def test_what_cannot_be_sent_is_told_before_anything_is_searched(tmp_path):
 def script(folder, *, workers, seconds):
     """A run in a process of its own, of which its workers are children."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import world, pathlib; from functools import partial\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); import world, pathlib\n"
         "if __name__ == '__main__':\n"
-        f"    world.start(world.plan(partial(world.slow, {seconds}), workers={workers}), pathlib.Path(sys.argv[2]))\n"
+        f"    world.start(world.plan(world.of(world.Slow, {seconds}), workers={workers}), pathlib.Path(sys.argv[2]))\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)]
@@ -144,7 +137,7 @@ def test_workers_end_with_their_owner(tmp_path, whole):
         time.sleep(0.1)
     assert not any(map(alive, workers)), "orphans are left"
     resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == whole
+    assert world.left(tmp_path / "run") == world.left(whole)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
@@ -112,16 +113,23 @@ class Placed(Counting):
         return super().__call__(x, taps)
 
 
-class Failing(Counting):
-    """A model that raises in any process but `owner`."""
+class UnsendableError(Exception):
+    """An exception that no other process can rebuild."""
 
-    def __init__(self, owner):
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+class Failing(Counting):
+    """A model that raises `error`, in any process but `owner`, from its `after`-th call on."""
+
+    def __init__(self, owner, error=None, after=8):
         super().__init__(toy_subject())
-        self.owner = owner
+        self.owner, self.error, self.after = owner, error, after
 
     def __call__(self, x, taps=None):
-        if os.getpid() != self.owner and self.calls >= 8:
-            raise UnsendableError("of no use", 3)
+        if os.getpid() != self.owner and self.calls >= self.after:
+            raise self.error or UnsendableError("of no use", 3)
         return super().__call__(x, taps)
 
 
@@ -137,41 +145,19 @@ class Slow(Counting):
         return super().__call__(x, taps)
 
 
-class UnsendableError(Exception):
-    """An exception that no other process can rebuild."""
-
-    def __init__(self, one, two):
-        super().__init__(one)
+def of(model, *how):
+    """A campaign that asks such a model, made where it is asked."""
+    return partial(_of, model, how)
 
 
-def dangerous(*how):
-    return campaign(Dangerous(*how))
-
-
-def placed(folder):
-    return campaign(Placed(folder))
-
-
-def failing(owner):
-    return campaign(Failing(owner))
-
-
-def slow(seconds):
-    return campaign(Slow(seconds))
+def _of(model, how):
+    return campaign(model(*how))
 
 
 def plan(source=campaign, **changes):
     images = toy_images(int(changes.pop("seeds", 22)))
-    return Plan(
-        **{
-            "source": source,
-            "images": images,
-            "shard": 4,
-            "rounds": 2,
-            "config": 'model = "toy"\n',
-            **changes,
-        }
-    )
+    given = {"shard": 4, "rounds": 2, "config": 'model = "toy"\n', "images": images}
+    return Plan(source=source, **{**given, **changes})
 
 
 def trusting(findings):
@@ -186,6 +172,20 @@ class Notes(Watcher):
 
     def say(self, text):
         self.said.append(text)
+
+
+class Impatient(Notes):
+    """Asks to stop after a number of shards."""
+
+    def __init__(self, shards):
+        super().__init__()
+        self.left = shards
+
+    def shard(self, progress):
+        self.left -= 1
+
+    def stopped(self):
+        return self.left < 0
 
 
 def go(folder, **changes):
@@ -207,18 +207,12 @@ def left(folder):
         path.name: path.read_bytes()
         for path in sorted((folder / "findings").glob("part-*.parquet"))
     }
-    kept = [
-        "complete",
-        "funnel",
-        "skipped",
-        "findings",
-        "totals",
-        "kinds",
-        "hashes",
-        "seeds",
-        "method",
-    ]
-    return parts, (folder / "seeds.parquet").read_bytes(), {key: record[key] for key in kept}
+    kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
+    return (
+        parts,
+        (folder / "seeds.parquet").read_bytes(),
+        {key: record[key] for key in (*kept, "method")},
+    )
 
 
 def child(work):
@@ -238,9 +232,14 @@ def child(work):
         os._exit(code)
 
 
+def ended(number):
+    """Wait for a process; returns its exit code, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
 def alone(work):
-    """Run `work` in a fork and wait; returns its exit code, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(child(work), 0)[1])
+    """Run `work` in a fork and wait for it."""
+    return ended(child(work))
 
 
 if __name__ == "__main__":

@@ -13,17 +13,8 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.cards import cached, folder_of, load_card, read_card
-from hardcase.training.loop import (
-    OPTIMISERS,
-    SCHEDULES,
-    Goal,
-    TrainingRecipe,
-    classify,
-    fit,
-    geometry,
-    own_randomness,
-    predict,
-)
+from hardcase.training.loop import Goal, classify, fit, predict
+from hardcase.training.recipe import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry, own_randomness
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)
@@ -92,11 +83,8 @@ def test_every_image_is_seen_once_an_epoch():
         return classify(3).loss(trained, x, y, noise)
 
     images = bars(60)
-    marked = replace(
-        images,
-        x=images.x.index_put((torch.arange(60), *[torch.tensor(0)] * 3), torch.arange(60).byte()),
-    )
-    fit(net(), marked, replace(classify(3), loss=loss), RECIPE, seed=0)
+    images.x[:, 0, 0, 0] = torch.arange(60)
+    fit(net(), images, replace(classify(3), loss=loss), RECIPE, seed=0)
     epochs = torch.cat(seen).reshape(3, 60)
     assert (epochs.sort(1).values == torch.arange(60)).all()
     assert not (epochs[0] == epochs[1]).all()
@@ -112,14 +100,11 @@ def test_progress_tells_every_epoch_and_ends_at_the_last_step():
 
 
 def test_a_loss_that_is_not_a_number_stops_the_training():
+    def lost(trained, *_):
+        return trained[1].weight.sum() * torch.nan
+
     with pytest.raises(Problem, match="the loss became nan by step 1"):
-        fit(
-            net(),
-            bars(),
-            replace(classify(3), loss=lambda trained, *_: trained[1].weight.sum() * torch.nan),
-            RECIPE,
-            seed=0,
-        )
+        fit(net(), bars(), replace(classify(3), loss=lost), RECIPE, seed=0)
 
 
 def test_learning_nothing_is_said_not_hidden(caplog):
@@ -127,19 +112,15 @@ def test_learning_nothing_is_said_not_hidden(caplog):
     lazy = replace(RECIPE, lr=1e-9)
     assert classify(3).chance == pytest.approx(math.log(3))
     with caplog.at_level(logging.WARNING):
-        history = fit(
-            net(), bars(), replace(classify(3), chance=0.5), lazy, seed=0, progress=told.append
-        )
+        goal = replace(classify(3), chance=0.5)
+        history = fit(net(), bars(), goal, lazy, seed=0, progress=told.append)
     assert [text.split(" the loss")[0] for text in history.warnings] == [
         "after epoch 1 of 3",
         "after epoch 3 of 3",
     ]
     assert all(text.endswith("ignoring the input costs 0.5") for text in history.warnings)
-    assert (
-        [report.warning for report in told if report.warning]
-        == list(history.warnings)
-        == caplog.messages
-    )
+    warned = [report.warning for report in told if report.warning]
+    assert warned == list(history.warnings) == caplog.messages
 
 
 def test_a_dead_network_is_refused():
@@ -177,9 +158,8 @@ def test_small_data_gets_more_epochs_and_a_batch_may_be_larger_than_the_data():
 
 
 def test_a_long_gradient_is_shortened():
-    steep = replace(
-        RECIPE, optimiser="sgd", schedule="constant", lr=1.0, epochs=1, batch=len(bars())
-    )
+    whole = TrainingRecipe(epochs=1, batch=len(bars()), lr=1.0)
+    steep = replace(whole, optimiser="sgd", schedule="constant")
     moved = {}
     for clip in (0.0, 1e-3):
         trained, _ = fitted(recipe=replace(steep, clip=clip))
@@ -334,39 +314,30 @@ def test_a_failed_training_leaves_nothing(cache):
     assert list((cache / "networks").iterdir()) == []
 
 
-def spoil_weights(folder):
-    raw = bytearray((folder / "weights.safetensors").read_bytes())
-    raw[-1] ^= 1
-    (folder / "weights.safetensors").write_bytes(raw)
-
-
-def cut_weights(folder):
-    raw = (folder / "weights.safetensors").read_bytes()
-    (folder / "weights.safetensors").write_bytes(raw[: len(raw) // 2])
-
-
-def other_configuration(folder):
-    card = json.loads((folder / "card.json").read_text())
-    (folder / "card.json").write_text(json.dumps({**card, "configuration": {"name": "large"}}))
+def other_configuration(raw):
+    return json.dumps({**json.loads(raw), "configuration": {"name": "large"}}).encode()
 
 
 @pytest.mark.parametrize(
-    ("spoil", "named"),
+    ("named", "spoil"),
     [
-        (spoil_weights, "weights.safetensors"),
-        (cut_weights, "weights.safetensors"),
-        (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors"),
-        (lambda folder: (folder / "card.json").write_text("{"), "card.json"),
-        (lambda folder: (folder / "card.json").write_text("[]"), "card.json"),
-        (lambda folder: (folder / "card.json").write_bytes(b"\xff\xfe"), "card.json"),
-        (lambda folder: (folder / "card.json").unlink(), "card.json"),
-        (other_configuration, "card.json"),
+        ("weights.safetensors", lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])),
+        ("weights.safetensors", lambda raw: raw[: len(raw) // 2]),
+        ("weights.safetensors", None),
+        ("card.json", lambda raw: b"{"),
+        ("card.json", lambda raw: b"[]"),
+        ("card.json", lambda raw: b"\xff\xfe"),
+        ("card.json", None),
+        ("card.json", other_configuration),
     ],
 )
-def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, spoil, named):
+def test_a_damaged_cache_names_the_file_and_what_to_delete(cache, named, spoil):
     kept()
     folder = only_folder(cache)
-    spoil(folder)
+    raw = (folder / named).read_bytes()
+    (folder / named).unlink()
+    if spoil:
+        (folder / named).write_bytes(spoil(raw))
     with pytest.raises(Problem) as told:
         kept()
     assert named in told.value.what

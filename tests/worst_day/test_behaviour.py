@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import world
 
 import hardcase as hc
 from hardcase.campaign.record import Campaign
-from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.methods import sinvad_code
 from hardcase.models.subject import Subject
@@ -20,7 +18,6 @@ from hardcase.runs.behaviour import Fingerprint, behaviour_of
 from hardcase.runs.start import Plan, Watcher, resume, start
 from hardcase.spaces.latent import Latent
 from hardcase.testing.toys import SIZE, Quarters, ToyAutoencoder, toy_images, toy_peer, toy_subject
-from tiny import save_toys
 
 SEEDS = toy_images(12)
 
@@ -90,22 +87,16 @@ def test_wrapped_models_are_asked_themselves():
         )
 
 
-def drift(times):
-    """What a server does to its answers after so many requests of a run."""
-    half = np.array([[1, 0, 2, 3]])
-
-    def changed(logits, count):
-        return {
-            "another model": logits * 0.5 + 1.0,
-            "drift": logits + 0.02 * count,
-            "a quarter of the replicas": logits - 3.0 if count % 4 == 0 else logits,
-            "permuted outputs": logits[:, half[0]],
-            "not a number": np.full_like(logits, np.nan),
-            "temperature": logits * np.float32(1.001),
-            "always the same": np.broadcast_to(logits[:1], logits.shape).copy(),
-        }[times].astype(np.float32)
-
-    return changed
+CHANGED = {
+    "another model": lambda logits, count: logits * 0.5 + 1.0,
+    "drift": lambda logits, count: logits + 0.02 * count,
+    "a quarter of the replicas": lambda logits, count: logits - 3.0 * (count % 4 == 0),
+    "permuted outputs": lambda logits, count: logits[:, [1, 0, 2, 3]],
+    "not a number": lambda logits, count: np.full_like(logits, np.nan),
+    "temperature": lambda logits, count: logits * np.float32(1.001),
+    "always the same": lambda logits, count: np.broadcast_to(logits[:1], logits.shape).copy(),
+}
+"""What a server does to its answers after so many requests of a run."""
 
 
 class Starting(Watcher):
@@ -117,16 +108,11 @@ class Starting(Watcher):
         self.begun = progress.done >= 2
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["another model", "drift", "a quarter of the replicas", "permuted outputs", "not a number",
-     "temperature", "always the same"],
-)  # fmt: skip
+@pytest.mark.parametrize("how", CHANGED)
 def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tmp_path, how):
     pytest.importorskip("onnxruntime")
+    from hardcase_teams.http import Http
     from serving import serving, write_onnx
-
-    from hardcase.models.http import Http
 
     method = sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=3)
 
@@ -137,12 +123,12 @@ def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tm
 
     with serving(write_onnx(tmp_path / "toy.onnx")) as server:
         begin(server, tmp_path / "whole")
-        real, change, watcher = server.packed, drift(how), Starting()
+        real, watcher = server.packed, Starting()
 
         def packed(array, *, binary):
             if watcher.begun:
                 watcher.count += 1
-                array = change(array, watcher.count)
+                array = CHANGED[how](array, watcher.count).astype(np.float32)
             return real(array, binary=binary)
 
         server.packed = packed
@@ -164,49 +150,42 @@ def judge(findings):
 """
 
 
-def test_a_judge_that_says_something_else_than_before_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "judge.py").write_text(JUDGE)
+def test_a_judge_that_says_something_else_than_before_is_refused(user, monkeypatch, command):
+    (user / "judge.py").write_text(JUDGE)
     monkeypatch.setenv("MOOD", "mild")
     hc.run(toy_subject(), toy_images(6), method="pgd", out="out", judge=False)
-    words = ["judge", "out", "--judge", "judge.py:judge", "-q"]
-    assert main(words) == main(words) == 0
-    kept = (tmp_path / "out/run.json").read_bytes()
+    words = "judge out --judge judge.py:judge -q"
+    assert command(words)[0] == command(words)[0] == 0
+    kept = (user / "out/run.json").read_bytes()
     monkeypatch.setenv("MOOD", "strict")
-    assert main(words) == 2
-    assert "something else of 6 of 6 findings" in capsys.readouterr().err
-    assert (tmp_path / "out/run.json").read_bytes() == kept
-    assert main([*words, "--allow-changes"]) == 0
-    assert json.loads((tmp_path / "out/run.json").read_text())["judge"]["moved"] == 6
-    assert main(words) == 0, "it says what it said last"
+    code, said = command(words)
+    assert (code, "something else of 6 of 6 findings" in said) == (2, True)
+    assert (user / "out/run.json").read_bytes() == kept
+    assert command(f"{words} --allow-changes")[0] == 0
+    assert json.loads((user / "out/run.json").read_text())["judge"]["moved"] == 6
+    assert command(words)[0] == 0, "it says what it said last"
     monkeypatch.setenv("MOOD", "mild")
     monkeypatch.setenv("MKL_CBWR", "AUTO")
-    assert main(words) == 0, "bits are not promised: it is marked and said"
-    assert "something else of 6 of 6 findings" in capsys.readouterr().err
+    code, said = command(words)
+    assert code == 0, "bits are not promised: it is marked and said"
+    assert "something else of 6 of 6 findings" in said
 
 
-def test_curves_are_not_those_of_another_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    code = "from hardcase.testing.toys import Quarters\nimport os\ndef make(): return Quarters(float(os.environ['SHARP']))\n"
-    (tmp_path / "model.py").write_text(code)
-    save_toys(Path.cwd(), 40)
+SHARP = """
+import os
+from hardcase.testing.toys import Quarters
+def make(): return Quarters(float(os.environ["SHARP"]))
+"""
+
+
+def test_curves_are_not_those_of_another_model(user, monkeypatch, command):
+    (user / "model.py").write_text(SHARP)
     monkeypatch.setenv("SHARP", "20")
-    words = ["run", "--model", "model.py:make", "--data", "npz:toy.npz", "--method", "pgd"]
-    assert main([*words, "--seeds", "6", "--out", "out", "-q"]) == 0
-    curve = [
-        "curve",
-        "out",
-        "--corruptions",
-        "brightness",
-        "--conditions",
-        "none",
-        "--count",
-        "2",
-        "-q",
-    ]
-    assert main(curve) == 0
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 6 --out out -q"
+    curve = "curve out --corruptions brightness --conditions none --count 2 -q"
+    assert command(words)[0] == command(curve)[0] == 0
     monkeypatch.setenv("SHARP", "30")
-    for verb in (curve, ["shrink", "out", "-q"]):
-        capsys.readouterr()
-        assert main(verb) == 2
-        assert "the model is not the one this run began with" in capsys.readouterr().err
+    for verb in (curve, "shrink out -q"):
+        code, said = command(verb)
+        assert code == 2
+        assert "the model is not the one this run began with" in said

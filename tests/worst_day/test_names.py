@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import hardcase as hc
-from hardcase.cli.main import main
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
 from hardcase.report.page import write
@@ -25,6 +25,7 @@ ODD = [
     "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}", "soft\u00adhyphen", "\ufeffbom", "\u200frtl", "nel\x85",
     "del\x7f", "line\u2028separator", "unassigned\U0003fffe", "e\u0301", "\u00e9", "=1+1", "<b>&amp;",
     "not utf-8 \udcff", " ", ".", "..", "-", "%s", "{x}", "a\nb", "a\tb", "\u202eabc", "CON", "𝒜",
+    "<script>alert(1)<∕script>", '"><img src=x onerror=alert(2)>', "'; alert(3); ∕∕", "{{ 7 * 7 }}",
 ]  # fmt: skip
 
 names = st.text(
@@ -36,6 +37,24 @@ lists = st.lists(
     max_size=SEEDS,
     unique=True,
 )
+
+
+class Tags(HTMLParser):
+    """What a page makes its reader's browser do."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.wrong = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if given.get("src") == "x" or any(name.startswith("on") for name in given):
+            self.wrong.append((tag, given))
+
+    def handle_data(self, data):
+        if self.cdata_elem == "script" and data.startswith("alert(1)"):
+            self.wrong.append(data)
 
 
 def through(ids, classes, folder):
@@ -59,7 +78,7 @@ def test_any_names_run_report_and_export(ids, classes):
         assert len(list((Path(place) / "imagefolder").rglob("*.png"))) == len(run)
 
 
-def test_any_names_of_a_file_system_run_from_the_command_line(tmp_path, monkeypatch):
+def test_any_names_of_a_file_system_run_from_the_command_line(tmp_path, monkeypatch, command):
     """Class folders and files of odd names, as far as the file system takes them."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -80,11 +99,17 @@ def test_any_names_of_a_file_system_run_from_the_command_line(tmp_path, monkeypa
     light = [images.x[images.y == label].float().mean() for label in range(taken)]
     levels = [round((float(mean) - 5) / 10) for mean in light]
     (tmp_path / "net.py").write_text(NET.replace("LEVELS", repr(levels)))
-    words = ["run", "--model", "net.py:make", "--data", data, "--method", "pgd", "--seeds", taken]
-    assert main([*map(str, words), "--gradients", "3", "--out", "out", "-q"]) == 0
-    assert main(["report", "out", "--out", "report", "-q"]) == 0
+    run = f"run --model net.py:make --data {data} --method pgd --seeds {taken} --gradients 3"
+    for out in ("<i>one", "two"):
+        assert command(f"{run} --out {out} -q")[0] == 0
+    assert command("report <i>one --out report -q")[0] == 0
+    assert command("compare <i>one two --out compare.html -q")[0] == 0
+    for page in ("report/index.html", "compare.html"):
+        assert Tags(Path(page)).wrong == [], page
+    assert "{{ 7 * 7 }}" in Path("report/index.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" in Path("report/report.json").read_text(encoding="utf-8")
     for form in ("csv", "imagefolder"):
-        assert main(["export", "out", "--to", form, "--out", form, "-q"]) == 0
+        assert command(f"export two --to {form} --out {form} -q")[0] == 0
 
 
 NET = """

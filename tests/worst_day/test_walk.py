@@ -13,8 +13,6 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.cli.main import main
-
 KINDS = ("bowl", "cup", "fork", "knife", "plate")
 SIDE = 96
 NET = """
@@ -88,26 +86,20 @@ def tuned(net, images, labels, outputs):
 
 
 @pytest.fixture
-def here(project, monkeypatch, capsys):
+def here(project, monkeypatch, command):
     monkeypatch.chdir(project)
     monkeypatch.setenv("HARDCASE_CACHE", str(project / "cache"))
-
-    def command(*words):
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
     return command
 
 
-THINGS = ("--model", "things.pt@things.py:make", "--data", "folder:things?split=all")
-PAIR = ("--model", "pair.pt@pair.py:make", "--data", "folder:pair?split=all")
-SHORT = ("--seeds", "4", "--gradients", "4", "--conditions", "handheld")
+MODEL = "--model things.pt@things.py:make"
+THINGS = f"{MODEL} --data folder:things?split=all"
+PAIR = "--model pair.pt@pair.py:make --data folder:pair?split=all"
+SHORT = "--seeds 4 --gradients 4 --conditions handheld"
 
 
 def test_own_classes_get_figures_of_the_declared_conditions_from_one_command(here, project):
-    code, said = here("run", *THINGS, *SHORT, "--out", "one")
+    code, said = here(f"run {THINGS} {SHORT} --out one")
     assert code == 0, said
     record = json.loads((project / "one/run.json").read_text())
     assert record["risk"], said
@@ -118,33 +110,33 @@ def test_own_classes_get_figures_of_the_declared_conditions_from_one_command(her
 
 
 def test_one_output_for_two_classes_is_a_model_like_any_other(here, project):
-    code, said = here("run", *PAIR, *SHORT, "--out", "two")
+    code, said = here(f"run {PAIR} {SHORT} --out two")
     assert code == 0, said
     assert "one logit for two classes, of the class 'cup'" in said
 
 
 def test_a_black_box_asks_at_once(here, project):
     began = time.process_time()
-    search = ("--method", "natural-blackbox", "--queries", "20", "--witness", "none")
-    code, said = here("run", *THINGS, "--seeds", "2", *search, "--out", "three")
+    search = "--method natural-blackbox --queries 20 --witness none --seeds 2"
+    code, said = here(f"run {THINGS} {search} --out three")
     assert code == 0, said
     assert "training" not in said
     assert not (project / "cache/networks").exists()
     assert time.process_time() - began < 60
 
 
-@pytest.mark.parametrize("verb", [("doctor",), ("run", "--dry-run", "--seeds", "4")])
+@pytest.mark.parametrize("verb", ["doctor", "run --dry-run --seeds 4"])
 def test_checks_are_quick_and_say_what_they_do(here, verb):
     began = time.process_time()
-    code, said = here(verb[0], *THINGS, *verb[1:])
+    code, said = here(f"{verb} {THINGS}")
     assert code == 0, said
     assert "asking the model about the images" in said
     assert time.process_time() - began < 20
 
 
 def test_a_wrong_name_promises_nothing(here, project):
-    for words in (("run", *THINGS[:2], "--data", "folder:thing"), ("doctor", "--model", "zoo:x")):
-        code, said = here(*words)
+    for words in (f"run {MODEL} --data folder:thing", "doctor --model zoo:x"):
+        code, said = here(words)
         assert code == 2
         assert "goes to" not in said
     assert not (project / "runs").exists()
@@ -168,8 +160,8 @@ def test_images_of_several_sizes_are_told_with_a_size_that_the_model_takes(
     Path("mixed/a").mkdir(parents=True)
     for i, side in enumerate((300, 480)):
         Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(f"mixed/a/{i}.png")
-    for verb in (("run", "--seeds", "2"), ("doctor",)):
-        code, said = here(*verb, "--model", "net.py:make", "--data", "folder:mixed?split=all")
+    for verb in ("run --seeds 2", "doctor"):
+        code, said = here(f"{verb} --model net.py:make --data folder:mixed?split=all")
         assert code == 2, said
         flat = " ".join(said.split())
         assert advice in flat or advice.replace("?", "split=all&") in flat
@@ -177,11 +169,8 @@ def test_images_of_several_sizes_are_told_with_a_size_that_the_model_takes(
 
 
 def test_the_doctor_tries_the_sizes_that_a_model_may_take(here):
-    code, said = here("doctor", *THINGS, "--format", "json")
+    code, said = here(f"doctor {THINGS} --format json")
     assert code == 0, said
-    sizes = [
-        line
-        for line in json.loads(said[said.index("[") : said.rindex("]") + 1])
-        if line["what"] == "sizes"
-    ]
-    assert "28 to 384 pixels; these have 96" in sizes[0]["detail"]
+    lines = json.loads(said[said.index("[") : said.rindex("]") + 1])
+    (sizes,) = [line["detail"] for line in lines if line["what"] == "sizes"]
+    assert "28 to 384 pixels; these have 96" in sizes

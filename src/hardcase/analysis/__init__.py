@@ -18,8 +18,12 @@ if TYPE_CHECKING:
         excess as excess,
         regressing as regressing,
     )
-    from hardcase.analysis.semantics import measured as measured, moved as moved
+    from hardcase.analysis.semantics import (
+        Tags as Tags,
+        measure as measure,
+        measured as measured,
+        moved as moved,
+    )
     from hardcase.analysis.slices import Slice as Slice, find_slices as find_slices
-    from hardcase.analysis.tags import Tags as Tags, measure as measure
 
 __getattr__, __dir__, __all__ = lazy(__name__)

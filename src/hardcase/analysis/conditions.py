@@ -208,13 +208,11 @@ def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox)
     claims = {name: one.to(x.device) for name, one in claim_context(own.context).items()}
     origin = Seeds(table.shown_z.to(x), x, y, table.shown_seed.to(y), claims)
     pattern = table.shown_pattern.to(y)
-    parts = [
-        (part, with_pattern(origin.take(rows), pattern[part]))
-        for part in chunks(len(y), ROWS)
-        for rows in [torch.arange(len(y), device=y.device)[part]]
-    ]
+    rows = torch.arange(len(y), device=y.device)
     with torch.inference_mode():
-        images = torch.cat([box.decode(origin.z[part], drawn) for part, drawn in parts])
+        drawn = with_pattern(origin, pattern)
+        parts = [rows[part] for part in chunks(len(y), ROWS)]
+        images = torch.cat([box.decode(origin.z[part], drawn.take(part)) for part in parts])
     names = ("predicted", "words", "image")
     facts = zip(
         table.shown_predicted.tolist(),
@@ -228,9 +226,8 @@ def _shown(table: RiskTable, subject: Model, seeds: ImageSet, box: ConditionBox)
     examples = dict[str, int]()
     for row in dear(table.costs()):
         held = box.held(origin.z, row["condition"])
-        with torch.inference_mode():
-            logits = [asked_under(subject, box, held[part], drawn) for part, drawn in parts]
-        wrong = failing_rows(torch.cat(logits), y)[0].tolist()
+        logits = asked_under(subject, box, origin, rows, held, pattern, rows=ROWS)
+        wrong = failing_rows(logits, y)[0].tolist()
         fresh = [i for i, one in enumerate(wrong) if not one and i not in examples.values()]
         if fresh:
             examples[row["condition"]] = fresh[0]

@@ -134,7 +134,7 @@ def curve(
     if len(severity) > 1 and not bool((severity.diff() > 0).all()):
         raise Problem("severities of a curve must rise.", fix="severity.sort().values")
     levels = [level.expand(len(x)) for level in severity]
-    rows = [_failing(change, subject, x, y, level, batch) for level in levels]
+    rows = [_failing(_logits(change, subject, x, level, batch), y) for level in levels]
     return Curve(severity, torch.stack(rows))
 
 
@@ -200,22 +200,13 @@ def crossings(
     questions = max(1, math.ceil(math.log2(most / (2 * TOLERANCE))))
 
     def fails(severity: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-        return _failing(change, subject, x, y, severity, batch)
+        return _failing(_logits(change, subject, x, severity, batch), y)
 
     low, high, failed = bisected(fails, torch.full((len(x),), float(most)), questions)
     return Crossings(low, torch.where(failed, high, math.inf), questions)
 
 
-def _failing(
-    change: Change,
-    subject: Answers,
-    x: Float[Tensor, "n c h w"],
-    y: Int[Tensor, " n"],
-    severity: Float[Tensor, " n"],
-    batch: int,
-) -> Bool[Tensor, " n"]:
-    """Whether each seed fails at its severity, as an 8-bit image."""
-    logits = _logits(change, subject, x, severity, batch)
+def _failing(logits: Float[Tensor, "n k"], y: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
     return margin(logits.softmax(1), y.cpu()) >= MIN_MARGIN
 
 
@@ -226,6 +217,7 @@ def _logits(
     severity: Float[Tensor, " n"],
     batch: int,
 ) -> Float[Tensor, "n k"]:
+    """What the subject says of each seed at its severity, as an 8-bit image."""
     parts = []
     for part in chunks(len(x), batch):
         rows = torch.arange(part.start, part.stop, device=x.device)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from hardcase.analysis import curves
 from hardcase.analysis.maps import cells_of, grid_from
+from hardcase.analysis.semantics import Tags, measure
 from hardcase.analysis.slices import Rules, Slice, find_slices
-from hardcase.analysis.tags import Tags, measure
 from hardcase.campaign.claims import Claims, claim_context
 from hardcase.conditions import WorstCase
 from hardcase.corruptions import CORRUPTIONS, corruption

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from hardcase.analysis.tags import MEASURES, Kind, kind_of
+from hardcase.analysis.semantics import MEASURES, Kind, kind_of
 from hardcase.errors import Problem, choice
 from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
@@ -37,7 +37,7 @@ ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Named features of images, as `hardcase.analysis.tags` measures them."""
+    """Named features of images, as `hardcase.analysis.semantics` measures them."""
 
     names: tuple[str, ...]
     kind: Kind

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.analysis.tags import Tags
+from hardcase.analysis.semantics import Tags
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import holm, interval

@@ -24,15 +24,12 @@ from torch import Tensor
 from hardcase.tensors import total
 from hardcase.types import WAYS, Answer, Images, Model, Seeds, Space
 
-__all__ = [
-    *("CLAIM_KINDS", "OUTSIDE", "Claims", "asking", "claim_context", "image_of", "moved_boxes"),
-    *("moved_claims", "stored_label"),
-]
-
 CLAIM_KINDS = ("is", "has", "has-not", "at", "covers")
 """What is claimed; `claim_kind` holds positions here."""
 PREFIX = "claim_"
 """How the names of a claim's columns begin."""
+CLAIMED = f"{PREFIX}kind"
+"""What is known of rows that make a claim; rows without it are classified."""
 OUTSIDE = 0.1
 """Share of a claim's box or mask that may leave the frame; beyond it nothing is claimed."""
 
@@ -62,9 +59,9 @@ class Claims:
     def of(rows: Images | Seeds, device: torch.device | None = None) -> Claims | None:
         """The claims of images or seeds; None where they are classified."""
         context = rows.context
-        if f"{PREFIX}kind" not in context:
+        if CLAIMED not in context:
             return None
-        kind = context[f"{PREFIX}kind"].to(device)
+        kind = context[CLAIMED].to(device)
         none = torch.zeros(len(kind), 0, 0, dtype=torch.uint8, device=kind.device)
         return Claims(
             kind,
@@ -76,7 +73,7 @@ class Claims:
 
     def context(self) -> dict[str, Tensor]:
         """What images or seeds keep of claims."""
-        known = {f"{PREFIX}kind": self.kind, f"{PREFIX}box": self.box}
+        known = {CLAIMED: self.kind, f"{PREFIX}box": self.box}
         if self.mask.shape[1]:
             known[f"{PREFIX}mask"] = self.mask
         return known

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.campaign.claims import asking, claim_context, moved_claims, stored_label
+from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
 from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
-from hardcase.oracles import witness_margin
+from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
     chunks,
@@ -28,6 +29,7 @@ from hardcase.tensors import (
 )
 from hardcase.types import (
     KINDS,
+    Answer,
     Feedback,
     Findings,
     Following,
@@ -36,8 +38,6 @@ from hardcase.types import (
     Seeds,
     Targets,
 )
-
-__all__ = ["ShardEvaluator"]
 
 # From codes to probes: decode, round to 8 bits, ask the networks, in calls of bounded size.
 
@@ -71,12 +71,13 @@ class Query:
         self.campaign = campaign
         self.seeds = seeds
         self.models = (campaign.subject, *campaign.peers)
+        self.everybody = (*self.models, *campaign.witnesses)
         self.taps = campaign.taps()
         self.guides = {guide.name: guide for guide in guides}
         self.tile = tile_rows(campaign.subject.device)
         self.batch = max(self.tile, campaign.batch // self.tile * self.tile)
         self.objective = campaign.method.objective
-        self.claimed = bool(claim_context(seeds.context))
+        self.claimed = CLAIMED in seeds.context
         self.streams = 0
         if not steady(campaign.subject.device):
             self.streams = self._streams()
@@ -105,28 +106,26 @@ class Query:
             try:
                 parts = list[Evaluation]()
                 for part in chunks(len(rows), self.batch):
-                    origin = (self.seeds if seeds is None else seeds).take(rows[part])
+                    origin = _origin(rows[part], self.seeds if seeds is None else seeds)
                     with torch.no_grad():
                         code = space.project(z[part].detach(), origin)
                     with torch.set_grad_enabled(graded):
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
                         seen = x if self.opened else x.detach()
-                        claims = moved_claims(space, code, origin) if self.claimed else None
-                        answers = [
-                            asking(model, claims)(seen, taps)
-                            for model, taps in zip(self.models, self.taps)
-                        ]
+                        asked: tuple[Callable[..., Answer], ...] = self.everybody
+                        if self.claimed:
+                            claims = moved_claims(space, code, origin)
+                            asked = tuple(asking(one, claims) for one in self.everybody)
+                        answers = [ask(seen, taps) for ask, taps in zip(asked, self.taps)]
                         activations = dict(answers[0].activations)
                         for i, peer in enumerate(answers[1:]):
                             activations |= {
                                 f"peer{i}/{name}": value for name, value in peer.activations.items()
                             }
                         witnesses = [
-                            asking(one, claims)(
-                                x if one.offers == "gradients" else x.detach()
-                            ).logits
-                            for one in self.campaign.witnesses
+                            ask(x if one.offers == "gradients" else x.detach()).logits
+                            for ask, one in zip(asked[len(answers) :], self.campaign.witnesses)
                         ]
                         probe = Probe(
                             z=code,
@@ -140,13 +139,14 @@ class Query:
                             guides=self.guides,
                         )
                         score = self.objective(probe)
-                    slope = torch.zeros_like(code)
+                    if graded and score.requires_grad:
+                        slope = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
+                    else:  # none asked for, or of black boxes alone
+                        slope = torch.zeros_like(code)
                     if graded:
-                        if score.requires_grad:  # else a black box, and nobody beside it who isn't
-                            slope = torch.autograd.grad(score.sum(), code)[0].nan_to_num(0, 0, 0)
                         probe = _detached(probe)
                     parts.append(Evaluation(probe, score.detach(), slope))
-                return parts[0] if len(parts) == 1 else _join(parts)
+                return parts[0] if len(parts) == 1 else join_rows(parts)
             except (torch.OutOfMemoryError, MemoryError):
                 if self.batch <= self.tile:
                     raise
@@ -158,13 +158,12 @@ class Query:
         be, of networks alone, of which nobody learns anything.
         """
         device = self.campaign.subject.device
-        everybody = (*self.models, *self.campaign.witnesses)
         constant = (
             replays(device)
             and tile_in_use(device.type) is not None
             and not self.guides
             and not any(self.taps)
-            and all(one.offers == "gradients" for one in everybody)
+            and all(one.offers == "gradients" for one in self.everybody)
         )
         size = self.tile * max(1, self.seeds.x[:1].numel())
         return min(STREAMS, SMALL // size) if constant else 0
@@ -254,6 +253,16 @@ class Query:
         return [*((name, getattr(self.seeds, name)) for name in OWN), *self.seeds.context.items()]
 
 
+def _origin(rows: Int[Tensor, " m"], seeds: Seeds) -> Seeds:
+    """The seeds of these rows: themselves, no copies, where a CPU says that rows are all in order;
+    another device would have to be waited for.
+    """
+    whole = len(rows) == len(seeds) and steady(rows.device)
+    if whole and torch.equal(rows, torch.arange(len(rows))):
+        return seeds
+    return seeds.take(rows)
+
+
 def rows_of(targets: Targets, part: slice | Tensor) -> Targets:
     return {name: value[part] for name, value in targets.items()}
 
@@ -271,36 +280,21 @@ def _detached(probe: Probe) -> Probe:
     )
 
 
-def _join(parts: Sequence[Evaluation]) -> Evaluation:
-    probes = [part.probe for part in parts]
-    origins = [probe.origin for probe in probes]
-    z, x, y, number = (_cat(origins, name) for name in OWN)
-    origin = Seeds(z, x, y, number, _cat_maps([one.context for one in origins]))
-    peers = tuple(torch.cat(logits) for logits in zip(*(probe.peers for probe in probes)))
-    witnesses = tuple(torch.cat(logits) for logits in zip(*(probe.witnesses for probe in probes)))
-    seen = _cat_maps([p.activations for p in probes])
-    targets = _cat_maps([p.targets for p in probes])
-    z, x, logits = (_cat(probes, name) for name in ("z", "x", "logits"))
-    probe = replace(
-        probes[0],
-        z=z,
-        x=x,
-        logits=logits,
-        origin=origin,
-        peers=peers,
-        witnesses=witnesses,
-        activations=seen,
-        targets=targets,
-    )
-    return Evaluation(probe, _cat(parts, "score"), _cat(parts, "slope"))
-
-
-def _cat(parts: Sequence[object], name: str) -> Tensor:
-    return torch.cat([getattr(part, name) for part in parts])
-
-
-def _cat_maps(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Tensors one after the other, as if of all rows at once, and what holds tensors likewise; of
+    anything else the first.
+    """
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, Mapping):
+        return {name: join_rows([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(map(join_rows, zip(*parts)))
+    if not isinstance(first, Evaluation | Probe | Seeds | _Candidates):
+        return first
+    columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(first)}
+    return type(first)(**{name: join_rows(column) for name, column in columns.items()})
 
 
 # Which candidates become findings, and of what kind.
@@ -373,9 +367,7 @@ class Recorder:
         finite = probe.logits.isfinite().all(1)
         peers = torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
         if probe.peers:
-            claims = claim_context(probe.origin.context)
-            labels = [stored_label(peer.argmax(1), peer.shape[1], claims) for peer in probe.peers]
-            peers = torch.stack(labels, 1)
+            peers = torch.stack([self._label(peer) for peer in probe.peers], 1)
         fails = failed
         if self.failing is not self.campaign.method.oracle:
             fails = self.failing(probe)
@@ -399,43 +391,69 @@ class Recorder:
         """Keep what is to be kept of the candidates that wait."""
         if not self.waiting:
             return
-        shown = self.waiting[0] if len(self.waiting) == 1 else _Candidates.join(self.waiting)
+        shown = self.waiting[0] if len(self.waiting) == 1 else join_rows(self.waiting)
         self.waiting = []
         kept = shown.wanted.nonzero().squeeze(1)
         if not len(kept):
             return
-        shown = shown.take(kept)
-        origin = self.seeds.take(shown.row)
-        claims = claim_context(origin.context)
-        label = stored_label(shown.logits.argmax(1), shown.logits.shape[1], claims)
+        origin = _origin(shown.row[kept], self.seeds)
+        label = self._label(shown.logits[kept])
+        z = shown.z if len(kept) == len(shown.z) else shown.z[kept]
         with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
-            distance = self.space.distance(shown.z, origin)
+            distance = self.space.distance(z, origin)
+        best = self._best(shown, kept, origin.id, label, distance)
+        if not len(best):
+            return
+        shown = shown.take(kept[best])
         witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
-        code = shown.logits.new_empty(len(kept), 0)
+        code = shown.logits.new_empty(len(best), 0)
         if self.space.keeps_code:
             code = shown.z.flatten(1)
         found = Findings(
-            seed=origin.id,
+            seed=origin.id[best],
             x=to_bytes(shown.x),
             kind=shown.kind,
-            expected=origin.y,
-            predicted=label,
+            expected=origin.y[best],
+            predicted=label[best],
             peer_predicted=shown.peers,
             confidence=shown.logits.softmax(1).amax(1),
             score=shown.score,
-            distance=distance,
+            distance=distance[best],
             queries=shown.number,
             code=code,
             witnessed=witnessed,
             witness_margin=shown.margin,
         )
-        self.found.append(
-            found.take(
-                self.keep.rows(found.seed, found.kind, label, distance, shown.margin, shown.x)
-            )
-        )
+        self.found.append(found)
         if self.keep.bounded and sum(map(len, self.found)) > PENDING + len(self.found[0]):
             self.found = [self.findings()]
+
+    def _label(self, logits: Float[Tensor, "m k"]) -> Int[Tensor, " m"]:
+        """Answers as they are stored."""
+        label = logits.argmax(1)
+        if CLAIMED in self.seeds.context:
+            return stored_label(label, logits.shape[1], True)
+        return label
+
+    def _best(
+        self,
+        shown: _Candidates,
+        kept: Int[Tensor, " w"],
+        seed: Int[Tensor, " w"],
+        label: Int[Tensor, " w"],
+        distance: Float[Tensor, " w"],
+    ) -> Int[Tensor, " r"]:
+        """Which of the `kept` candidates the rule keeps: beside those that it has kept already, so
+        that images are copied of no others; or beside each other, where it must see the images.
+        """
+        columns = (seed, shown.kind[kept], label, distance, shown.margin[kept])
+        if self.keep.place is not None or not self.keep.bounded:
+            return self.keep.rows(*columns, shown.x[kept])
+        names = ("seed", "kind", "predicted", "distance", "witness_margin")
+        before = [torch.cat([getattr(one, name) for one in self.found]) for name in names]
+        rows = self.keep.rows(*(torch.cat(pair) for pair in zip(before, columns)))
+        new = rows[rows >= len(before[0])]
+        return new - len(before[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,10 +470,6 @@ class _Candidates:
     number: Int[Tensor, " m"]
     margin: Float[Tensor, " m"]
     peers: Int[Tensor, "m p"]
-
-    @staticmethod
-    def join(parts: Sequence[_Candidates]) -> _Candidates:
-        return _Candidates(**{f.name: _cat(parts, f.name) for f in fields(_Candidates)})
 
     def take(self, rows: Int[Tensor, " r"]) -> _Candidates:
         return _Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(_Candidates)})
@@ -479,6 +493,7 @@ class ShardEvaluator:
         limits: Limits,
         guides: Sequence[Guide],
         rng: Rng,
+        query: Callable[..., Evaluation] | None = None,
     ) -> None:
         self.campaign = campaign
         self.method = campaign.method
@@ -490,8 +505,9 @@ class ShardEvaluator:
         self.steering = tuple(guides[: len(campaign.method.guides)])
         self.counts = Counts.zeros(len(seeds), seeds.y.device)
         self.finished = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.y.device)
-        self.query = Query(campaign, seeds, self.guides)
+        self.query = query or Query(campaign, seeds, self.guides)
         self.recorder = Recorder(campaign, seeds)
+        self.plain = campaign.method.oracle == LeavesLabel(MIN_MARGIN)
 
     @property
     def live(self) -> Bool[Tensor, " n"]:
@@ -512,7 +528,11 @@ class ShardEvaluator:
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
     ) -> Feedback:
-        return self._evaluate(z, rows, targets or {})[0]
+        targets = targets or {}
+        if self._affordable(rows):
+            evaluation = self.query(z.detach(), rows, targets)
+            return self._record(evaluation, rows, targets, graded=False)
+        return self._partly(z, rows, targets, graded=False)[0]
 
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
@@ -527,10 +547,15 @@ class ShardEvaluator:
             evaluation = self.query(z.detach(), rows, targets, graded=True)
             return self._record(evaluation, rows, targets, graded=True), evaluation.slope
         paid = within(rows, self.limits.gradients - self.counts.gradients)
+        if not bool(paid.any()) and self._affordable(rows):
+            evaluation = self.query(z.detach(), rows, targets)
+            feedback = self._record(evaluation, rows, targets, graded=False)
+            self.retire(rows)
+            return feedback, evaluation.slope
         if bool(paid.all()):
-            return self._evaluate(z, rows, targets, graded=True)
-        graded = self._evaluate(z[paid], rows[paid], rows_of(targets, paid), graded=True)
-        plain = self._evaluate(z[~paid], rows[~paid], rows_of(targets, ~paid))
+            return self._partly(z, rows, targets, graded=True)
+        graded = self._partly(z[paid], rows[paid], rows_of(targets, paid), graded=True)
+        plain = self._partly(z[~paid], rows[~paid], rows_of(targets, ~paid), graded=False)
         self.retire(rows[~paid])
         back = torch.cat([paid.nonzero(), (~paid).nonzero()]).squeeze(1).argsort()
         both = (
@@ -574,13 +599,10 @@ class ShardEvaluator:
         self.counts.lost[lost] = True
         self.retire(lost)
 
-    def _evaluate(
-        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool = False
+    def _partly(
+        self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets, *, graded: bool
     ) -> tuple[Feedback, Tensor]:
         """Evaluate the rows that are live and paid for; the others score -inf and cost nothing."""
-        if self._affordable(rows):
-            evaluation = self.query(z.detach(), rows, targets, graded=graded)
-            return self._record(evaluation, rows, targets, graded=graded), evaluation.slope
         open_rows = self.live[rows] & within(rows, self.limits.queries - self.counts.queries)
         zero = torch.zeros(len(rows), device=z.device)
         no = torch.zeros(len(rows), dtype=torch.bool, device=z.device)
@@ -624,7 +646,8 @@ class ShardEvaluator:
         finite = probe.logits.isfinite().all(1)
         score = torch.where(finite, evaluation.score, -torch.inf)
         failed = self.oracle(probe)
-        left = self.campaign.leaves(probe) & finite
+        left = failed if self.plain else self.campaign.leaves(probe)
+        left = left & finite
         number = self.counts.queries[rows] + ordinal(rows) + 1
         gain = torch.zeros(len(rows), device=score.device)
         for guide in self.steering:
@@ -650,7 +673,7 @@ class ShardEvaluator:
         self.counts.peer_queries.add_(spent * len(self.campaign.peers))
         self.counts.witness_queries.add_(spent * len(self.campaign.witnesses))
         if graded:
-            if self.query.opened:
+            if not self.method.closed:
                 self.counts.gradients.add_(spent)
             open_boxes = sum(one.offers == "gradients" for one in self.campaign.witnesses)
             self.counts.witness_gradients.add_(spent * open_boxes)

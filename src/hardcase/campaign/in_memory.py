@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -10,12 +11,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hardcase.campaign.loop import in_rounds, run_shard
+from hardcase.campaign.pool import Ask, search_together, shares_tiles
 from hardcase.campaign.record import Campaign, Counts, Shard, limits, overlay, parse_keep
 from hardcase.objectives import with_witnesses
 from hardcase.tensors import chunks, steady
 from hardcase.types import Budget, Findings, Images, Method, Model, State
-
-__all__ = ["Searched", "on_cpu", "search", "search_campaign", "walk"]
 
 ROWS = {True: 256, False: 8192}
 """Images that a network is given in one call on a CPU, and on another device."""
@@ -115,13 +115,22 @@ def search_campaign(
     begun = perf_counter()
     parts = list[Shard]()
 
+    def searched(part: slice, ask: Ask | None = None) -> tuple[int, Shard]:
+        images = seeds.take(everything[part])
+        first = part.start
+        return first, run_shard(
+            campaign, images, most.take(part), first=first, guides=guides, ask=ask
+        )
+
     if not guides:
         rounds = max(len(cuts), 1)
     for numbers in in_rounds(len(cuts), rounds, guides, lambda number: parts[number].deltas):
-        for part in cuts[numbers.start : numbers.stop]:
-            images = seeds.take(everything[part])
-            limit = most.take(part)
-            parts.append(run_shard(campaign, images, limit, first=part.start, guides=guides))
+        tasks = cuts[numbers.start : numbers.stop]
+        if shares_tiles(campaign, guides):
+            found = dict(search_together(campaign, (partial(searched, part) for part in tasks)))
+        else:
+            found = dict(map(searched, tasks))
+        parts.extend(found[part.start] for part in tasks)
     seconds = perf_counter() - begun
     target = -1
     if campaign.target is not None:

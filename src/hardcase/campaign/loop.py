@@ -12,18 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.campaign.claims import asking, moved_claims, stored_label
-from hardcase.campaign.evaluator import ShardEvaluator
+from hardcase.campaign.evaluator import Evaluation, ShardEvaluator
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import TILE, chunks, from_bytes, margin, steady
 from hardcase.types import KINDS, Budget, Findings, Guide, Images, Method, Model, Seeds, State
-
-__all__ = [
-    *("enter", "in_rounds", "numbers", "rows_per_call", "run_shard", "seconds_per_seed"),
-    *("seeds_in_time", "shard_size"),
-]
 
 ONE_SHOT = 4
 """Queries or gradients per seed up to which a shard is over so soon that its files cost more."""
@@ -54,6 +49,7 @@ def run_shard(
     first: int = 0,
     guides: Sequence[Guide] = (),
     stop: Callable[[Counts], bool] = lambda counts: False,
+    ask: Callable[[Seeds], Callable[..., Evaluation]] | None = None,
 ) -> Shard:
     """Search all `images` at once; only guides let findings of one depend on another.
 
@@ -64,13 +60,16 @@ def run_shard(
         first: The campaign-wide position of the first image.
         guides: The method's guides and the campaign's criteria, as the round began with them.
         stop: Asked before each step whether to stop.
+        ask: Asks about its seeds together with other shards, see `hardcase.campaign.pool`.
     """
     with campaign.arithmetic():
         rng = numbers(campaign, images, "search")
         seeds = enter(campaign, images, first)
         forks = [guide.fork() for guide in guides]
         chance = numbers(campaign, images, "guides")
-        evaluate = ShardEvaluator(campaign, seeds, limits.to(seeds.y.device), forks, chance)
+        most = limits.to(seeds.y.device)
+        query = ask(seeds) if ask else None
+        evaluate = ShardEvaluator(campaign, seeds, most, forks, chance, query)
         if campaign.method.space.keeps_code:
             evaluate.reconstruct()
         state = campaign.method.search.init(seeds.copy(), rng)

@@ -30,11 +30,6 @@ from hardcase.types import (
     Tap,
 )
 
-__all__ = [
-    *("Campaign", "Counts", "Keep", "Limits", "Shard", "computing", "counted", "limits", "overlay"),
-    *("parse_keep", "seconds", "within"),
-]
-
 # Which findings of a seed are kept.
 
 MANY = 2**62
@@ -207,9 +202,12 @@ def computing(kind: str, tile: int | None, precision: str) -> Iterator[None]:
     Whatever findings depend on is computed like this: searches, codes of partners, seeds that a
     generator makes.
     """
+    if tile is None:
+        with arithmetic(precision, kind):
+            yield
+        return
     before = tile_in_use(kind)
-    if tile is not None:
-        use_tile(kind, tile)
+    use_tile(kind, tile)
     try:
         with arithmetic(precision, kind):
             yield

@@ -26,9 +26,10 @@ from torch import Tensor
 from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.claims.outputs import Annotation, Task
-from hardcase.data.images import IMAGE_KEYS, image_pixels
-from hardcase.data.own import file_bytes, known_key, names_by_number, natural, numbered
-from hardcase.data.sizing import FORMATS, Sizing
+from hardcase.companions import teams_module
+from hardcase.data.formats import FORMATS, Sizing
+from hardcase.data.images import image_pixels
+from hardcase.data.own import file_bytes, names_by_number, natural, numbered
 from hardcase.data.sources import SPLITS, part_of, spec_options
 from hardcase.data.streams import Stream, peeked
 from hardcase.errors import Problem, choice, reading
@@ -37,6 +38,8 @@ from hardcase.types import Images
 
 __all__ = ["AnnotatedImages", "RawAnnotations", "load_annotations"]
 
+READERS = ("coco", "yolo", "voc", "tags", "masks")
+"""Forms of annotated data that ``hardcase-teams`` reads."""
 NONE = 255
 """Class of pixels of which nothing is known."""
 HELD = 2**32
@@ -131,7 +134,7 @@ def load_annotations(
         task: What is to be known of the images.
         count: Images that are chosen at random; 0: all.
         seed: The choice follows from it.
-        resize: See `hardcase.data.sizing.Sizing`; for data that is given as an object.
+        resize: See `hardcase.data.formats.Sizing`; for data that is given as an object.
         crop: Likewise.
 
     Raises:
@@ -149,6 +152,8 @@ def load_annotations(
         title = data
         kind, _, rest = data.partition(":")
         rows = {name.partition(":")[0]: row for name, row in _rows().items()}
+        if kind in READERS:
+            teams_module("formats", f"data {kind}:...", "teams")
         if kind not in rows:
             raise choice("annotated data set", data, tuple(_rows()))
         if ":" not in rows[kind].name:
@@ -156,7 +161,8 @@ def load_annotations(
             return _for_task(_chosen(made, count, seed), task)
         raw, sizing, wanted = _opened(rows[kind], rest, split)
     elif hasattr(data, "features") and hasattr(data, "column_names"):
-        raw = _hugging_face(data)
+        what = "a data set of Hugging Face with objects"
+        raw = teams_module("formats", what, "teams").read_hugging_face(data)
     else:
         raw = _torchvision(data)
     return _for_task(_assembled(raw, title, (split, wanted), sizing, task, (count, seed)), task)
@@ -462,49 +468,8 @@ def _mask(
 
 # Data sets that are given as objects.
 
-OBJECT_KEYS = ("objects", "annotations", "target", "labels", "faces")
-BOX_KEYS = ("bbox", "boxes", "bboxes", "box")
-CLASS_KEYS = ("category", "categories", "label", "labels", "category_id", "class", "classes")
 
-
-def _hugging_face(data: Any) -> RawAnnotations:
-    """A data set with a column of images and one of objects: boxes, as COCO has them, and
-    categories.
-    """
-    image = known_key(data.column_names, IMAGE_KEYS, "the data set")
-    held = known_key(data.column_names, OBJECT_KEYS, "the data set")
-    table = [_columns(one) for one in data[held]]
-    given = [one[known_key(list(one), CLASS_KEYS, held)] for one in table]
-    labels, names = _numbered(given, _stated_names(data.features[held]))
-    return RawAnnotations(
-        read=lambda row: data[row][image],
-        names=numbered("dataset", len(table)),
-        classes=names,
-        labels=labels,
-        boxes=[one[known_key(list(one), BOX_KEYS, held)] for one in table],
-        form="xywh",
-        divided=True,
-    )
-
-
-def _columns(objects: Any) -> Mapping[str, Any]:
-    """Objects as columns, whether they are kept so or as a list of rows."""
-    if isinstance(objects, Mapping):
-        return objects
-    keys = objects[0].keys() if objects else (BOX_KEYS[0], CLASS_KEYS[0])
-    return {key: [each[key] for each in objects] for key in keys}
-
-
-def _stated_names(feature: Any) -> tuple[str, ...]:
-    """The names of the categories in the description of a column, wherever it keeps them."""
-    inner = getattr(feature, "feature", feature)
-    columns = inner if isinstance(inner, Mapping) else {}
-    kinds = [columns[key] for key in CLASS_KEYS if key in columns]
-    stated = [getattr(getattr(kind, "feature", kind), "names", None) for kind in kinds]
-    return tuple(map(str, next(filter(None, stated), ())))
-
-
-def _numbered(
+def numbered_labels(
     labels: Sequence[Sequence[Any]], names: tuple[str, ...]
 ) -> tuple[Sequence[Sequence[int]], tuple[str, ...]]:
     """Labels as numbers, and names of the classes, whichever of the two are given."""
@@ -554,7 +519,7 @@ def _torchvision(data: Any) -> RawAnnotations:
             f"targets are {', '.join(sorted(kinds))}; boxes and labels are needed.",
             fix='items (image, {"boxes": XYXY, "labels": class numbers})',
         )
-    numbers, names = _numbered(labels, names)
+    numbers, names = numbered_labels(labels, names)
     return RawAnnotations(
         read=lambda row: item(row)[0],
         names=numbered("dataset", len(targets)),

@@ -1,18 +1,12 @@
 """Whatever a tagger, detector or segmenter returns, in the one form of its task.
 
-`answering` is for modules of torch and keeps their gradients; the classes below are for networks
-that can only be asked: ONNX and TFLite files, and servers.
+`answering` is for modules of torch and keeps their gradients; `AskedNetwork` is for networks that
+can only be asked, as those of ``hardcase-teams``: ONNX and TFLite files, and servers.
 """
 
 from __future__ import annotations
 
-import zipfile
-from ast import literal_eval
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,20 +17,14 @@ from torch.nn import functional
 
 from hardcase.claims.outputs import ABSENT, Detections, Task, corners
 from hardcase.claims.subjects import flat_table
-from hardcase.data.own import file_bytes
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import logits_of
-from hardcase.models.http import Http, decode, encode, name_of
-from hardcase.models.onnx import KINDS, SURE, Array, Onnx, PixelLayout, filled
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import load as load_fetched
 from hardcase.models.subject import as_logits, in_evaluation_mode
-from hardcase.tensors import chunks, digest
+from hardcase.models.wrappers import SURE
 from hardcase.types import Answer, Offer, Tap
 
 __all__ = [
-    *("HEADS", "AskedNetwork", "HttpAnswers", "Layout", "OnnxAnswers", "Standard"),
-    *("TfLite", "answering", "standard_outputs"),
+    *("HEADS", "AskedNetwork", "Layout", "Standard", "answering", "standard_outputs"),
 ]
 
 Head = Literal["auto", "yolo", "ssd", "detr"]
@@ -85,10 +73,14 @@ def _pixels(returned: Any, size: tuple[int, int]) -> Float[Tensor, "m k h w"]:
             f"the model returns shape {tuple(scores.shape)}; (images, classes, height, width) is"
             " needed."
         )
-    scores = scores.float()
-    if tuple(scores.shape[2:]) == size:
-        return scores
-    return functional.interpolate(scores, size, mode="bilinear", align_corners=False)
+    return drawn_to(scores.float(), size)
+
+
+def drawn_to(masks: Float[Tensor, "m k h w"], size: tuple[int, int]) -> Float[Tensor, "m k i j"]:
+    """Masks in another size; unchanged where they have it."""
+    if tuple(masks.shape[2:]) == size:
+        return masks
+    return functional.interpolate(masks, size, mode="bilinear", align_corners=False)
 
 
 # Detectors.
@@ -97,16 +89,16 @@ def _pixels(returned: Any, size: tuple[int, int]) -> Float[Tensor, "m k h w"]:
 def _detections(returned: Any, layout: Layout, size: tuple[int, int]) -> Detections:
     if isinstance(returned, Detections):
         return returned
-    if isinstance(returned, list | tuple) and returned and _first_of(returned[0], BOX_KEYS):
-        return _listed([_named(one) for one in returned], layout)
+    if isinstance(returned, list | tuple) and returned:
+        each = [_named(one) for one in returned]
+        if _first_of(each[0], BOX_KEYS):
+            return _listed(each, layout)
     named = _named(returned)
     head = layout.head
-    box_key = next((key for key in BOX_KEYS if key in named), "")
-    if head == "auto" and "pred_boxes" in named:
-        head = "detr"
-    if head == "detr":
+    if head == "detr" or (head == "auto" and "pred_boxes" in named):
         return _detr(named, layout, size)
-    if head == "yolo" or (head == "auto" and not box_key and len(named) == 1):
+    alone = len(named) == 1 and not _first_of(named, BOX_KEYS)
+    if head == "yolo" or (head == "auto" and alone):
         return _yolo(next(iter(named.values())), layout, size)
     return _ssd(named, layout, size)
 
@@ -128,27 +120,19 @@ def _named(returned: Any) -> dict[str, Tensor]:
     }
 
 
-def _first_of(thing: Any, keys: Sequence[str]) -> str:
-    """The first of these names that a dictionary or an object has."""
-    if isinstance(thing, Mapping):
-        return next((key for key in keys if key in thing), "")
-    if isinstance(thing, Tensor | np.ndarray | str):
-        return ""
-    return next((key for key in keys if getattr(thing, key, None) is not None), "")
+def _first_of(named: Mapping[str, Tensor], keys: Sequence[str]) -> str:
+    """The first of these names that there is."""
+    return next((key for key in keys if key in named), "")
 
 
 def _listed(each: Sequence[Mapping[str, Tensor]], layout: Layout) -> Detections:
     """One dictionary for each image, as torchvision's detectors return them."""
-    parts = [
-        (one[_key(one, BOX_KEYS)], one[_key(one, SCORE_KEYS)], one.get(_first_of(one, LABEL_KEYS)))
-        for one in each
-    ]
-    return together(
-        [
-            Detections(b.reshape(1, -1, 4).float(), _table(s, k, layout.classes)[None])
-            for b, s, k in parts
-        ]
-    )
+    found = list[Detections]()
+    for one in each:
+        boxes, scores = one[_key(one, BOX_KEYS)], one[_key(one, SCORE_KEYS)]
+        odds = _table(scores, one.get(_first_of(one, LABEL_KEYS)), layout.classes)
+        found.append(Detections(boxes.reshape(1, -1, 4).float(), odds[None]))
+    return together(found)
 
 
 def together(found: Sequence[Detections]) -> Detections:
@@ -230,10 +214,8 @@ def _yolo(table: Tensor, layout: Layout, size: tuple[int, int]) -> Detections:
         table = table.transpose(1, 2)  # m d n
     numbers = table.shape[2]
     if numbers == 6 and layout.classes not in (1, 2):
-        boxes, scores = table[..., :4], table[..., 4]
-        return Detections(
-            _in_pixels(boxes, size), _table(scores, table[..., 5].round(), layout.classes)
-        )
+        odds = _table(table[..., 4], table[..., 5].round(), layout.classes)
+        return Detections(_in_pixels(table[..., :4], size), odds)
     if layout.classes and numbers not in widths:
         raise Problem(
             f"the detector gives {numbers} numbers for each box; with {layout.classes} classes it"
@@ -243,9 +225,8 @@ def _yolo(table: Tensor, layout: Layout, size: tuple[int, int]) -> Detections:
     scores = table[..., 4:]
     if layout.classes and numbers == 5 + layout.classes:
         scores = table[..., 4:5] * table[..., 5:]
-    return Detections(
-        _in_pixels(corners(table[..., :4]), size), scores.logit(eps=EPSILON).clamp_min(ABSENT)
-    )
+    odds = scores.logit(eps=EPSILON).clamp_min(ABSENT)
+    return Detections(_in_pixels(corners(table[..., :4]), size), odds)
 
 
 def _ssd(named: Mapping[str, Tensor], layout: Layout, size: tuple[int, int]) -> Detections:
@@ -272,8 +253,7 @@ def _post_processed(parts: list[Tensor], layout: Layout, size: tuple[int, int]) 
     class and score of each, and how many there are.
     """
     boxes = next((part for part in parts if part.ndim == 3 and part.shape[2] == 4), None)
-    pairs = [part for part in parts if part.ndim == 2 and boxes is not None]
-    pairs = [part for part in pairs if boxes is not None and part.shape == boxes.shape[:2]]
+    pairs = [part for part in parts if boxes is not None and part.shape == boxes.shape[:2]]
     if boxes is None or len(pairs) != 2:
         shapes = ", ".join(str(tuple(part.shape)) for part in parts)
         raise Problem(
@@ -411,236 +391,3 @@ class AskedNetwork:
         with torch.no_grad():
             plain = x.detach().float().cpu()
             return Answer(flat_table(self.ask(plain), plain).to(x.device))
-
-
-def in_size(x: Float[Tensor, "m c h w"], shape: Sequence[int | None]) -> Float[Tensor, "m c i j"]:
-    """Images in the size that a network's input has, channels first or last; 8-bit as before."""
-    axes = [size for size in shape[1:] if size and size > 3]
-    if len(shape) != 4 or len(axes) != 2 or tuple(axes) == tuple(x.shape[2:]):
-        return x
-    height, width = axes
-    drawn = functional.interpolate(
-        x, (height, width), mode="bilinear", align_corners=False, antialias=True
-    )
-    return drawn.clamp(0, 1)
-
-
-def resized(answer: Tensor | Detections, asked: Tensor, x: Tensor) -> Tensor | Detections:
-    """Boxes and masks of images that were drawn to another size, in pixels of the images."""
-    if asked.shape == x.shape:
-        return answer
-    height, width = x.shape[2:]
-    if isinstance(answer, Detections):
-        share = torch.tensor([width / asked.shape[3], height / asked.shape[2]] * 2)
-        return Detections(answer.boxes * share, answer.logits)
-    if answer.ndim == 4:
-        return functional.interpolate(answer, (height, width), mode="bilinear", align_corners=False)
-    return answer
-
-
-@dataclass
-class OnnxAnswers(AskedNetwork, Onnx):
-    """A tagger, detector or segmenter in an ONNX file.
-
-    Args:
-        layout: How its tensors are read.
-        class_names: Names of its outputs; else those that the file states.
-    """
-
-    layout: Layout = field(default_factory=lambda: Layout("boxes"))
-    class_names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        stated = self._session.get_modelmeta().custom_metadata_map.get("names", "")
-        if not self.class_names and stated:
-            with suppress(ValueError, SyntaxError):
-                table = literal_eval(stated)
-                named = table if isinstance(table, dict) else dict(enumerate(table))
-                self.class_names = tuple(str(named.get(i, i)) for i in range(max(named) + 1))
-        count = self.layout.classes or len(self.class_names)
-        self.layout = self.layout._replace(classes=count)
-        self.hash = digest([self.hash, repr(self.layout)])
-
-    def ask(self, x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
-        given = self._session.get_inputs()[0]
-        batch, *rest = [size if isinstance(size, int) else None for size in given.shape]
-        drawn = in_size(x, [batch, *rest])
-        array = self.pixels.array(drawn, [batch, *rest], np.dtype(KINDS[given.type]))
-        names = [output.name for output in self._session.get_outputs()]
-        parts = []
-        for rows in chunks(len(array), batch or len(array)):
-            said = self._session.run(names, {given.name: filled(array[rows], batch)})
-            kept = rows.stop - rows.start
-            parts.append({name: np.asarray(one)[:kept] for name, one in zip(names, said)})
-        return _joined(parts, self.layout, drawn, x)
-
-
-def _joined(
-    parts: Sequence[Mapping[str, Array]], layout: Layout, drawn: Tensor, x: Tensor
-) -> Tensor | Detections:
-    """Answers of several calls as one, in pixels of the images."""
-    height, width = drawn.shape[2:]
-    each = [standard_outputs(dict(part), layout, (height, width)) for part in parts]
-    if isinstance(each[0], Tensor):
-        return resized(torch.cat([one for one in each if isinstance(one, Tensor)]), drawn, x)
-    return resized(together([one for one in each if isinstance(one, Detections)]), drawn, x)
-
-
-NOTHING = ("???", "background", "unlabeled")
-
-
-@dataclass
-class TfLite(AskedNetwork):
-    """A network in a TFLite file: a classifier, tagger or segmenter, or a detector that ends in
-    TensorFlow's own post-processing. It is asked one image at a time.
-
-    Args:
-        content: The file.
-        name: Name in run folders and reports.
-        layout: How its tensors are read.
-        class_names: Names of its outputs; else those that lie in the file, as metadata.
-        pixels: How it wants images laid out; where it takes bytes, they are whole numbers 0..255.
-    """
-
-    content: bytes
-    name: str = "tflite"
-    layout: Layout = field(default_factory=lambda: Layout("boxes"))
-    class_names: tuple[str, ...] = ()
-    pixels: PixelLayout = field(default_factory=PixelLayout)
-    hash: str = ""
-
-    def __post_init__(self) -> None:
-        self._interpreter = _open_tflite(self.content, self.name)
-        names = self.class_names or names_in_tflite(self.content)
-        if self.layout.task == "boxes" and names and names[0].lower() in NOTHING:
-            names = names[1:]  # such detectors count objects only
-        self.class_names = names
-        self.layout = self.layout._replace(classes=len(names))
-        words = (repr(self.layout), repr(self.pixels), repr(names))
-        self.hash = digest([self.content, *words])
-
-    def ask(self, x: Float[Tensor, "m c h w"]) -> Tensor | Detections:
-        interpreter = self._interpreter
-        (given,) = interpreter.get_input_details()
-        shape = [None, *(int(size) for size in given["shape"][1:])]
-        drawn = in_size(x if x.shape[1] == 3 else x.expand(-1, 3, -1, -1), shape)
-        array = self.pixels.array(drawn, shape, np.dtype(given["dtype"]))
-        parts = []
-        for row in range(len(array)):
-            interpreter.set_tensor(given["index"], array[row : row + 1])
-            interpreter.invoke()
-            said = [
-                interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()
-            ]
-            parts.append({str(number): one for number, one in enumerate(said)})
-        if self.layout.task == "masks":
-            parts = [{"logits": part["0"].transpose(0, 3, 1, 2)} for part in parts]
-        if self.layout.task in ("tags", "classes"):
-            parts = [{"logits": part["0"].reshape(1, -1)} for part in parts]
-        answer = _joined(parts, self.layout, drawn, x)
-        if self.layout.task == "classes" and isinstance(answer, Tensor) and is_sigmoid(answer):
-            return as_logits(answer, "probabilities")
-        return answer
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_interpreter"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._interpreter = _open_tflite(self.content, self.name)
-
-
-def _open_tflite(content: bytes, name: str) -> Any:
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise Problem(
-            "TFLite files need ai-edge-litert, which is not installed.",
-            fix="pip install 'hardcase[tflite]'",
-        ) from error
-    if content[4:8] != b"TFL3":
-        raise Problem(f"{name} is no TFLite file.")
-    try:
-        interpreter = Interpreter(model_content=content, num_threads=torch.get_num_threads())
-        interpreter.allocate_tensors()
-    except (ValueError, RuntimeError) as error:
-        raise Problem(f"{name} cannot be run: {str(error).splitlines()[0]}") from error
-    inputs = interpreter.get_input_details()
-    if len(inputs) != 1 or len(inputs[0]["shape"]) != 4:
-        raise Problem(f"{name} takes {len(inputs)} inputs; one of images is needed.")
-    return interpreter
-
-
-def names_in_tflite(content: bytes) -> tuple[str, ...]:
-    """The names of the classes that a TFLite file carries behind its network, one a line."""
-    try:
-        with zipfile.ZipFile(BytesIO(content)) as packed:
-            lists = [one for one in packed.infolist() if one.filename.endswith(".txt")]
-            if not lists or lists[0].file_size > 2**20:
-                return ()
-            return lines_of(packed.read(lists[0]))
-    except zipfile.BadZipFile:
-        return ()
-
-
-def lines_of(text: bytes) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.decode("utf-8", "replace").split("\n") if line)
-
-
-def read_tflite(
-    path: Path, name: str, layout: Layout, *, classes: Sequence[str], pixels: PixelLayout
-) -> TfLite:
-    """The network in a file; a text of its name beside it may name its classes, one a line."""
-    if not path.is_file():
-        raise Problem(
-            f"there is no file {path}.", fix="tflite:PATH with the path of a .tflite file"
-        )
-    beside = path.with_suffix(".txt")
-    if not classes and beside.is_file():
-        classes = lines_of(file_bytes(beside))
-    return TfLite(file_bytes(path), name, layout, tuple(classes), pixels)
-
-
-def fetched_tflite(name: str, layout: Layout) -> TfLite:
-    """A TFLite file that was fetched, by its name in the catalogue."""
-    state = load_fetched(name)[0].state_dict()
-    row = PRETRAINED[name]
-    content, text = (state[part].numpy().tobytes() for part in ("file", "labels"))
-    pixels = PixelLayout(mean=row.mean, std=row.std)
-    return TfLite(content, f"zoo:{name}", layout, lines_of(text), pixels)
-
-
-@dataclass
-class HttpAnswers(AskedNetwork, Http):
-    """A tagger, detector or segmenter behind an address: a detector gives tensors called boxes,
-    scores and labels, others one tensor.
-
-    Args:
-        layout: How its tensors are read.
-        class_names: Names of its outputs.
-    """
-
-    layout: Layout = field(default_factory=lambda: Layout("boxes"))
-    class_names: tuple[str, ...] = ()
-
-    def __call__(
-        self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None
-    ) -> Answer:
-        return Http.__call__(self, x, taps)
-
-    def _answer(self, array: Array, until: float, *, binary: bool) -> Array:
-        headers, body = encode(array, self.input_spec, *self.output_specs, binary=binary)
-        path = self.client.place.path
-        answered, content = self.client.ask(
-            "POST", path, headers, body, rows=len(array), until=until
-        )
-        name = name_of(array)
-        said = {one.name: decode(answered, content, one, name=name) for one in self.output_specs}
-        wrong = [one.shape for one in said.values() if len(one) != len(array)]
-        if wrong:
-            raise ValueError(f"an answer of shape {wrong[0]} for {len(array)} images")
-        rows = torch.zeros(len(array), *self.image)
-        height, width = self.image[1:]
-        table = flat_table(standard_outputs(said, self.layout, (height, width)), rows)
-        return np.asarray(table)

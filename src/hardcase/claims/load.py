@@ -14,37 +14,30 @@ from torch import nn
 from hardcase.cache import named_path
 from hardcase.claims.answers import (
     AskedNetwork,
-    HttpAnswers,
-    Layout,
-    OnnxAnswers,
     answering,
-    checked_head,
-    fetched_tflite,
-    read_tflite,
     stated_classes,
 )
 from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import fit_state, own_names, read_state
-from hardcase.models.http import checked_url, is_here
-from hardcase.models.hubs import LOADERS, from_hub
 from hardcase.models.load import (
+    HUBS,
     SOME,
     Loading,
+    from_hub,
     lineage_of,
     load_model,
+    loader,
     model_of,
     opened_network,
 )
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.pretrained.fetching import is_fetched
 from hardcase.models.subject import Subject, prepared
-from hardcase.models.wrappers import Cached, Retrying
 from hardcase.registry import parts
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Model
-from hardcase.usercode import require_consent
 
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
@@ -109,8 +102,8 @@ def load_claim_model(
             fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         else:
             net = _trained(rest, how, annotated)
-    elif form in LOADERS:
-        hub = from_hub(code, weights=weights, offline=how.offline, trust=how.trust_pickle, task=own)
+    elif form in HUBS:
+        hub = from_hub(code, how, weights=weights, task=own)
         net = hub.net
         outputs = outputs or hub.classes
         if not how.normalised:
@@ -136,39 +129,19 @@ def asked_network(
     classes: Sequence[str] = (),
 ) -> Model | None:
     """The network of a file or a server that can only be asked; None of other kinds of name."""
-    name, _, query = spec.partition("?")
+    name = spec.partition("?")[0]
     form, _, rest = name.partition(":")
-    head = dict(parse_qsl(query)).get("head", "auto")
-    layout = Layout(task, len(outputs), checked_head(head))
-    if form == "tflite":
-        return read_tflite(named_path(rest), spec, layout, classes=outputs, pixels=how.pixels)
-    if form == "zoo" and rest in PRETRAINED and PRETRAINED[rest].is_tflite:
-        _refuse_other_task(name, PRETRAINED[rest].outputs, task)
-        return fetched_tflite(rest, layout)
-    if task == "classes" or form not in ("onnx", "http", "https"):
+    row = PRETRAINED.get(rest) if form == "zoo" else None
+    if row is not None and row.is_tflite:
+        _refuse_other_task(name, row.outputs, task)
+        form = "tflite"
+    elif task == "classes":
         return None
-    if form == "onnx":
-        path = named_path(rest)
-        return OnnxAnswers(
-            path, len(classes), spec, how.pixels, layout=layout, class_names=tuple(outputs)
-        )
-    if how.offline and not is_here(checked_url(name)):
-        raise Problem(f"{name} is on another machine, and --offline forbids to ask it.")
-    require_consent(name)
-    channels, height, width = how.test.x.shape[1:]
-    server: Model = HttpAnswers(
-        name,
-        len(outputs or classes),
-        (channels, height, width),
-        spec,
-        how.pixels,
-        "logits",
-        how.asking,
-        layout=layout._replace(classes=len(outputs or classes)),
-        class_names=tuple(outputs or classes),
-    )
-    patient = Retrying(server, piece=how.asking.batch)
-    return Cached(patient, how.asking.cache) if how.asking.cache else patient
+    load = loader(form)
+    if load is None:
+        return None
+    network: Model = load(spec, how, task=task, outputs=outputs, classes=classes)
+    return network
 
 
 def _number(text: str | None, usual: float) -> float:

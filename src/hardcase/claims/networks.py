@@ -1,9 +1,13 @@
-"""Small networks for annotated images: an anchor-free detector and a tagger, trained in a minute.
+"""Digit canvases, and small networks for annotated images: a detector and a tagger.
 
-In the manner of Z. Tian, C. Shen, H. Chen, T. He, "FCOS: fully convolutional one-stage object
-detection", ICCV 2019. Differences: one level of cells of 4 pixels, cross-entropy in place of the
-focal loss (log-odds then mean what they say), no centre-ness: the cells near the middle of a box
-learn it, all others learn that there is nothing.
+The canvases are the embedded data of detectors and taggers, made of ``mnist5k``: one to four digits
+on a square, training canvases of its training digits, test canvases of its test digits. Every
+canvas follows from its name alone.
+
+The networks are trained in a minute, in the manner of Z. Tian, C. Shen, H. Chen, T. He, "FCOS:
+fully convolutional one-stage object detection", ICCV 2019. Differences: one level of cells of 4
+pixels, cross-entropy in place of the focal loss (log-odds then mean what they say), no centre-ness:
+the cells near the middle of a box learn it, all others learn that there is nothing.
 """
 
 from __future__ import annotations
@@ -11,28 +15,138 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.claims.annotations import AnnotatedImages
+from hardcase.claims.annotations import NONE, AnnotatedImages
 from hardcase.claims.outputs import Annotation, Detections, average_precision, overlap, strongest
+from hardcase.data.own import numbered
+from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
+from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
-from hardcase.training.loop import (
-    Goal,
-    TrainingProgress,
-    TrainingRecipe,
-    own_randomness,
-    stated,
-)
+from hardcase.training.loop import Goal, fit
+from hardcase.training.monitor import TrainingProgress
+from hardcase.training.recipe import TrainingRecipe, own_randomness, stated
+from hardcase.types import Images
 
-__all__ = ["CellDetector", "CellTagger", "mean_precision", "present", "trained_network"]
+__all__ = [
+    *("CANVAS", "CellDetector", "CellTagger", "canvases", "mean_precision", "present"),
+    "trained_network",
+]
+
+CANVAS = 80
+"""Side of a canvas in pixels."""
+COUNTS = {"train": 4_000, "test": 1_000}
+MOST = 4
+"""Digits on a canvas, at most."""
+SIDES = (24, 36)
+"""Side that a digit of 28 pixels is given: the smallest, and the first that is too large."""
+MARGIN = 4
+"""Pixels between a box and the edge, so that small shifts leave every digit on the canvas."""
+SHARED = 0.1
+"""Share of the smaller of two boxes that both may cover."""
+INK = 48
+"""Value from which on a pixel is part of a digit."""
+BORDER = 2
+"""Pixels around the ink that belong to a box, as people draw boxes."""
+TRIES = 40
+"""Places that are tried for a digit before it is left out."""
+
+Pixels = npt.NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+
+
+@registry.data(
+    "canvas5k",
+    needs="nothing: it is made of mnist5k; --task boxes, tags or masks",
+    paper="ours, of the digits of mnist5k",
+    task="boxes",
+    shape=(1, CANVAS, CANVAS),
+    classes=10,
+)
+@lru_cache(maxsize=2)
+def canvases(split: str) -> AnnotatedImages:
+    """Canvases of one to four digits with their boxes: 4,000 train, 1,000 test."""
+    digits = load("mnist5k", split=split)
+    count = COUNTS[split]
+    names = numbered(f"canvas5k/{split}", count)
+    rng = Rng(0, "canvas", keys_of(names))
+    rows = torch.arange(count)
+    wanted = 1 + rng.integers(rows, MOST)
+    which = rng.integers(rows, len(digits), (MOST,))
+    sides = SIDES[0] + rng.integers(rows, SIDES[1] - SIDES[0], (MOST,))
+    places = rng.uniform(rows, (MOST, TRIES, 2))
+    x = torch.zeros(count, 1, CANVAS, CANVAS, dtype=torch.uint8)
+    known = list[Annotation]()
+    for row in range(count):
+        chosen = which[row, : int(wanted[row])]
+        x[row, 0], annotation = _canvas(
+            digits.x[chosen, 0], digits.y[chosen], sides[row].tolist(), places[row]
+        )
+        known.append(annotation)
+    images = Images(x, torch.zeros(count).long(), names, digits.classes, "canvas5k", split)
+    return AnnotatedImages(images, tuple(known))
+
+
+def _canvas(
+    digits: UInt8[Tensor, "o h w"],
+    labels: Int[Tensor, " o"],
+    sides: list[int],
+    places: Float[Tensor, "_ tries 2"],
+) -> tuple[UInt8[Tensor, "s s"], Annotation]:
+    """Digits in their sizes, each at the first of its places where it covers little of others."""
+    canvas = np.zeros((CANVAS, CANVAS), dtype=np.uint8)
+    mask = np.full((CANVAS, CANVAS), NONE, dtype=np.int16)
+    boxes = list[Box]()
+    kept = list[int]()
+    for digit, label, side, tries in zip(digits.numpy(), labels.tolist(), sides, places.numpy()):
+        ink = _ink(digit, side)
+        height, width = ink.shape
+        room = np.array([CANVAS - 2 * MARGIN - width + 1, CANVAS - 2 * MARGIN - height + 1])
+        for left, top in (MARGIN + (tries * room).astype(int)).tolist():
+            box = (left, top, left + width, top + height)
+            if all(_shared(box, other) <= SHARED for other in boxes):
+                part = slice(top, top + height), slice(left, left + width)
+                mask[part] = np.where(ink >= np.maximum(canvas[part], INK), label, mask[part])
+                canvas[part] = np.maximum(canvas[part], ink)
+                boxes.append(box)
+                kept.append(label)
+                break
+    annotation = Annotation(
+        torch.tensor(kept), torch.tensor(boxes, dtype=torch.float32), torch.from_numpy(mask)
+    )
+    return torch.from_numpy(canvas), annotation
+
+
+def _ink(digit: Pixels, side: int) -> Pixels:
+    """A digit drawn to a side, cut to its ink and a border."""
+    drawn = np.asarray(Image.fromarray(digit).resize((side, side), Image.Resampling.BILINEAR))
+    rows, columns = (np.flatnonzero((drawn >= INK).any(axis)) for axis in (1, 0))
+    return np.pad(drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], BORDER)
+
+
+def _shared(one: Box, two: Box) -> float:
+    """The share of the smaller of two boxes that both cover."""
+    width = min(one[2], two[2]) - max(one[0], two[0])
+    height = min(one[3], two[3]) - max(one[1], two[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, two)]
+    return width * height / min(areas)
+
+
+# The networks.
 
 STRIDE = 4
 """Side of a cell in pixels."""
@@ -173,11 +287,7 @@ def detect(train: AnnotatedImages) -> Goal:
         apart = 1 - overlap(found.boxes[held][:, None], wanted_boxes[:, None])
         return (doubt + 2 * apart.sum()) / objects
 
-    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        found: Detections = net(x)
-        return found.logits.flatten(1)
-
-    return Goal(loss, answer, float("inf"))
+    return Goal(loss, lambda net, x, y: net(x).logits.flatten(1), float("inf"))
 
 
 def tag(train: AnnotatedImages) -> Goal:
@@ -187,11 +297,7 @@ def tag(train: AnnotatedImages) -> Goal:
     def loss(net: nn.Module, x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
         return functional.binary_cross_entropy_with_logits(net(x), known.to(y.device)[y])
 
-    def answer(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        logits: Tensor = net(x)
-        return logits
-
-    return Goal(loss, answer, float("inf"))
+    return Goal(loss, lambda net, x, y: net(x), float("inf"))
 
 
 def present(annotated: AnnotatedImages) -> Float[Tensor, "n k"]:
@@ -245,44 +351,35 @@ def _measure_tags(
 GOALS = {"boxes": (detect, _measure_boxes), "tags": (tag, _measure_tags)}
 """What networks of each task learn, and how they are measured."""
 _RECIPE = TrainingRecipe(epochs=6, batch=32, lr=4e-3, schedule="warm", decay=0.01, clip=5.0)
-_TAGS = replace(_RECIPE, epochs=10)
-_WIDE = 20
-_PAPER = "ours; in the manner of Tian, Shen, Chen and He, ICCV 2019 (FCOS)"
 
 
-def _row(name: str, task: str) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
-    return registry.model(
+def _row(
+    name: str, task: str, kind: Callable[..., nn.Module], about: str, *, width: int = 16
+) -> None:
+    """Register a network for a task."""
+
+    def build(channels: int, classes: int) -> nn.Module:
+        return kind(channels, classes, width=width)
+
+    build.__doc__ = about
+    registry.model(
         name,
         needs=f"images with boxes, such as canvas5k; --task {task}",
-        paper=_PAPER,
+        paper="ours; in the manner of Tian, Shen, Chen and He, ICCV 2019 (FCOS)",
         cite="tian2019fcos",
         task=task,
-        training=_RECIPE if task == "boxes" else _TAGS,
-    )
+        training=_RECIPE if task == "boxes" else replace(_RECIPE, epochs=10),
+    )(build)
 
 
-@_row("digit-detector", "boxes")
-def digit_detector(channels: int, classes: int) -> nn.Module:
-    """A small anchor-free detector, trained in a minute or two."""
-    return CellDetector(channels, classes)
-
-
-@_row("digit-detector-wide", "boxes")
-def digit_detector_wide(channels: int, classes: int) -> nn.Module:
-    """The same detector with wider layers, as a witness."""
-    return CellDetector(channels, classes, width=_WIDE)
-
-
-@_row("digit-tagger", "tags")
-def digit_tagger(channels: int, classes: int) -> nn.Module:
-    """A small tagger: which classes an image holds."""
-    return CellTagger(channels, classes)
-
-
-@_row("digit-tagger-wide", "tags")
-def digit_tagger_wide(channels: int, classes: int) -> nn.Module:
-    """The same tagger with wider layers, as a witness."""
-    return CellTagger(channels, classes, width=_WIDE)
+_SMALL = "A small anchor-free detector, trained in a minute or two."
+_row("digit-detector", "boxes", CellDetector, _SMALL)
+_WIDE = "The same detector with wider layers, as a witness."
+_row("digit-detector-wide", "boxes", CellDetector, _WIDE, width=20)
+_TAGS = "A small tagger: which classes an image holds."
+_row("digit-tagger", "tags", CellTagger, _TAGS)
+_WIDE_TAGS = "The same tagger with wider layers, as a witness."
+_row("digit-tagger-wide", "tags", CellTagger, _WIDE_TAGS, width=20)
 
 
 def _known(name: str) -> registry.Part:
@@ -331,12 +428,12 @@ def trained_network(
         "seed": seed,
         "recipe": stated(recipe),
     }
+    by_number = replace(train.images, y=torch.arange(len(train)))
     return cards.fitted_network(
         task,
+        name,
         config,
-        replace(train.images, y=torch.arange(len(train))),
-        lambda: goal(train),
-        recipe,
+        lambda net, how: fit(net, by_number, goal(train), recipe, **how),
         data=train.hash,
         build=_build,
         measure=lambda net: measure(net, test, device),

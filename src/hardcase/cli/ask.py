@@ -6,7 +6,6 @@ otherwise. Nothing that is shown tells the seed's class, the model's answer or t
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.color import Color, ColorSystem
+from rich.console import Console
 
 from hardcase.cache import write_atomically
 from hardcase.cli.output import note, shown
@@ -187,17 +188,17 @@ class _Session:
     def _show(self, image: UInt8[Tensor, "c h w"]) -> None:
         from hardcase import tensors
 
-        colours = colours_of(os.environ, sys.stderr.isatty())
-        if colours:
+        colours = colours_of(Console(file=sys.stderr))
+        if colours is not None:
             sys.stderr.write("\n" + half_blocks(image.permute(1, 2, 0).numpy(), colours) + "\n")
-        if colours and max(image.shape[1:]) <= SHARP:
+        if colours is not None and max(image.shape[1:]) <= SHARP:
             return
         times = max(1, 280 // max(image.shape[1:]))
         large = image.repeat_interleave(times, 1).repeat_interleave(times, 2)
         name = f"{self.shown}.png"  # the same for a check
         path = write_atomically(self.folder / name, tensors.encode(large), flush=False)
         note(f"image  {shown(path)}")
-        if sys.stderr.isatty() and not colours:
+        if sys.stderr.isatty() and colours is None:
             typer.launch(str(path))
 
     def clear(self) -> None:
@@ -217,49 +218,40 @@ def choices(names: list[str]) -> dict[str, str]:
     return {**dict(zip(keys, names)), "n": NONE, "u": UNSURE}
 
 
-def colours_of(environment: Mapping[str, str], terminal: bool) -> int:
-    """How many colours a terminal shows: 2**24, 256, or 0 for none.
+def colours_of(screen: Console) -> ColorSystem | None:
+    """The colours that a terminal shows; None: too few for an image.
 
-    >>> colours_of({"TERM": "xterm-256color"}, True), colours_of({"TERM": "dumb"}, True)
-    (256, 0)
+    >>> colours_of(Console(color_system="256")).name, colours_of(Console(color_system="standard"))
+    ('EIGHT_BIT', None)
     """
-    if not terminal or "NO_COLOR" in environment:
-        return 0
-    if environment.get("COLORTERM", "") in ("truecolor", "24bit"):
-        return 2**24
-    return 256 * ("256" in environment.get("TERM", ""))
+    enough = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT}
+    return None if screen.no_color else enough.get(str(screen.color_system))
 
 
-def half_blocks(image: UInt8[np.ndarray, "h w c"], colours: int) -> str:
+def half_blocks(image: UInt8[np.ndarray, "h w c"], colours: ColorSystem) -> str:
     """An image as lines of ▀, whose two colours are two pixels one above the other.
 
     >>> import numpy as np
-    >>> half_blocks(np.zeros((2, 1, 1), dtype=np.uint8), 2**24).count("▀")
+    >>> half_blocks(np.zeros((2, 1, 1), dtype=np.uint8), ColorSystem.TRUECOLOR).count("▀")
     1568
     """
     import numpy as np
 
+    def paint(pixel: Any, *, foreground: bool) -> str:
+        nearest = Color.from_rgb(*map(int, pixel)).downgrade(colours)
+        return ";".join(nearest.get_ansi_codes(foreground))
+
     height, width = image.shape[:2]
     rows, columns = (np.arange(COLUMNS) * side // COLUMNS for side in (height, width))
     pixels = np.broadcast_to(image, (height, width, 3))[rows][:, columns]
-    paint: Callable[[Any], str] = _true_colour if colours > 256 else _of_256
     lines = []
-    for upper, lower in zip(pixels[::2], pixels[1::2]):
-        cells = [f"\x1b[38;{paint(a)};48;{paint(b)}m▀" for a, b in zip(upper, lower)]
+    for above, below in zip(pixels[::2], pixels[1::2]):
+        cells = [
+            f"\x1b[{paint(a, foreground=True)};{paint(b, foreground=False)}m▀"
+            for a, b in zip(above, below)
+        ]
         lines.append("".join(cells) + "\x1b[0m")
     return "\n".join(lines)
-
-
-def _true_colour(pixel: Any) -> str:
-    return "2;{};{};{}".format(*map(int, pixel))
-
-
-def _of_256(pixel: Any) -> str:
-    """The nearest of the 24 greys, or of the cube of 216 colours."""
-    red, green, blue = map(int, pixel)
-    if red == green == blue:
-        return f"5;{232 + min(red * 24 // 256, 23)}"
-    return f"5;{16 + 36 * (red * 6 // 256) + 6 * (green * 6 // 256) + blue * 6 // 256}"
 
 
 def _checks(run: Run, budget: int, seed: int) -> dict[int, int]:

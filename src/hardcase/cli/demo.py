@@ -17,7 +17,16 @@ from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.output import as_json, note, shown, tell
 from hardcase.cli.repair import demonstrate, tell_repair
-from hardcase.cli.run import KEPT_NETWORKS, broken, closing, conducted, interrupted, stored, watched
+from hardcase.cli.run import (
+    KEPT_NETWORKS,
+    NEEDED,
+    broken,
+    closing,
+    interrupted,
+    left_behind,
+    stored,
+    watched,
+)
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
@@ -37,12 +46,7 @@ METHODS: tuple[dict[str, Any], ...] = (
 """Bent digits that other networks still read, and two yardsticks."""
 
 
-class DemoTask(StrEnum):
-    classes = "classes"
-    detection = "detection"
-    tags = "tags"
-
-
+DemoTask = StrEnum("DemoTask", "classes detection tags")
 CANVASES = {
     DemoTask.detection: {"task": "boxes", "model": "zoo:digit-detector"},
     DemoTask.tags: {"task": "tags", "model": "zoo:digit-tagger"},
@@ -111,12 +115,19 @@ def _conclude(
 
 def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) -> None:
     """One search of a detector or tagger under declared conditions, and its report."""
+    from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.report.page import write
 
     base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "seeds": seeds}
     place = {"seed": flags.seed or 0, "device": flags.device or "auto"}
-    run = conducted(parse({**base, **place, **world}), home / "natural", flags)
+    run = None
+    folder = home / "natural"
+    with watched(parse({**base, **place, **world}), folder, flags) as (context, screen):
+        screen.prepare(NEEDED)
+        run = conduct(context, folder, screen, say=flags.say)
+    if run is None:
+        run = left_behind(folder)
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
@@ -161,8 +172,7 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Con
     """One search, after the networks it needs."""
     from hardcase.api import measured
     from hardcase.config import parse
-    from hardcase.plan import plan_of
-    from hardcase.runs.start import start
+    from hardcase.runs.start import plan_of, start
 
     with watched(parse(values), folder, flags) as (context, screen), screen:
         plan = plan_of(context)

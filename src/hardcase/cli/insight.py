@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, grid, opened, tell
+from hardcase.cli.output import answer, grid, opened
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hardcase.context import Context
     from hardcase.types import Images
 
@@ -74,13 +77,12 @@ def curve(
             keep_worst(opened(folder), declared, worst)
     if out is not None:
         write_atomically(out, checked_json(found))
-    if flags.json:
-        as_json(found)
-    else:
-        _tell_curves(found, flags)
+    answer(flags, found, *_curves(found))
+    if not flags.json:
+        flags.say(f"{found['usable']} of {found['images']} images classified correctly")
 
 
-def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
+def _curves(found: dict[str, Any]) -> Iterator[str | Table]:
     rows = []
     for row in (*found["corruptions"], *found["conditions"]):
         failing = row["curve"][-1]
@@ -95,18 +97,27 @@ def _tell_curves(found: dict[str, Any], flags: o.Flags) -> None:
             )
         )
     columns = ("change", "failing at the end", "median crossing", "not monotone", "mean error")
-    console().print(grid("", columns, rows))
+    yield grid("", columns, rows)
     worst = found.get("worst_case")
     if worst is not None:
         low, high = worst["images_like_these"]
-        tell(
+        yield (
             f"worst case: at least {worst['value']:.1%} of the images fail somewhere in the"
             f" declared box ({low:.1%} to {high:.1%})"
         )
     mean = found["corruption_error"]
     if mean is not None:
-        tell(f"mean corruption error: {mean['plain']:.1%}")
-    flags.say(f"{found['usable']} of {found['images']} images classified correctly")
+        yield f"mean corruption error: {mean['plain']:.1%}"
+
+
+def named_context(flags: o.Flags, verb: str, **given: Any) -> Context:
+    """The context of a model and data that flags must name where there is no run."""
+    from hardcase.context import Context
+
+    if flags.model is None or flags.data is None:
+        fix = f"hardcase {verb} RUN, or --model ... --data ..."
+        raise Problem("there is no model or no data.", fix=fix)
+    return Context(o.resolve({**vars(flags), **given}, {"method": "pgd"}))
 
 
 def model_and_images(
@@ -124,19 +135,14 @@ def model_and_images(
     if folder is not None:
         run = opened(folder)
         uses = ("model", "data", "conditions")
-        config = config_of(run, flags, uses=uses, model=flags.model, conditions=conditions)
-        context = Context(config)
+        named = {"model": flags.model, "conditions": conditions}
+        context = Context(config_of(run, flags, uses=uses, **named))
         if not flags.model:
             same_ingredients(run, context, flags, "model")
         images = seeds_of(run)
     else:
-        if flags.model is None or flags.data is None:
-            raise Problem(
-                "there is no model or no data.", fix="hardcase curve RUN, or --model ... --data ..."
-            )
-        config = o.resolve({**vars(flags), "conditions": conditions}, {"method": "pgd"})
-        context = Context(config)
+        context = named_context(flags, "curve", conditions=conditions)
         images = context.images(split)
     if count is not None:
-        images = images.sample(count=count, seed=config.seed)
+        images = images.sample(count=count, seed=context.config.seed)
     return context, images

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, opened, plural, tell
+from hardcase.cli.output import answer, facts, note, opened, plural, table_of, tell
 from hardcase.errors import USAGE, Problem
 
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
     from hardcase.config import Config
     from hardcase.models.subject import Subject
-    from hardcase.training.loop import TrainingProgress
+    from hardcase.training.monitor import TrainingProgress
     from hardcase.types import Images, Model
 
 
@@ -78,24 +78,16 @@ def coverage(
         seeds=seeds,
         batch=0 if config.batch_size == "auto" else config.batch_size,
     )
-    if flags.json:
-        as_json(rows)
-    else:
-        _show(rows)
+    columns = ("criterion", "value", "covered", "total", "seconds")
+    words = {row["criterion"]: _convention(row["convention"]) for row in rows}
+    answer(flags, rows, table_of(rows, columns), facts(words))
+    if not flags.json:
+        note("coverage says what was reached; raising it need not reveal more faults")
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    columns = ["criterion", "value", "covered", "total", "seconds"]
-    console().print(grid("", columns, [[row[name] for name in columns] for row in rows]))
-    words = {}
-    for row in rows:
-        values = {
-            key: "+".join(value) if isinstance(value, list) else value
-            for key, value in row["convention"].items()
-        }
-        words[row["criterion"]] = ", ".join(f"{key}={value}" for key, value in values.items())
-    tell(facts(words))
-    note("coverage says what was reached; raising it need not reveal more faults")
+def _convention(settled: dict[str, Any]) -> str:
+    values = {k: "+".join(v) if isinstance(v, list) else v for k, v in settled.items()}
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _seeds(data: str, images: Images) -> Images | None:
@@ -123,7 +115,6 @@ def data(
     from hardcase.data.public import fetch
     from hardcase.data.sources import describe, load
 
-    said: dict[str, Any] = {"data": name}
     brought = {}
     if ":" not in name or source is not None:
         path, route = fetch(name, source=source, offline=flags.offline)
@@ -131,19 +122,16 @@ def data(
     parts = [
         describe(load(name, split=split, offline=flags.offline)) for split in ("train", "test")
     ]
-    for part in parts:
-        said[part["split"]] = f"{part['images']:,} images, hash {part['hash']}"
-    said["shape"] = " x ".join(map(str, parts[1]["shape"]))
-    said["classes"] = parts[1]["classes"]
-    said["notes"] = list(dict.fromkeys(note for part in parts for note in part["notes"]))
-    said |= brought
-    if flags.json:
-        as_json(said)
-    elif not flags.quiet:
-        words = {
-            k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in said.items() if v
-        }
-        tell(facts(words))
+    said: dict[str, Any] = {
+        "data": name,
+        **{part["split"]: f"{part['images']:,} images, hash {part['hash']}" for part in parts},
+        "shape": " x ".join(map(str, parts[1]["shape"])),
+        "classes": parts[1]["classes"],
+        "notes": list(dict.fromkeys(note for part in parts for note in part["notes"])),
+        **brought,
+    }
+    words = {k: ", ".join(v) if isinstance(v, list | tuple) else v for k, v in said.items() if v}
+    answer(flags, said, facts(words), quiet="")
 
 
 TRYING = 3.0
@@ -194,7 +182,10 @@ def environment() -> Iterator[DoctorLine]:
     yield DoctorLine("devices", "ok", ", ".join(["cpu", *gpus]))
     yield _cache()
     for name, (extra, purpose) in OPTIONAL.items():
-        yield _optional(name, extra, purpose)
+        text = f"{name} is not installed; only for {purpose} (pip install 'hardcase[{extra}]')"
+        if find_spec(name) is not None:
+            text = f"{name} {metadata.version(name.replace('_', '-'))} for {purpose}"
+        yield DoctorLine("optional", "ok", text)
 
 
 def job(
@@ -370,9 +361,8 @@ def _smoke(
 ) -> DoctorLine:
     """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
-    from hardcase.context import Context, Objects
-    from hardcase.plan import plan_of
-    from hardcase.runs.start import start
+    from hardcase.context import Context
+    from hardcase.runs.start import plan_of, start
 
     short = {
         "seeds": min(config.seeds or 16, 16 if small else 4),
@@ -381,7 +371,7 @@ def _smoke(
     }
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
-        context = Context(smoke, Objects(subject=model), progress=progress)
+        context = Context(smoke, subject=model, progress=progress)
         record = start(plan_of(context), Path(folder) / "run").record
     counts = record["funnel"]
     detail = (
@@ -406,13 +396,6 @@ def _cache() -> DoctorLine:
     return DoctorLine("cache", "ok", str(folder))
 
 
-def _optional(name: str, extra: str, purpose: str) -> DoctorLine:
-    text = f"{name} is not installed; only for {purpose} (pip install 'hardcase[{extra}]')"
-    if find_spec(name) is not None:
-        text = f"{name} {metadata.version(name.replace('_', '-'))} for {purpose}"
-    return DoctorLine("optional", "ok", text)
-
-
 @o.takes(
     *("config", "model", "data", "method", "task", "settings", "device", "offline"),
     *("allow_low_accuracy", "trust_pickle", "format", "verbose"),
@@ -433,11 +416,9 @@ def doctor(flags: o.Flags) -> None:
     with front("plain") as screen:
         seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
     counts = Counter(one.state for one in seen)
-    if flags.json:
-        as_json([one._asdict() for one in seen])
-    else:
-        words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
-        tell(f"\n{' and '.join(words) or 'everything is in order'}")
+    words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
+    told = f"\n{' and '.join(words) or 'everything is in order'}"
+    answer(flags, [one._asdict() for one in seen], told)
     if counts["problem"]:
         raise typer.Exit(USAGE)
 
@@ -468,14 +449,9 @@ def layers(flags: o.Flags, model: str, data: str = "mnist5k") -> None:
         {name: getattr(layer, name) for name in columns}
         for layer in trace_layers(subject, from_bytes(images.x.to(subject.device))).layers
     ]
-    if flags.json:
-        as_json(rows)
-        return
     drawn = [{**row, "shape": " x ".join(map(str, row["shape"]))} for row in rows]
-    cells = [[row[name] for name in columns] for row in drawn]
     total = sum(row["units"] for row in rows)
-    title = f"{model}: {len(rows)} layers, {total:,} units"
-    console().print(grid(title, columns, cells))
+    answer(flags, rows, table_of(drawn, columns, f"{model}: {len(rows)} layers, {total:,} units"))
 
 
 def _subject(model: str, images: Images, data: str, flags: o.Flags) -> Subject:

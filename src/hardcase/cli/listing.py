@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hardcase import plugins, registry
+from hardcase import companions, registry
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, tell
+from hardcase.cli.output import as_json, console, facts, table_of, tell
 from hardcase.errors import choice
 
 KINDS = (
@@ -26,12 +26,10 @@ def rows(kind: str) -> list[dict[str, Any]]:
     """The rows of a table: experiments and plug-ins have their own, all others are in the stored
     catalogue."""
     if kind == "plugins":
-        return plugins.rows()
+        return companions.plugin_rows()
     if kind != "experiments":
         return registry.rows(kind)
-    from hardcase.companions import studies
-
-    every = studies().values()
+    every = companions.studies().values()
     return [{key: getattr(row, key, []) for key in SHOWN} for row in every]
 
 
@@ -60,7 +58,7 @@ def listing(
     else:
         screen = console()
         columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
-        screen.print(grid("", columns, [[row[key] for key in columns] for row in table]))
+        screen.print(table_of(table, columns))
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:

@@ -99,8 +99,8 @@ def spread(words: Iterable[str]) -> list[str]:
 
 
 class Verb(NamedTuple):
-    """`name` may be two words (``fetch model``); `where` is ``module:function`` in this folder;
-    `line` says on the first screen what it does, `group` where that names a verb without a line."""
+    """`where` is ``module:function`` in this folder; `line` says on the first screen what it does,
+    `group` where that names a verb without a line."""
 
     name: str
     where: str
@@ -132,10 +132,8 @@ VERBS = (
     Verb("replay", "results:replay", group=_LOOK),
     Verb("shrink", "results:shrink", group=_LOOK),
     Verb("repair", "repair:repair", group=_PASS),
-    Verb("card", "card:card", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
     Verb("data", "inspect:data", group=_PREPARE),
-    Verb("fetch model", "fetch:model", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
 )
 _LIGHT = ("list", "status", "cite", "cache")
@@ -143,7 +141,6 @@ _LIGHT = ("list", "status", "cite", "cache")
 _HELP = (
     "Find realistic inputs on which an image classifier fails, and say how far each can be trusted."
 )
-_GROUPS = {"fetch": "Fetch networks that others have trained, by name."}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -243,7 +240,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    named = [verb for verb in VERBS if words and verb.name.split()[0] == words[0]]
+    named = [verb for verb in VERBS if words and verb.name == words[0]]
     epilog = None
     if not named:
         epilog = "\n\n".join(f"{group}: {', '.join(names)}" for group, names in _more().items())
@@ -256,14 +253,8 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         for name, line in companions.items():  # for help alone: none of them is imported
             app.command(name, help=line, hidden=True)(lambda: None)
     for verb in named or VERBS:
-        group, _, name = verb.name.rpartition(" ")
-        if group:
-            inner = typer.Typer(no_args_is_help=True, help=_GROUPS[group])
-            inner.command(name)(_function(verb))
-            app.add_typer(inner, name=group, hidden=bool(verb.group))
-        else:
-            short = verb.line or None
-            app.command(name, short_help=short, hidden=bool(verb.group))(_function(verb))
+        short = verb.line or None
+        app.command(verb.name, short_help=short, hidden=bool(verb.group))(_function(verb))
     return app
 
 
@@ -273,7 +264,10 @@ def _more() -> dict[str, list[str]]:
     for verb in VERBS:
         if verb.group:
             groups.setdefault(verb.group, []).append(verb.name)
-    return {**groups, "with hardcase-study or hardcase-studies": [*companion_verbs()]}
+    return {
+        **groups,
+        "with hardcase-study, hardcase-studies or hardcase-teams": [*companion_verbs()],
+    }
 
 
 def _add_companion(app: typer.Typer, name: str) -> None:

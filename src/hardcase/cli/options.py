@@ -337,7 +337,8 @@ def resolve(
             values["method"] = {"name": value}
         elif key in Config.model_fields and key != "method":
             values[key] = value
-    values = assign(values, flags.get("settings") or [])
+    if flags.get("settings"):
+        values = assign(values, flags["settings"])
     if choose is not None and _method(values) is None and isinstance(values.get("model"), str):
         name, why = chosen_method(values)
         values["method"] = {**(values.get("method") or {}), "name": name}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from hardcase.cli.options import Flags
     from hardcase.runs.results import Run
 
 WIDE = 160
@@ -67,6 +68,26 @@ def opened(folder: Path) -> Run:
     return run
 
 
+def answer(flags: Flags, value: Any, *parts: str | Table, quiet: str | None = None) -> None:
+    """The result of a verb: `value` with ``--format json``, else lines and tables; with ``-q`` the
+    line `quiet` instead, if that is given."""
+    if flags.json:
+        as_json(value)
+    elif flags.quiet and quiet is not None:
+        show(quiet)
+    else:
+        show(*parts)
+
+
+def show(*parts: str | Table) -> None:
+    """Lines and tables of a result."""
+    for part in parts:
+        if not isinstance(part, str):
+            console().print(part)
+        elif part:
+            tell(part)
+
+
 def as_json(value: Any) -> None:
     typer.echo(redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
@@ -103,6 +124,11 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> T
     return table
 
 
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> Table:
+    """A light table of some columns of `rows`."""
+    return grid(title, columns, [[row[name] for name in columns] for row in rows])
+
+
 def facts(pairs: Mapping[str, Any]) -> str:
     """Aligned lines of ``name value``."""
     width = max(map(len, pairs), default=0)
@@ -127,16 +153,6 @@ def clock(seconds: float) -> str:
     """1:02:03"""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def shown(path: object) -> str:

@@ -26,7 +26,7 @@ from hardcase.cli.output import clock, note, shown
 from hardcase.report.words import budget
 from hardcase.runs.progress import Progress, Watcher
 from hardcase.statistics import kinds_in_words
-from hardcase.training.loop import TrainingProgress as Training
+from hardcase.training.monitor import TrainingProgress as Training
 from hardcase.types import ClassNames
 from hardcase.usercode import count_interrupt
 
@@ -89,7 +89,7 @@ class Front(Watcher):
         self.usable = self.stops = 0
         self.shard_size = 0
         self.workers = 1
-        self.base = self.total = Progress.none(0)
+        self.base = self.total = Progress()
         self.current = (0, 0, 0)
         self.looked = 0.0
         self.news: float | None = None
@@ -361,19 +361,18 @@ class Screen(Front):
 
     def render(self) -> RenderableType:
         now = self.standing()
-        body = self._searching(now) if self.record else self._preparing(now)
+        title, body = "hardcase", self._preparing(now)
+        if self.record:
+            title, body = "{method} on {model}, {data}".format(**self.record), self._searching(now)
         notes = [Text(f"note  {text}", style="yellow") for text in self.notes[-NOTES:]]
         return Panel(
             Group(body, *notes),
-            title=Text(self._title()),
+            title=Text(title),
             subtitle=Text(self._hint(now)),
             title_align="left",
             subtitle_align="left",
             border_style="dim",
         )
-
-    def _title(self) -> str:
-        return "{method} on {model}, {data}".format(**self.record) if self.record else "hardcase"
 
     def _hint(self, now: Standing) -> str:
         if now.phase == "searching":
@@ -395,7 +394,9 @@ class Screen(Front):
 
     def _whole(self, now: Standing) -> Table:
         """The one bar: of what is going on."""
-        table = _grid()
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column()
         left = now.left if self.record else self.left()
         rest = f" · about {clock(left)} left" if left and self.phase != "stopped" else ""
         word = now.phase.split()[0].removesuffix(":")
@@ -431,10 +432,3 @@ def _without_caret() -> Callable[[], None]:
     changed = [*before[:3], before[3] & ~termios.ECHOCTL, *before[4:]]
     termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
     return lambda: termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
-
-
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    return table

@@ -9,8 +9,8 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.insight import ASKED, MaybeRun
-from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.cli.insight import ASKED, MaybeRun, named_context
+from hardcase.cli.output import as_json, grid, opened, show, shown
 from hardcase.cli.results import context_of, declared_conditions
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
@@ -95,8 +95,6 @@ def repair(
 
 def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | None]:
     """The context of the network that a run or flags name."""
-    from hardcase.context import Context
-
     if folder is not None:
         if flags.model is not None or flags.data is not None:
             raise Problem(
@@ -105,11 +103,7 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
             )
         run = opened(folder)
         return context_of(run, flags), run
-    if flags.model is None or flags.data is None:
-        raise Problem(
-            "there is no model or no data.", fix="hardcase repair RUN, or --model ... --data ..."
-        )
-    return Context(o.resolve(vars(flags), {"method": "pgd"})), None
+    return named_context(flags, "repair"), None
 
 
 def _unseen(context: Context, run: Run | None) -> Images:
@@ -151,9 +145,8 @@ def demonstrate(context: Context, run: Run, folder: Path, flags: o.Flags) -> Rep
 
 def tell_repair(done: RepairResult, *, quiet: bool) -> None:
     """Print the verdict first, then the figures that decide."""
-    tell(f"{done.verdict}: {done.record['parents']['model']}")
-    for reason in done.proof.reasons:
-        tell(f"  {reason}")
+    reasons = (f"  {reason}" for reason in done.proof.reasons)
+    show(f"{done.verdict}: {done.record['parents']['model']}", *reasons)
     if not quiet:
         wanted = [r for r in done.proof.rows if r.decides or r.group in ("declared", "stored")]
         wanted += [row for row in done.proof.rows if row.outcome == "worse" and row not in wanted]
@@ -169,6 +162,5 @@ def tell_repair(done: RepairResult, *, quiet: bool) -> None:
             )
             for row in wanted
         ]
-        console().print(grid("", columns, rows))
-    tell(f"weights  {shown(done.model)}")
-    tell(f"page     {shown(done.folder / 'report.html')}")
+        show(grid("", columns, rows))
+    show(f"weights  {shown(done.model)}", f"page     {shown(done.folder / 'report.html')}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, opened, rate, shown, tell
+from hardcase.cli.output import answer, facts, grid, note, opened, rate, shown, tell
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hardcase.conditions import Conditions
     from hardcase.config import Config
     from hardcase.context import Context
@@ -72,7 +75,6 @@ def config_of(
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said."""
     from hardcase.analysis.insight import seeds_of
-    from hardcase.plan import plan_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
@@ -82,6 +84,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         require_same,
         seeds_parts,
     )
+    from hardcase.runs.start import plan_of
 
     then = Identity.from_json(run.record.get("identity"))
     if then is None:
@@ -142,34 +145,26 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
     found = side_by_side(*map(opened, folders))
     table = found.table
     page = found.report(out or _beside(folders) / "compare.html")
-    if flags.json:
-        as_json({"page": str(page), **table})
-    elif flags.quiet:
-        tell(str(page))
-    else:
-        _tell(table)
-        tell(f"page  {shown(page)}")
+    said = (*_compared(table), f"page  {shown(page)}")
+    answer(flags, {"page": str(page), **table}, *said, quiet=str(page))
 
 
-def _tell(table: dict[str, Any]) -> None:
+def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
     columns = ("run", "method", "failing, of attempted", "confirmed", "distinct", "queries")
     rows = []
     for run in table["runs"]:
         confirmed = "not judged" if run["confirmed"] is None else rate(run["confirmed"])
         counts = (rate(run["failing"]), confirmed, run["distinct"], int(run["queries"]))
         rows.append((run["name"], run["method"], *counts))
-    console().print(grid("", columns, rows))
-    tell(table["sentence"])
+    yield grid("", columns, rows)
+    yield table["sentence"]
     for pair in table["pairs"]:
         tests = [(test["what"], test["test"], test["p"], test["p_holm"]) for test in pair["tests"]]
         title = f"{pair['first']} against {pair['second']}"
-        console().print(grid(title, ("question", "test", "p", "p, corrected"), tests))
+        yield grid(title, ("question", "test", "p", "p, corrected"), tests)
         if pair["changed"] is not None:
-            told = {name: rate(pair["changed"][name]) for name in _CHANGES}
-            tell(facts({name.replace("_", " "): value for name, value in told.items()}))
-
-
-_CHANGES = ("fixed", "still_failing", "newly_failing")
+            changes = ("fixed", "still_failing", "newly_failing")
+            yield facts({name.replace("_", " "): rate(pair["changed"][name]) for name in changes})
 
 
 @o.takes(
@@ -230,6 +225,7 @@ def gate(
         accepted=None if accept is None else gates.read_accepted(accept),
     )
     about: dict[str, Any] = {}
+    accepted: list[dict[str, Any]] = []
     if repaired_from is not None:
         from hardcase.repair.gate import repair_checks
 
@@ -238,28 +234,30 @@ def gate(
         run = opened(folder)
         checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
         tally = gates.GateTally(run, limits.accepted)
+        accepted = tally.accepted
         about = {
             "undecided": run.undecided(),
-            "accepted": [row["id"] for row in tally.accepted],
+            "accepted": [row["id"] for row in accepted],
             "accepted_unknown": tally.unused,
             "judge": str((run.record.get("judge") or {}).get("standing", "unknown")),
         }
     said = gates.outcome(checks)
     if junit is not None:
         gates.write_junit(checks, junit, name=folder.resolve().name)
-    if flags.json:
-        rows = [{**asdict(check), "passed": check.passed} for check in checks]
-        as_json({"outcome": said, "passed": said == "pass", "checks": rows, **about})
-    elif not flags.quiet:
-        tell("\n".join(f"{_WORDS[check.outcome]}  {check.text}" for check in checks))
-        for wanted in dict.fromkeys(check.decide for check in checks if check.decide):
-            tell(f"cannot tell; what would decide it: {wanted}")
-        for row in tally.accepted if about else ():
-            tell(f"accepted  {row['id']} of seed {row['seed']}")
+    rows = [{**asdict(check), "passed": check.passed} for check in checks]
+    decide = dict.fromkeys(check.decide for check in checks if check.decide)
+    lines = [
+        *(f"{_WORDS[check.outcome]}  {check.text}" for check in checks),
+        *(f"cannot tell; what would decide it: {wanted}" for wanted in decide),
+        *(f"accepted  {row['id']} of seed {row['seed']}" for row in accepted),
+    ]
+    whole = {"outcome": said, "passed": said == "pass", "checks": rows, **about}
+    answer(flags, whole, *lines, quiet="")
+    if not flags.json:
         for name in about.get("accepted_unknown", ()):
-            note(f"accepted, but no failure of this run: {name}")
+            flags.say(f"accepted, but no failure of this run: {name}")
         if about and run.verdicts is not None:
-            note(f"judge: {about['judge']}")
+            flags.say(f"judge: {about['judge']}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         tell("\n".join(gates.github(checks)))
     if said != "pass":
@@ -307,13 +305,10 @@ def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}
         write_atomically(out, json.dumps(whole, indent=1).encode())
-    if flags.json:
-        as_json(found.summary())
-    else:
-        _tell_replayed(found.summary())
+    answer(flags, found.summary(), facts(_replayed(found.summary())))
 
 
-def _tell_replayed(said: dict[str, Any]) -> None:
+def _replayed(said: dict[str, Any]) -> dict[str, str]:
     seeds = said["seeds"]
     lines = {
         "model": said["model"],
@@ -323,7 +318,7 @@ def _tell_replayed(said: dict[str, Any]) -> None:
     }
     if said["confirmed"] is not None:
         lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
-    lines |= {
+    return lines | {
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
         "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
@@ -333,17 +328,9 @@ def _tell_replayed(said: dict[str, Any]) -> None:
         + f"; p = {seeds['groups_p']:.3g}",
         "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
-    tell(facts(lines))
 
 
-class To(StrEnum):
-    imagefolder = "imagefolder"
-    hf = "hf"
-    fiftyone = "fiftyone"
-    npz = "npz"
-    csv = "csv"
-    junit = "junit"
-    hardest = "hardest"
+To = StrEnum("To", "imagefolder hf fiftyone npz csv junit hardest")
 
 
 @o.takes(
@@ -357,10 +344,7 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     runs = [opened(folder) for folder in folders]
     home = folders[0] if len(folders) == 1 else _beside(folders)
     page = write(runs, flags.out or home / "report", limits=project_limits(config))
-    if flags.json:
-        as_json({"page": str(page), "json": str(page.with_name("report.json"))})
-    else:
-        tell(str(page))
+    answer(flags, {"page": str(page), "json": str(page.with_name("report.json"))}, str(page))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
@@ -379,7 +363,7 @@ def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
     about = f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}"
     if to is To.hardest:
-        from hardcase.repair.export import export_hardest
+        from hardcase.repair.hardest import export_hardest
 
         context = context_of(run, flags)
         conditions = declared_conditions(context, run)
@@ -435,20 +419,15 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     given: dict[str, Any] = {"space": ready.method.space, "seeds": context.seeds.images()}
     small = move_back(run, ready.subject, where, steps=steps, **given)
     said = small.record["shrink"]
-    if flags.json:
-        as_json({"folder": str(small.folder), **said})
-    elif flags.quiet:
-        tell(str(small.folder))
-    else:
-        lines = {
-            "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
-            "median L2 to the seed": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
-            "queries": said["queries"],
-            **_needed(small),
-            "files": shown(small.folder),
-            "next": f"hardcase judge {shown(small.folder)}",
-        }
-        tell(facts(lines))
+    lines = {
+        "findings": f"{said['tests']:,}, of which {said['failing']:,} fail this model",
+        "median L2 to the seed": f"{said['l2_before']:.3g} before, {said['l2_after']:.3g} now",
+        "queries": said["queries"],
+        **_needed(small),
+        "files": shown(small.folder),
+        "next": f"hardcase judge {shown(small.folder)}",
+    }
+    answer(flags, {"folder": str(small.folder), **said}, facts(lines), quiet=str(small.folder))
 
 
 def _needed(small: Run) -> dict[str, str]:

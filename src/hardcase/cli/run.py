@@ -12,7 +12,8 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, duration, facts, guard_folder, note, shown, tell
+from hardcase.cli.output import as_json, facts, guard_folder, note, shown, tell
+from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 KEPT_NETWORKS = (
     "networks that were trained are kept, and a generator or judge goes on where it stopped"
 )
+
+
+NEEDED = "the model, the images and what the method needs"
 
 
 def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = None) -> None:
@@ -161,7 +165,7 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     if retrained is not None and wanted.baseline is None:
         raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
     # what is wrong with names is told before torch is imported
-    from hardcase.api import folder_for
+    from hardcase.api import conduct, folder_for
     from hardcase.runs.identity import remember
 
     folder = folder_for(wanted, flags.out)
@@ -171,25 +175,13 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
         preview(wanted, folder, flags)
         return
-    done = conducted(wanted, folder, flags)
+    done = None
+    with watched(wanted, folder, flags) as (context, screen):
+        screen.prepare(NEEDED)
+        done = conduct(context, folder, screen, say=flags.say)
+    if done is None:
+        done = left_behind(folder)
     conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
-
-
-def conducted(config: Config, folder: Path, flags: o.Flags, *, seeds: str = "") -> Run | None:
-    """The run as far as it came: an interrupt leaves what is stored; None: no folder was made."""
-    from hardcase.api import conduct
-    from hardcase.runs.identity import Identity, require_same
-
-    again = (folder / "run.json").exists()
-    with watched(config, folder, flags) as (context, screen):
-        screen.prepare("the model, the images and what the method needs")
-        if seeds:
-            require_same(Identity({"seeds": seeds}), Identity({"seeds": context.seeds.hash}))
-        return conduct(context, folder, screen, again=again, say=flags.say)
-    done = stored(folder)
-    if done is not None and done.record["complete"]:  # only judging was interrupted
-        raise KeyboardInterrupt
-    return done
 
 
 def _beyond_nulls(
@@ -207,9 +199,10 @@ def _beyond_nulls(
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
+    from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.runs.folder import Store
-    from hardcase.runs.identity import require, same_source
+    from hardcase.runs.identity import Identity, require, require_same, same_source
     from hardcase.runs.start import reopen
 
     guard_folder()
@@ -232,14 +225,23 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         note(f"note: {shown(folder)} is already complete; its files are checked")
     if flags.allow_changes:  # a new run from the old one's seeds: nothing is ever mixed
         folder = free(folder)
-    seeds = str(record["hashes"]["data"]) if flags.allow_changes else ""
-    done = conducted(wanted, folder, flags, seeds=seeds)
+    done = None
+    with watched(wanted, folder, flags) as (context, screen):
+        screen.prepare(NEEDED)
+        if flags.allow_changes:
+            then = Identity({"seeds": str(record["hashes"]["data"])})
+            require_same(then, Identity({"seeds": context.seeds.hash}))
+        done = conduct(context, folder, screen, again=not flags.allow_changes, say=flags.say)
+    if done is None:
+        done = left_behind(folder)
     conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
 
 
 @contextmanager
 def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Front]]:
-    """What a run is made of, and the screen on which it is shown once it is opened."""
+    """What a run is made of, and the screen on which it is shown once it is opened. An interrupt
+    ends what is done in here: `left_behind` says how far it came.
+    """
     from hardcase.cli.progress import front
     from hardcase.context import Context
 
@@ -257,6 +259,14 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
             fixes.pop()
         fix = "; then: ".join(filter(None, fixes))
         raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
+
+
+def left_behind(folder: Path) -> Run | None:
+    """The run as far as it came before an interrupt; None: no folder was made."""
+    run = stored(folder)
+    if run is not None and run.record["complete"]:  # only judging was interrupted
+        raise KeyboardInterrupt
+    return run
 
 
 def stored(folder: Path) -> Run | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, duration, facts, grid, note, shown, tell
+from hardcase.cli.output import answer, facts, grid, note, opened, shown, tell
+from hardcase.environment import duration
 from hardcase.errors import Problem
 from hardcase.usercode import likely_factory
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hardcase.context import Context
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
+HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 WEIGHTS = (".onnx", ".pt2", ".pt", ".pth", ".safetensors")
 DEEP = 3
 """Folders inside folders that are looked through."""
@@ -48,7 +50,8 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _model(files: list[Path]) -> tuple[str, str]:
-    hubs = [path.parent for path in files if path.name == "config.json" and _is_hub(path.parent)]
+    weights = {path.parent for path in files if path.name in HUB_WEIGHTS}
+    hubs = [path.parent for path in files if path.name == "config.json" and path.parent in weights]
     if hubs:
         return f"hf:{hubs[0]}", f"{hubs[0]} is a Hugging Face model"
     found = [path for path in files if path.suffix in WEIGHTS]
@@ -65,11 +68,6 @@ def _model(files: list[Path]) -> tuple[str, str]:
     if found:
         return f"{found[0]}@file.py:factory", f"{found[0]} holds weights; its code was not found"
     return "", "no model was found here"
-
-
-def _is_hub(folder: Path) -> bool:
-    names = {path.name for path in folder.iterdir()}
-    return bool(names & {"model.safetensors", "pytorch_model.bin"})
 
 
 def _text(path: Path) -> str:
@@ -166,8 +164,8 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.context import Context
     from hardcase.models.health import affordable, check
     from hardcase.models.mistakes import trying
-    from hardcase.plan import plan_of
     from hardcase.report.words import budget as words
+    from hardcase.runs.start import plan_of
     from hardcase.statistics import settings_in_words
 
     began = monotonic()
@@ -202,10 +200,9 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
         "memory so far": f"{memory / 2**30:.1f} GB",
         "folder": shown(folder),
     }
-    if flags.json:
-        as_json({**told, "seconds": each * usable, "bytes": memory, "prepared": prepared})
-    else:
-        tell(facts(told))
+    numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
+    answer(flags, {**told, **numbers}, facts(told))
+    if not flags.json:
         note("estimates: seeds that fail early take less; risk and judging come on top")
 
 
@@ -224,7 +221,6 @@ def open_run(
     ] = False,
 ) -> None:
     """Write the report of a run and open it in the browser."""
-    from hardcase.cli.output import opened
     from hardcase.report.page import write
 
     # always anew: a page that came with somebody else's folder may hold any script
@@ -273,12 +269,10 @@ def cache(flags: o.Flags, clear: str | None = None, yes: bool = False) -> None:
     if clear is not None:
         _clear(home, [one for one in entries if clear == "all" or clear in one.name], yes)
         return
-    if flags.json:
-        as_json({"folder": str(home), "entries": [one._asdict() for one in entries]})
-        return
     rows = [(one.kind, one.name, _megabytes(one.size)) for one in entries]
-    console().print(grid("", ("kind", "name", "MB"), rows))
-    tell(f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}")
+    total = f"{len(entries)} entries, {_megabytes(sum(one.size for one in entries))} MB in {home}"
+    whole = {"folder": str(home), "entries": [one._asdict() for one in entries]}
+    answer(flags, whole, grid("", ("kind", "name", "MB"), rows), total)
 
 
 def _clear(home: Path, chosen: list[CacheEntry], yes: bool) -> None:

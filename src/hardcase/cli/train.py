@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, grid, note, opened, rate, shown, tell
+from hardcase.cli.output import answer, as_json, facts, grid, note, opened, rate, show, shown
+from hardcase.cli.results import project_limits
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hardcase.cli.progress import Front
     from hardcase.runs.results import Run
     from hardcase.types import Images, Judge
@@ -23,18 +26,8 @@ if TYPE_CHECKING:
 TRAINING = ("seed", "device", "offline", *o.WATCHED)
 
 
-class Kind(StrEnum):
-    """What can be trained."""
-
-    classifier = "classifier"
-    vae = "vae"
-    vqvae = "vqvae"
-    gan = "gan"
-    diffusion = "diffusion"
-    judge = "judge"
-    witness = "witness"
-
-
+Kind = StrEnum("Kind", "classifier vae vqvae gan diffusion judge witness")
+"""What can be trained."""
 OPTIONS = {
     Kind.classifier: ("model", "epochs", "adversarial"),
     Kind.vae: ("model", "epochs", "kind", "latent", "beta"),
@@ -132,10 +125,10 @@ def _trained(
 ) -> list[Card]:
     """Train or find it; the cards of its networks."""
     if what is Kind.witness:
-        from hardcase.models.witnesses import trained_witnesses
+        from hardcase.models.witnesses import default_witnesses
 
-        found = trained_witnesses(train, test, device=device, progress=screen.train)
-        return [card for _, card in found]
+        found = default_witnesses(train, test, device=device, progress=screen.train)
+        return [dict(one.card) for one in found]
     how: dict[str, Any] = {"seed": seed, "device": device, "progress": screen.train}
     if what is Kind.judge:
         from hardcase.judges.panel import trained
@@ -173,12 +166,8 @@ def home(card: Mapping[str, Any]) -> Path:
 def present(card: Mapping[str, Any], flags: o.Flags) -> None:
     """Print a card and where its network is kept."""
     where = str(home(card))
-    if flags.json:
-        as_json({"folder": where, **card})
-    elif flags.quiet:
-        tell(where)
-    else:
-        tell(facts({**_worth_telling(card), "folder": where}))
+    told = facts({**_worth_telling(card), "folder": where})
+    answer(flags, {"folder": where, **card}, told, quiet=where)
 
 
 def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +244,7 @@ def judge(
         runs = [opened(run.folder) for run in runs]
         measured = getattr(fitted, "calibration", None)
         if measured and not flags.quiet and not flags.json:
-            _tell_calibration(fitted)
+            show(*_calibration(fitted))
     earlier = [run.judged_by for run in runs]
     if ask is None:
         judged = [
@@ -263,8 +252,10 @@ def judge(
             for run, one, other in zip(runs, judges, others)
         ]
     else:
-        seed = flags.seed or 0
-        judged = ask_about(runs, judges, others, budget=ask, limit=_limit(), seed=seed)
+        limits = project_limits(None)  # which the answers then decide
+        limit = limits and limits.confirmed_rate
+        given: dict[str, Any] = {"budget": ask, "limit": limit, "seed": flags.seed or 0}
+        judged = ask_about(runs, judges, others, **given)
     for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
@@ -272,18 +263,9 @@ def judge(
         moved = run.record["judge"].get("moved")
         if moved:
             note(f"note: the same judge now says something else of {moved} of {len(run)} findings")
-    if flags.json:
-        records = [{"folder": str(run.folder), **run.record} for run in judged]
-        as_json(records or measured)
-    elif judged:
-        tell("\n\n".join(_closing(run, flags.quiet) for run in judged))
-
-
-def _limit() -> float | None:
-    """The limit on the confirmed rate that the project's file sets, which answers then decide."""
-    from hardcase.config import limits_in, read
-
-    return limits_in(read(o.PROJECT)).confirmed_rate if o.PROJECT.is_file() else None
+    records = [{"folder": str(run.folder), **run.record} for run in judged]
+    told = "\n\n".join(_closing(run, flags.quiet) for run in judged)
+    answer(flags, records or measured, told)
 
 
 def _judge(
@@ -305,7 +287,7 @@ def _judge(
     return held_out.for_run(run, features=features, **asked)
 
 
-def _tell_calibration(judge: Judge) -> None:
+def _calibration(judge: Judge) -> Iterator[str | Table]:
     from hardcase.judges.judge import PanelJudge
 
     assert isinstance(judge, PanelJudge)
@@ -322,7 +304,7 @@ def _tell_calibration(judge: Judge) -> None:
         shares = (rate(known[name][key]) for key in rates.values())
         rows.append((name.replace("_", " "), _auroc(known[name]["auroc"]), *shares))
     title = f"{known['images']} images rated by people, pooled over {known['pooled_over']}"
-    console().print(grid(title, ("question", "AUROC", *rates), rows))
+    yield grid(title, ("question", "AUROC", *rates), rows)
     both = known["confirmed"]
     lines = {
         f"{name.replace('_', ' ')}, agreement": _one_rater(known[name]["one_rater"])
@@ -334,7 +316,7 @@ def _tell_calibration(judge: Judge) -> None:
         "confirmed, recall": rate(both["recall"]),
         "kept in": shown(judge.folder),
     }
-    tell(facts(lines))
+    yield facts(lines)
 
 
 def _one_rater(found: Mapping[str, Any]) -> str:

@@ -217,9 +217,11 @@ class ConditionBox:
         plain = [i for i in range(self.size) if i not in inside and i not in free]
         z = points.new_zeros(*points.shape[:2], self.size)
         columns = iter(points.unbind(2))
-        values = self._sampled(points)
+        values = dict[str, Tensor]()
         if self.conditions.rows:
-            values = {**self._logged(next(columns)), **values}
+            values |= self._logged(next(columns))
+        if self.conditions.sampler:
+            values |= self._sampled(points)
         for i in plain:
             declared = self.conditions.ranges[self.owner[i]]
             z[:, :, i] = self._code(i, declared, next(columns), values)
@@ -232,10 +234,8 @@ class ConditionBox:
         return z
 
     def _sampled(self, points: Float[Tensor, "n k p"]) -> dict[str, Float[Tensor, "n k"]]:
-        """What the user's own sampler makes of uniform numbers; nothing where there is none."""
+        """What the user's own sampler makes of uniform numbers."""
         sampler = self.conditions.sampler
-        if not sampler:
-            return {}
         path, _, member = sampler.rpartition(":")
         flat = points.flatten(0, 1).double().cpu().numpy()
         values = dict[str, Tensor]()

@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts are imported when they are used
 import torch
 from numpy.typing import NDArray
-from scipy import special
 
 from hardcase.randomness import stream
 
@@ -59,7 +59,7 @@ def bounded_mean_interval(
         return Bounds(low, high)
     tail = (1 - level) / 2
     if count > MANY:
-        half = special.stdtrit(count - 1, 1 - tail) * float(values.std(ddof=1)) / count**0.5
+        half = scipy.special.stdtrit(count - 1, 1 - tail) * float(values.std(ddof=1)) / count**0.5
         mean = float(values.mean())
         return Bounds(max(low, mean - half), min(high, mean + half))
     weights = _weights(count)
@@ -94,8 +94,8 @@ def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
     if total == 0:
         return Bounds(0.0, 1.0)
     tail = (1 - level) / 2
-    low = special.betaincinv(hits, total - hits + 1, tail) if hits else 0.0
-    high = special.betaincinv(hits + 1, total - hits, 1 - tail) if hits < total else 1.0
+    low = scipy.special.betaincinv(hits, total - hits + 1, tail) if hits else 0.0
+    high = scipy.special.betaincinv(hits + 1, total - hits, 1 - tail) if hits < total else 1.0
     return Bounds(float(low), float(high))
 
 

@@ -6,7 +6,7 @@ independent, so the seeds are the units of every interval that speaks of other i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -195,18 +195,26 @@ def measure_risk(
         raise Problem("risk needs images.")
     if draws < 1:
         raise Problem(f"risk of {draws} draws per image.", fix="draws=64")
-    parts = list[RiskTable]()
-    done = 0
-    for shard in images.shards(max(rows // draws, 1)):
-        parts.append(_measured(subject, shard, box, draws, seed, costs, rows, done))
-        done += len(shard)
-        if tell is not None:
-            tell(done, len(images))
-    whole = joined_tables(parts)
+    whole = joined_tables(
+        [
+            _measured(subject, shard, box, draws, seed, costs, rows, before)
+            for before, shard in told_shards(images, max(rows // draws, 1), tell)
+        ]
+    )
     shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
     columns = ("shown_seed", "shown_z", "shown_pattern", "shown_predicted")
     kept: Any = {name: getattr(whole, name)[shown] for name in columns}
     return replace(whole, **kept)
+
+
+def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
+    """Yield each shard with the number of images before it, and tell when it is done."""
+    done = 0
+    for shard in images.shards(size):
+        yield done, shard
+        done += len(shard)
+        if tell is not None:
+            tell(done, len(images))
 
 
 def _measured(
@@ -292,33 +300,44 @@ def _asked(
     rows: int,
 ) -> tuple[Bool[Tensor, "n k"], Int[Tensor, "n k"]]:
     """Whether each draw fails, and what the model answers."""
-    count = z.shape[1]
-    of = torch.arange(len(seeds), device=z.device).repeat_interleave(count)
-    flat = z.flatten(0, 1)
-    patterns = pattern.flatten()
-    answers = list[tuple[Tensor, Tensor]]()
-    for part in chunks(len(flat), rows):
-        origin = with_pattern(seeds.take(of[part]), patterns[part])
-        with torch.inference_mode():
-            logits = asked_under(subject, box, flat[part], origin)
-        failed, said = failing_rows(logits, origin.y)
-        answers.append((failed, stored_label(said, logits.shape[1], claim_context(origin.context))))
-    failed, predicted = (torch.cat(part).reshape(len(seeds), count) for part in zip(*answers))
-    return failed, predicted
+    of = torch.arange(len(seeds), device=z.device).repeat_interleave(z.shape[1])
+    logits = asked_under(subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
+    failed, said = failing_rows(logits, seeds.y[of])
+    predicted = stored_label(said, logits.shape[1], claim_context(seeds.context))
+    return failed.reshape(pattern.shape), predicted.reshape(pattern.shape)
+
+
+@torch.inference_mode()
+def asked_under(
+    subject: Model,
+    box: ConditionBox,
+    seeds: Seeds,
+    of: Int[Tensor, " m"],
+    z: Float[Tensor, "m d"],
+    pattern: Int[Tensor, " m"],
+    *,
+    rows: int = ROWS,
+) -> Float[Tensor, "m k"]:
+    """Return what a model answers about seeds under conditions.
+
+    Args:
+        of: The seed that each row is about.
+        z: The condition of each row.
+        pattern: What its random patterns follow from.
+        rows: Images that are rendered at once.
+    """
+    logits = list[Tensor]()
+    for part in chunks(len(z), rows):
+        origin = with_pattern(seeds.take(of[part]), pattern[part])
+        x = to_grid(box.decode(z[part], origin))
+        logits.append(asking(subject, moved_claims(box, z[part], origin))(x).logits)
+    return torch.cat(logits)
 
 
 def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
     """Return seeds whose random patterns follow from a draw; what is claimed of them stays."""
     context = {**claim_context(origin.context), "pattern": pattern}
     return Seeds(origin.z, origin.x, origin.y, origin.id, context)
-
-
-def asked_under(
-    subject: Model, box: ConditionBox, z: Float[Tensor, "m d"], origin: Seeds
-) -> Float[Tensor, "m k"]:
-    """Return what a model answers about seeds under conditions, each under its own."""
-    x = to_grid(box.decode(z, origin))
-    return asking(subject, moved_claims(box, z, origin))(x).logits
 
 
 def failing_rows(

@@ -25,7 +25,7 @@ from hardcase.conditions.risk import (
     failing_rows,
     joined_tables,
     seeds_of,
-    with_pattern,
+    told_shards,
 )
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
@@ -34,8 +34,8 @@ from hardcase.oracles import LeavesLabel
 from hardcase.searches.black_box import Evolution
 from hardcase.searches.gradient import AdamAscent, GradientAscent
 from hardcase.statistics import interval
-from hardcase.tensors import chunks, per_row
-from hardcase.types import Budget, Images, Method, Model, Search, Seeds
+from hardcase.tensors import per_row
+from hardcase.types import Budget, Images, Method, Model, Seeds
 
 __all__ = ["WorstCase", "bisected", "measure_worst", "most_questions"]
 
@@ -59,6 +59,7 @@ OTHERS = ("draws", "queries", "other models")
 
 Failing = tuple[Float[Tensor, "n d"], Int[Tensor, " n"], Bool[Tensor, " n"]]
 """A code and a pattern per image, and whether they are any."""
+Way = AdamAscent | GradientAscent | Evolution
 
 
 def bisected(
@@ -247,15 +248,10 @@ def measure_worst(
         if size != len(images):
             raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
-    done = 0
-    for shard in images.shards(SHARD):
-        rows = slice(done, done + len(shard))
-        tried = _known(table, others, rows)
+    for before, shard in told_shards(images, SHARD, tell):
+        tried = _known(table, others, slice(before, before + len(shard)))
         search = _ShardSearch(subject, shard, box, seed)
         parts.append(search.measured(tried, gradients, queries, alone=alone))
-        done += len(shard)
-        if tell is not None:
-            tell(done, len(images))
     return joined_tables(parts)
 
 
@@ -383,7 +379,7 @@ class _ShardSearch:
         self,
         box: ConditionBox,
         rows: Int[Tensor, " r"],
-        way: Search,
+        way: Way,
         budget: Budget,
         rounds: int,
     ) -> tuple[Failing, Int[Tensor, " n"]]:
@@ -411,7 +407,7 @@ class _ShardSearch:
         return (z, torch.zeros_like(asked), fails), asked
 
     def _search(
-        self, box: ConditionBox, rows: Int[Tensor, " r"], way: Search, budget: Budget
+        self, box: ConditionBox, rows: Int[Tensor, " r"], way: Way, budget: Budget
     ) -> Searched:
         method = Method(
             space=box,
@@ -450,18 +446,14 @@ class _ShardSearch:
         fails = torch.zeros(len(z), dtype=torch.bool, device=z.device)
         rows = torch.arange(len(z), device=z.device)
         rows = rows if only is None else rows[only]
-        for part in chunks(len(rows), SHARD):
-            own = with_pattern(origin.take(rows[part]), pattern[rows[part]])
-            with torch.inference_mode():
-                logits = asked_under(self.subject, self.box, z[rows[part]], own)
-            fails[rows[part]] = failing_rows(logits, own.y)[0]
+        if len(rows):
+            logits = asked_under(self.subject, self.box, origin, rows, z[rows], pattern[rows])
+            fails[rows] = failing_rows(logits, origin.y[rows])[0]
         return fails
 
 
-def _scaled(way: Search, scale: float) -> Search:
+def _scaled(way: Way, scale: float) -> Way:
     """The same search with steps for a smaller box."""
-    if isinstance(way, AdamAscent | GradientAscent):
-        return replace(way, step_size=way.step_size * scale)
     if isinstance(way, Evolution):
         return replace(way, spread=way.spread * scale, most=way.most * scale)
-    return way
+    return replace(way, step_size=way.step_size * scale)

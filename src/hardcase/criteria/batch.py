@@ -15,8 +15,6 @@ from hardcase.criteria.network import Selection
 from hardcase.tensors import chunks, steady
 from hardcase.types import Probe
 
-__all__ = ["ActivationBatch", "Extremes", "Memo", "units_at_once"]
-
 Made = TypeVar("Made")
 
 

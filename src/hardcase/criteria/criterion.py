@@ -36,12 +36,6 @@ from hardcase.tensors import from_bytes, steady
 from hardcase.types import Images, Model, Probe, Scores, State, Tap, Targets
 from hardcase.usercode import guarded
 
-__all__ = [
-    *("CONVENTIONS", "COUNT", "SUM", "CoverageResult", "CriterionPlan", "Measure", "Rule", "Spec"),
-    *("Toward", "batch_for", "build_criteria", "criterion", "layer_graph", "names", "parse"),
-    *("parse_list", "plan", "profile_for", "requirements", "specs_of", "toward"),
-]
-
 Options = Mapping[str, str | int | float | bool]
 
 LAWS = {

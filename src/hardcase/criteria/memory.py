@@ -16,8 +16,6 @@ from torch import Tensor
 from hardcase.randomness import Rng
 from hardcase.types import State
 
-__all__ = ["Accumulated", "Bits", "CountedBits", "Memory", "Patterns", "Rows", "summed"]
-
 
 @runtime_checkable
 class Memory(Protocol):
@@ -41,7 +39,8 @@ class Bits:
         self.rows = rows
         self.columns = columns
         if base is None:
-            base = torch.zeros(rows, columns + 1, dtype=torch.uint8)
+            # one zero for all cells: memory is taken when the first of them is covered
+            base = torch.zeros(1, dtype=torch.uint8).expand(rows, columns + 1)
         self.base = base
         self.table = base
 

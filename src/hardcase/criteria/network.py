@@ -16,11 +16,6 @@ from hardcase.errors import Problem, choice
 from hardcase.tensors import any_rows
 from hardcase.types import Answer, Tap
 
-__all__ = [
-    *("Layer", "LayerGraph", "LayerTap", "Layered", "Mode", "Order", "Selection", "join_taps"),
-    *("select", "trace_layers"),
-]
-
 LayerKind = Literal["conv", "linear", "activation", "pool", "norm", "plumbing", "other"]
 
 _FEW = 16

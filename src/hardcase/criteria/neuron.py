@@ -21,8 +21,6 @@ from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
 from hardcase.types import Scores, Targets
 
-__all__ = ["kmnc", "layer_snac", "nbc", "nc", "snac", "tknc", "tknp"]
-
 # L. Ma et al., "DeepGauge: multi-granularity testing criteria for deep learning systems", ASE 2018;
 # Layer-SNAC: the MaXplore report (Topk-MaXplore). The texts write closed corners; here a corner is
 # open unless the convention says otherwise. The counting of units with both corners seen is that of
@@ -314,24 +312,31 @@ class Sections:
 
     def _cells(self, batch: ActivationBatch) -> Iterator[tuple[int, Int[Tensor, "u m"]]]:
         """The number of the first of some units, and the section of each value (0: outside)."""
+        within = torch.lt if self.top == "corner" else torch.le
+        geometry = self._geometry.on(batch.device)
+        extremes = batch.extremes(self.selection)
+        exceeding = ~within(extremes.high, geometry[1][:, 0])
         for first, layer in zip(self.selection.starts, batch.layers(self.selection), strict=True):
             columns = layer.detach().t()
             for part in chunks(len(columns), units_at_once(layer)):
-                start = first + part.start
-                values = columns[part].contiguous()
-                top = self._geometry.on(values.device)[1][start : start + len(values)]
-                inside = values <= top
-                if self.top == "corner":
-                    inside = values < top
+                units = slice(first + part.start, first + part.stop)
+                low, top, width = (each[units] for each in geometry)
+                values = columns[part]
                 for cut in _CUTS.get(self.cuts, (self.cuts,)):
-                    yield start, self._place(values, start, cut).masked_fill_(~inside, 0)
+                    # subtracted into its place, a unit's values lie together: no copy before
+                    place = torch.sub(
+                        values, low, out=torch.empty(values.shape, device=values.device)
+                    )
+                    if extremes.clean:  # few units leave their range: only these are compared
+                        some = exceeding[units].nonzero().squeeze(1)
+                        inside = within(values[some], top[some])
+                        place[some] = torch.where(inside, place[some], -torch.inf)
+                    else:
+                        place = torch.where(within(values, top), place, -torch.inf)
+                    yield units.start, self._sections(place.div_(width), cut)
 
-    def _place(self, values: Float[Tensor, "u m"], start: int, cut: str) -> Int[Tensor, "u m"]:
-        """Sections of values that are known not to lie above the range; those below it get 0."""
-        low, _, width = (
-            part[start : start + len(values)] for part in self._geometry.on(values.device)
-        )
-        place = (values - low).div_(width)
+    def _sections(self, place: Float[Tensor, "u m"], cut: str) -> Int[Tensor, "u m"]:
+        """Sections by the number of widths above the least value; those below it get 0."""
         if cut == "right-open":
             place.floor_().add_(1)
         else:

@@ -19,8 +19,6 @@ from hardcase.errors import Problem
 from hardcase.tensors import chunks, from_bytes, sent
 from hardcase.types import Images, Model
 
-__all__ = ["Needs", "Profile", "Range", "fit_profile"]
-
 # The range of every unit over training data, gathered batch by batch.
 
 
@@ -256,6 +254,7 @@ def fit_profile(
             for selection, values in kept.items():
                 values.append(shown.matrix(selection).cpu())
             predicted.append(shown.predicted)
+            del answer, shown  # before the next batch is computed
         if progress:
             progress(part.stop, len(images))
     by_layer = {

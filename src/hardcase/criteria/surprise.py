@@ -18,11 +18,6 @@ from hardcase.errors import Problem
 from hardcase.tensors import TILE, Copies, chunks, pad_rows
 from hardcase.types import Scores
 
-__all__ = [
-    *("Distance", "Likelihood", "Mahalanobis", "ReferencePoints", "SurpriseModel", "Traces"),
-    *("fit_notes", "refuse_few"),
-]
-
 # Normal shapes fitted to traces: what likelihood and Mahalanobis distance are measured in.
 
 ENOUGH = 5

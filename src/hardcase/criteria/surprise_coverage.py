@@ -22,8 +22,6 @@ from hardcase.errors import Problem
 from hardcase.randomness import Rng
 from hardcase.types import Scores, Targets
 
-__all__ = ["MeanSurprise", "dsa", "dsc", "lsa", "lsc", "mdsa", "mdsc", "surprise_of"]
-
 # J. Kim, R. Feldt, S. Yoo, "Guiding deep learning system testing using surprise adequacy", ICSE
 # 2019. The authors' code cuts from the suite's own least surprise, gives n-1 bins and an overflow
 # bin that swallows everything above the bound, and uses the bound 2000 for both kinds, which leaves

@@ -20,8 +20,6 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks
 from hardcase.types import Scores, State, Targets
 
-__all__ = ["NovelVectors", "Novelty", "lscd", "neighbour", "nlc"]
-
 # V. Vekariya, M. Golagha, A. Stocco, A. Pretschner, "Latent space class dispersion: effective test
 # data quality assessment for DNNs", 2025 (arXiv 2503.18799). For each class the mean Euclidean
 # distance between the traces of inputs of that label and the centroid of the training traces of

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hardcase.data import sources as named
-from hardcase.data.formats import Array, Bytes
+from hardcase.data.formats import Array, Bytes, Sizing, decoded, pixels_of, to_tensor
 from hardcase.data.own import (
     IMAGES,
     LABELS,
@@ -26,12 +26,12 @@ from hardcase.data.own import (
     file_bytes,
     known_key,
     labelled,
+    numbered,
     table,
     to_nchw,
     to_uint8,
 )
-from hardcase.data.sizing import Sizing, decoded, pixels_of
-from hardcase.data.streams import Stream, peeked, to_tensor
+from hardcase.data.streams import Stream, peeked
 from hardcase.errors import Problem
 from hardcase.types import Images
 
@@ -77,12 +77,11 @@ def images_of(
         return _walked(data, classes, name, split)
     if isinstance(data, np.ndarray | Tensor):
         return _arrays(data, labels, classes, name, split)
-    sized = resize or crop or "resize=" in str(data)
+    sizing = Sizing(resize=resize, crop=crop)
+    sized = sizing or "resize=" in str(data)
     if isinstance(data, str) and not sized and not data.endswith(".csv"):
         return named.load(data, split=split)
-    return stream_of(
-        data, labels, classes=classes, resize=resize, crop=crop, name=name, split=split
-    ).images()
+    return stream_of(data, labels, classes, sizing, name, split).images()
 
 
 def is_lazy(data: Any) -> bool:
@@ -94,15 +93,13 @@ def is_lazy(data: Any) -> bool:
 def stream_of(
     data: Any,
     labels: Any = None,
-    *,
     classes: Sequence[str] = (),
-    resize: int = 0,
-    crop: int = 0,
+    sizing: Sizing | None = None,
     name: str = "images",
     split: str = "test",
 ) -> Stream:
     """As `images_of`, but nothing is decoded until it is asked for."""
-    sizing = Sizing(resize=resize, crop=crop)
+    sizing = sizing or Sizing()
     if isinstance(data, str) and data.startswith("folder:"):
         spec = data
         if sizing and "resize=" not in data and "crop=" not in data:
@@ -131,7 +128,9 @@ def stream_of(
         )
     y, names = labelled(_plain(labels), classes, len(data), name)
     undo = _undo(data)
-    files = _file_names(data)
+    samples = getattr(data, "samples", None) or (data if isinstance(data, Sequence) else ())
+    firsts = [item[0] if isinstance(item, tuple | list) and item else item for item in samples]
+    files = {row: Path(it).name for row, it in enumerate(firsts) if isinstance(it, str | Path)}
 
     def called(row: int) -> str:
         return f"{name}/{files.get(row, f'{row:05d}')}"
@@ -154,8 +153,7 @@ def _torch(
 
     def image(row: int) -> Any:
         item = data[row]
-        bare = labels is not None and not isinstance(item, tuple | list | Mapping)
-        if bare:
+        if labels is not None and not isinstance(item, tuple | list | Mapping):
             return item
         return _pair(item, name)[0]
 
@@ -184,14 +182,6 @@ def _listed(data: Sequence[Any], labels: Any, name: str) -> tuple[Items, Any]:
     return lambda row: pairs[row][0], [label for _, label in pairs]
 
 
-def _file_names(data: Any) -> dict[int, str]:
-    """The names of the files that the items of a set are, by row."""
-    items = getattr(data, "samples", None) or (data if isinstance(data, Sequence) else ())
-    firsts = [item[0] if isinstance(item, tuple | list) and item else item for item in items]
-    paths = enumerate(firsts)
-    return {row: Path(path).name for row, path in paths if isinstance(path, str | Path)}
-
-
 def _arrays(
     x: Array | Tensor, labels: Any, classes: Sequence[str], name: str, split: str
 ) -> Images:
@@ -199,7 +189,7 @@ def _arrays(
         raise Problem(f"{name}: an array of images needs labels.", fix="images_of(images, labels)")
     pixels = to_nchw(to_uint8(_numpy(x), name), name)
     y, names = labelled(_plain(labels), classes, len(pixels), name)
-    ids = tuple(f"{name}/{number:05d}" for number in range(len(pixels)))
+    ids = numbered(name, len(pixels))
     return Images(to_tensor(pixels), torch.from_numpy(y), ids, names, name, split)
 
 
@@ -257,18 +247,14 @@ def _undo(source: Any) -> Callable[[Array], Array]:
     steps = getattr(getattr(source, "transform", None), "transforms", ()) or ()
     last = next((step for step in steps if hasattr(step, "mean") and hasattr(step, "std")), None)
     if last is None:
-        return _as_it_is
+        return np.asarray
     mean = np.asarray(last.mean, dtype=np.float32).reshape(-1, 1, 1)
     std = np.asarray(last.std, dtype=np.float32).reshape(-1, 1, 1)
     return lambda array: np.clip(array * std + mean, 0, 1)
 
 
-def _as_it_is(array: Array) -> Array:
-    return array
-
-
 def image_pixels(
-    item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array] = _as_it_is
+    item: Any, sizing: Sizing, where: str, undo: Callable[[Array], Array] = np.asarray
 ) -> Bytes:
     """Any single image as H x W or H x W x 3."""
     if isinstance(item, Image.Image):

@@ -10,7 +10,8 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +21,17 @@ import torch
 from pyarrow import parquet
 
 from hardcase.cache import regular, unpacked
-from hardcase.data.formats import Array, Bytes, Labels, open_npz, parquet_groups
-from hardcase.data.sizing import Sizing, decoded
-from hardcase.data.streams import ImageSet, Stream, to_tensor
+from hardcase.data.formats import (
+    Array,
+    Bytes,
+    Labels,
+    Sizing,
+    decoded,
+    open_npz,
+    parquet_groups,
+    to_tensor,
+)
+from hardcase.data.streams import ImageSet, Stream
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
 from hardcase.types import Images
@@ -108,14 +117,6 @@ def labelled(
             fix="labels - 1, if they count from 1",
         )
     return y, names
-
-
-def from_one(images: ImageSet) -> ImageSet:
-    """Labels that count from 1 as labels that count from 0."""
-    classes = images.classes
-    if classes == tuple(map(str, range(len(classes)))):
-        classes = classes[1:]
-    return replace(images, y=images.y - 1, classes=classes)
 
 
 def whole_numbers(labels: Array, where: str) -> Labels:
@@ -269,7 +270,11 @@ def read_folder(
             f"{path} is not a folder.",
             fix="folder:PATH takes a folder; for files: npz:PATH, parquet:PATH",
         )
-    divided = _has_own_split(path)
+    # parts of the data hold folders; classes called train and test do not
+    halves = [path / "train", path / "test"]
+    divided = all(
+        part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in halves
+    )
     parts = ("train", "test") if divided else ("",)
     found = [(part, file) for part in parts for file in image_files(path / part)]
     if not found:
@@ -309,12 +314,6 @@ def image_files(root: Path) -> list[Path]:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "__")) for part in path.parts)
-
-
-def _has_own_split(path: Path) -> bool:
-    """Whether ``train`` and ``test`` hold folders: parts of the data, not classes."""
-    parts = [path / "train", path / "test"]
-    return all(part.is_dir() and any(inner.is_dir() for inner in part.iterdir()) for part in parts)
 
 
 def _labels_by_folder(
@@ -468,7 +467,7 @@ def _read(
         )
     ids = _ids(table, prefix)
     encoded = _encoded(table.column(image), ids, where)
-    names = _named_column(table, label) or _named_by_run(every[0].parent.parent)
+    names = _stated_names(table, label, every[0].parent.parent)
     used = _labels(table if names else _open(every, [label], where), label, where)
 
     def read(row: int) -> Bytes:
@@ -529,22 +528,13 @@ def _encoded(column: pa.ChunkedArray, ids: tuple[str, ...], where: Path) -> list
     return list(merged.to_pylist())
 
 
-def _named_column(table: pa.Table, label: str) -> list[str] | None:
-    """The class names in the file's ``huggingface`` metadata, if it has any."""
-    try:
-        described: dict[str, Any] = json.loads(
-            (table.schema.metadata or {}).get(b"huggingface", b"{}")
-        )
+def _stated_names(table: pa.Table, label: str, run: Path) -> list[str] | None:
+    """The class names in the file's ``huggingface`` metadata or in a run's record, if any."""
+    unstated = (OSError, ValueError, KeyError, TypeError, RecursionError)
+    with suppress(*unstated):
+        described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
         return [str(name) for name in described["info"]["features"][label]["names"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _named_by_run(folder: Path) -> list[str] | None:
-    """The class names in a run's record, if `folder` is a run."""
-    try:
-        if not (folder / "run.json").is_file():  # a pipe would be waited for
-            return None
-        return [str(name) for name in json.loads((folder / "run.json").read_text())["classes"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    with suppress(*unstated):
+        if (run / "run.json").is_file():  # a pipe would be waited for
+            return [str(name) for name in json.loads((run / "run.json").read_text())["classes"]]
+    return None

@@ -35,8 +35,8 @@ from hardcase.data.formats import (
     Part,
     Parts,
     open_npz,
+    to_tensor,
 )
-from hardcase.data.streams import to_tensor
 from hardcase.errors import Problem, choice, reading
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
@@ -413,18 +413,16 @@ def obtain(wanted: PublicSet, *, source: Path | None, offline: bool) -> tuple[Pa
 
 def collect(wanted: PublicSet, route: Route, source: Path | None) -> Parts:
     """The content of the files that a route brings, or that lie in the user's own folder."""
-    if source is not None and source.is_dir():
-        return read_files(wanted, source)
-    with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
-        route.fill(Path(folder), wanted.wanted)
-        return read_files(wanted, Path(folder))
-
-
-def read_files(wanted: PublicSet, folder: Path) -> Parts:
-    for form in wanted.forms:
-        files = locate(folder, form)
-        if files is not None:
-            return form.read(files)
+    with tempfile.TemporaryDirectory(prefix="hardcase-") as temporary:
+        folder = Path(temporary)
+        if source is not None and source.is_dir():
+            folder = source
+        else:
+            route.fill(folder, wanted.wanted)
+        for form in wanted.forms:
+            files = locate(folder, form)
+            if files is not None:
+                return form.read(files)
     raise Problem(f"not all of its files are there; needed: {', '.join(wanted.forms[0].files)}")
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from hardcase.cache import named_path
-from hardcase.data.formats import content_hashes, split_by_content
-from hardcase.data.own import OwnData, from_one, numbered
+from hardcase.data.formats import content_hashes, split_by_content, to_tensor
+from hardcase.data.own import OwnData, numbered
 from hardcase.data.public import PublicSet, public_part
-from hardcase.data.streams import LabelledSet, Stream, check, peeked, to_tensor
+from hardcase.data.streams import ImageSet, LabelledSet, Stream, peeked
 from hardcase.errors import Problem, choice
 from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.types import Images
@@ -82,8 +82,16 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
-    _refuse_annotated(spec)
-    if spec.partition(":")[0] in readers() and ":" in spec:
+    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in parts("data").items()}
+    kind, colon, _ = spec.partition(":")
+    task = tasks.get(kind.partition("?")[0])
+    if task is not None:
+        raise Problem(
+            f"{spec} has no one class for each image.",
+            "It is for detectors, taggers and segmenters.",
+            fix=f"--task {task}",
+        )
+    if colon and kind in readers():
         found, wanted = opened(spec, split)
         return part_of(found.images.images(), found.divided, wanted, spec.partition("?")[0])
     text, _, query = spec.partition("?")
@@ -101,18 +109,6 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
         return images
     wanted = spec_options(text, {"split": ("all",)}, query).get("split", split)
     return _divided(spec, supplied, wanted)
-
-
-def _refuse_annotated(spec: str) -> None:
-    """Refuse data that says of images what is in them and where, not which class they are of."""
-    kind = spec.partition(":")[0].partition("?")[0]
-    rows = [part for name, part in parts("data").items() if name.partition(":")[0] == kind]
-    if rows and "task" in rows[0].facts:
-        raise Problem(
-            f"{spec} has no one class for each image.",
-            "It is for detectors, taggers and segmenters.",
-            fix=f"--task {rows[0].facts['task']}",
-        )
 
 
 MANY = 2_000
@@ -136,43 +132,65 @@ def readers() -> dict[str, Part]:
     return {name.partition(":")[0]: part for name, part in own}
 
 
-def parse(spec: str) -> tuple[str, Path, dict[str, str]]:
-    """``KIND:PATH?option=value&...`` in its parts."""
-    kind, colon, rest = spec.partition(":")
-    known = readers()
-    if not colon or kind not in known:
-        raise _unknown(spec)
+def opened(spec: str, split: str) -> tuple[OwnData, str]:
+    """Data of the user's own, ``KIND:PATH?option=value&...``, and which part of it."""
+    kind, _, rest = spec.partition(":")
     text, _, query = rest.partition("?")
+    reader = readers().get(kind)
+    if reader is None:
+        raise _unknown(spec)
     if not text:
         raise Problem(f"{spec!r} names no path.", fix=f"{kind}:PATH")
-    choices = {name: option.choices for name, option in options_of(known[kind]).items()}
-    if not known[kind].facts.get("undivided"):
-        choices |= {"split": ("all",), "first": ("0", "1")}
-    return kind, named_path(text), spec_options(f"{kind}:", choices, query)
-
-
-def opened(spec: str, split: str) -> tuple[OwnData, str]:
-    """Data of the user's own, in one of the forms that have readers, and which part of it."""
-    kind, path, options = parse(spec)
+    path = named_path(text)
+    options = dict[str, str]()
+    if query:
+        choices = {name: option.choices for name, option in options_of(reader).items()}
+        if not reader.facts.get("undivided"):
+            choices |= {"split": ("all",), "first": ("0", "1")}
+        options = spec_options(f"{kind}:", choices, query)
     if not path.exists():
         raise Problem(
             f"{path} does not exist.",
             f"Looked from {Path.cwd()}.",
             fix=f"{kind}:PATH with a path that exists",
         )
-    reader = readers()[kind]
     part = options.pop("split", split)
     if reader.facts.get("undivided"):
         part = "all"
     first = options.pop("first", "0")
     found: OwnData = reader(path, part, **options)
-    if first == "1":
-        found = replace(found, images=from_one(found.images))
+    if first == "1":  # labels that count from 1
+        classes = found.images.classes
+        if classes == tuple(map(str, range(len(classes)))):
+            classes = classes[1:]
+        images = replace(found.images, y=found.images.y - 1, classes=classes)
+        found = replace(found, images=images)
     where = str(path)
     if found.divided and part != "all":
         where = f"the {part} part of {path}"
-    check(found.images, where)
+    check_labels(found.images, where)
     return replace(found, images=replace(found.images, name=spec, split=part)), part
+
+
+def check_labels(images: ImageSet, where: str) -> None:
+    """The errors that any data can have: nothing in it, or labels that no class has."""
+    if not len(images):
+        raise Problem(
+            f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
+        )
+    y, count = images.y, len(images.classes)
+    wrong = ((y < 0) | (y >= count)).nonzero().flatten()
+    if len(wrong):
+        first = int(wrong[0])
+        fix = "correct the labels, or name all classes"
+        if y.min() == 1 and y.max() == count:
+            fix = "?first=1 after the path: these labels count from 1"
+        raise Problem(
+            f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
+            f" {images.id[first]} has label {int(y[first])}.",
+            f"Labels count from 0 to {count - 1}.",
+            fix=fix,
+        )
 
 
 def spec_options(what: str, known: Choices, query: str) -> dict[str, str]:
@@ -203,7 +221,7 @@ def _divided(spec: str, supplied: object, split: str) -> Images:
         Images(each.x.cpu(), each.y.cpu(), each.id, each.classes, spec, split) for each in images
     ]
     for each in own:
-        check(each, spec)
+        check_labels(each, spec)
     if len(own) == 1:
         return part_of(own[0], False, split, spec)
     if split != "all":

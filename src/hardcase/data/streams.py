@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.data.formats import Bytes, Labels
-from hardcase.data.sizing import stacked
+from hardcase.data.formats import Bytes, stacked, to_tensor
 from hardcase.errors import Problem
 from hardcase.randomness import balanced_order
 from hardcase.types import Images
@@ -142,32 +141,6 @@ def peeked(stream: Stream) -> Stream:
     rows = stream.rows[:: max(1, len(stream) // PEEKED)].tolist()
     grey = all(stream.read(row).ndim == 2 for row in rows)
     return replace(stream, channels=1 if grey else 3)
-
-
-def check(images: ImageSet, where: str) -> None:
-    """The errors that any data can have: nothing in it, or labels that no class has."""
-    if not len(images):
-        raise Problem(
-            f"{where} holds no images.", fix="hardcase list data shows what each kind of data needs"
-        )
-    y, count = images.y, len(images.classes)
-    wrong = ((y < 0) | (y >= count)).nonzero().flatten()
-    if len(wrong):
-        first = int(wrong[0])
-        fix = "correct the labels, or name all classes"
-        if y.min() == 1 and y.max() == count:
-            fix = "?first=1 after the path: these labels count from 1"
-        raise Problem(
-            f"{where}: {len(wrong)} of {len(y)} labels lie outside the {count} classes;"
-            f" {images.id[first]} has label {int(y[first])}.",
-            f"Labels count from 0 to {count - 1}.",
-            fix=fix,
-        )
-
-
-def to_tensor(array: Bytes | Labels) -> Tensor:
-    """A tensor of its own: contiguous, and free to be written to."""
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def _channels(x: Bytes, channels: int, names: Sequence[str]) -> Bytes:

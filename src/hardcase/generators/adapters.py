@@ -27,8 +27,6 @@ from hardcase.randomness import stream
 from hardcase.tensors import digest_tensors
 from hardcase.usercode import guarded
 
-__all__ = ["Coder", "Inverted", "coder", "from_diffusers", "supplied_card"]
-
 STEPS = 200
 """Steps of the descent to an image's code."""
 STARTS = 16

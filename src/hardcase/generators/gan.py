@@ -17,11 +17,10 @@ from torch.nn.utils.parametrizations import spectral_norm
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.registry import generator
-from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import History, TrainingRecipe, average, own_randomness
+from hardcase.training.loop import Player, average, duel
+from hardcase.training.monitor import History
+from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase.types import Images
-
-__all__ = ["Critic", "Gan", "train_gan"]
 
 
 def _train(

@@ -18,22 +18,10 @@ from hardcase.cache import write_atomically
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.loop import History, TrainingRecipe, predict
+from hardcase.training.loop import predict
+from hardcase.training.monitor import History
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images, Model
-
-__all__ = [
-    "Family",
-    "Sampler",
-    "check_samples",
-    "draw_reconstructions",
-    "draw_samples",
-    "fresh",
-    "generated_seeds",
-    "measure",
-    "measure_samples",
-    "reconstructions",
-    "verified_seeds",
-]
 
 _log = logging.getLogger(__name__)
 

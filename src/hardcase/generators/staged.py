@@ -18,8 +18,6 @@ from hardcase.tensors import from_bytes
 from hardcase.types import Images
 from hardcase.usercode import guarded
 
-__all__ = ["Decoder", "Recalled", "Supplied"]
-
 Meet = Callable[[int, Tensor], Tensor]
 
 

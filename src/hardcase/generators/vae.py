@@ -14,10 +14,10 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Goal, History, TrainingRecipe, fit
+from hardcase.training.loop import Goal, fit
+from hardcase.training.monitor import History
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
-
-__all__ = ["Vae", "reconstruct"]
 
 _SINVAD = "Kang, Feldt and Yoo, TOSEM 2024"
 _DENSE = TrainingRecipe(epochs=10, steps=1500, batch=64, lr=1e-3)

@@ -17,18 +17,10 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
-from hardcase.training.adversarial import Player, duel
-from hardcase.training.loop import (
-    Goal,
-    History,
-    TrainingRecipe,
-    fit,
-    own_randomness,
-    pick,
-)
+from hardcase.training.loop import Goal, Player, duel, fit
+from hardcase.training.monitor import History
+from hardcase.training.recipe import TrainingRecipe, own_randomness, pick
 from hardcase.types import Images
-
-__all__ = ["Codebook", "Codebooks", "VqVae", "reconstruct", "train_jointly"]
 
 
 def _train(

@@ -14,8 +14,6 @@ from hardcase.randomness import Rng
 from hardcase.registry import guide
 from hardcase.types import Oracle, Probe, State, Targets
 
-__all__ = ["Adaptive", "Learning", "constant"]
-
 # S. Lee, S. Cha, D. Lee, H. Oh, "Effective white-box testing of deep neural networks with adaptive
 # neuron-selection strategy", ISSTA 2020. Features 0 to 16 never change; 17 to 28 follow the search.
 # A score is the sum of a strategy vector's entries at the features that a unit has, so nothing of

@@ -33,8 +33,6 @@ from hardcase.registry import guide
 from hardcase.tensors import chunks, ordinal
 from hardcase.types import Objective, Oracle, Probe, State, Tap, Targets
 
-__all__ = ["LEVELS", "Archive", "Axis", "CellGrid", "spanned"]
-
 PARENT = "corpus/z"
 """The target under which searches look for a parent's code."""
 UNSEEN, REACHED, FAILING, WITNESSED = range(4)

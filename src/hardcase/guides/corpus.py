@@ -15,8 +15,6 @@ from hardcase.registry import guide
 from hardcase.tensors import ordinal, to_bytes
 from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
 
-__all__ = ["Corpus", "Fading", "Recent"]
-
 # Which entry of a corpus is mutated next.
 
 

@@ -16,11 +16,6 @@ from hardcase.registry import guide
 from hardcase.tensors import ordinal
 from hardcase.types import Guide, Oracle, Probe, State, Tap, Targets
 
-__all__ = [
-    *("Deviating", "Facts", "FailingOnly", "Hits", "Strategies", "StrongestUnits", "UnitGuide"),
-    *("Units", "appended", "grown", "row_of", "take", "unseen"),
-]
-
 # How often each unit was covered, for all seeds together or for each of them alone.
 
 

@@ -1,4 +1,5 @@
-"""Blur: kernels of a lens out of focus, a moving hand and wide pixels; Gaussian, median, bilateral.
+"""What a pixel takes from its neighbours: blur (a lens out of focus, a moving hand, wide pixels;
+Gaussian, median, bilateral), and figures drawn by another pen, thicker, thinner, fainter.
 
 Kernels that differ by row are applied through the Fourier transform, whose cost does not grow with
 the kernel; a Gaussian is a matrix per row and axis. Sizes of transforms and matrices follow from
@@ -12,19 +13,15 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.resample import along
 from hardcase.tensors import constant, per_row, total
 
-__all__ = [
-    *("bilateral", "binomial", "box", "convolve", "disc", "filtered", "gaussian"),
-    *("gaussian_matrix", "gaussian_window", "median", "mirrored", "streak", "stroke_width", "tent"),
-]
-
 Batch = Float[Tensor, "m c h w"]
+Ground = Float[Tensor, "m c 1 1"]
+"""The colour of a plain ground behind figures."""
 
 BINOMIAL = tuple(tuple(a * b / 256 for a in (1, 4, 6, 4, 1)) for b in (1, 4, 6, 4, 1))
 
@@ -37,6 +34,8 @@ def convolve(
     What is computed is the *change*, exactly 0 for a kernel of one point. Beyond its edges the
     image is mirrored about its outermost pixels, or they repeat.
     """
+    from scipy.fft import next_fast_len  # a third of a command's start, which few commands use
+
     radius = kernel.shape[-1] // 2
     if border == "mirror":
         padded = mirrored(mirrored(x, radius, 3), radius, 2)
@@ -214,3 +213,47 @@ def stroke_width(
     thick = functional.max_pool2d(x, 3, 1, 1)
     thin = -functional.max_pool2d(-x, 3, 1, 1)
     return x + (thick - x) * thicker + 0.7 * (thin - x) * thinner
+
+
+def widened(x: Batch, ground: Ground, amount: Float[Tensor, " m"], *, most: int) -> Batch:
+    """Figures whose strokes grow by `amount` pixels on each side, or shrink below 0.
+
+    A stroke grows where a neighbour belongs to it; parts of a pixel are parts of that change. No
+    amount is larger than `most`.
+    """
+    bright = (ground.mean((1, 2, 3)) > 0.5).to(x.dtype)
+    sign = per_row(1 - 2 * bright, x)
+    start = sign * x  # strokes are what is largest, on a dark and on a bright ground
+    figure = start
+    for step in range(most):
+        more = per_row((amount - step).clamp(0, 1), x)
+        less = per_row((-amount - step).clamp(0, 1), x)
+        grown = _largest_nearby(figure)
+        shrunk = -_largest_nearby(-figure)
+        figure = figure + more * (grown - figure) + less * (shrunk - figure)
+    return x + sign * (figure - start)
+
+
+def faded(x: Batch, ground: Ground, share: Float[Tensor, " m"]) -> Batch:
+    """Figures that lose a share of their difference from the ground."""
+    return x + per_row(share, x) * (ground - x)
+
+
+def plain_ground(x: Batch) -> Ground:
+    """The colour of the ground: the median of the border."""
+    x = x.detach()
+    border = torch.cat([x[:, :, 0], x[:, :, -1], x[:, :, 1:-1, 0], x[:, :, 1:-1, -1]], 2)
+    return border.sort(2).values[:, :, border.shape[2] // 2, None, None]
+
+
+def _largest_nearby(x: Batch) -> Batch:
+    """The largest of each pixel and its eight neighbours.
+
+    By `torch.maximum`, whose gradient is added in a fixed order; that of `max_pool2d` is not.
+    """
+    for dim in (2, 3):
+        size = x.shape[dim]
+        before = torch.cat([x.narrow(dim, 0, 1), x.narrow(dim, 0, size - 1)], dim)
+        after = torch.cat([x.narrow(dim, 1, size - 1), x.narrow(dim, size - 1, 1)], dim)
+        x = torch.maximum(torch.maximum(x, before), after)
+    return x

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from hardcase.tensors import constant, per_row
 
-__all__ = ["luma", "raised", "relit", "saturated", "white_balance"]
-
 Batch = Float[Tensor, "m c h w"]
 
 ENCODING = 2.2

@@ -19,8 +19,6 @@ from hardcase.imaging.blur import mirrored
 from hardcase.imaging.resample import combine
 from hardcase.tensors import constant, per_row
 
-__all__ = ["compressed"]
-
 Batch = Float[Tensor, "m c h w"]
 Table = tuple[tuple[int, ...], ...]
 
@@ -58,13 +56,8 @@ def compressed(
     """JPEG at each row's quality; 100 leaves the image untouched.
 
     Rounding has no useful slope. By quality it is that of the secant over `WINDOW`: what a little
-    less quality does. By `x` it is straight-through, that of no compression.
-
-    Args:
-        x: Grey or colour images in [0, 1].
-        quality: 1 to 100.
-        halved: How far colour is stored at half the resolution, from 0 (not at all, as by default)
-            to 1 (as most files do).
+    less quality does. By `x` it is straight-through, that of no compression. `halved` is how far
+    colour is stored at half the resolution, from 0 (not at all) to 1 (as most files do).
     """
     planes = x.detach() * 255 - 128
     if x.shape[1] != 3:

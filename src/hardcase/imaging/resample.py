@@ -17,28 +17,12 @@ from torch.nn import functional
 
 from hardcase.tensors import constant
 
-__all__ = [
-    *("affine", "along", "bend", "cell_matrix", "centred_places", "combine", "pose", "resample"),
-    *("spread", "zoom_matrix"),
-]
-
 
 def centred_places(height: int, width: int, like: Tensor) -> Float[Tensor, "1 2 h w"]:
     """Each pixel's place (rows, columns) from the centre: exact in floating point."""
     down = torch.arange(height, device=like.device, dtype=like.dtype) - (height - 1) / 2
     right = torch.arange(width, device=like.device, dtype=like.dtype) - (width - 1) / 2
     return torch.stack(torch.meshgrid(down, right, indexing="ij"))[None]
-
-
-def bend(
-    places: Float[Tensor, "m 2 h w"], coarse: Float[Tensor, "m 2 p p"], limit: float
-) -> Float[Tensor, "m 2 h w"]:
-    """Places moved as a rubber sheet is: by displacements (down, right) at control points, in
-    pixels, none farther than `limit`.
-    """
-    field = spread(coarse, places.shape[2], places.shape[3])
-    excess = (field.square().sum(1, keepdim=True) / limit**2).clamp_min(1)
-    return places - field * excess.rsqrt()
 
 
 def pose(
@@ -126,14 +110,8 @@ def affine(
     waves: Float[Tensor, "m 2 p p"] | None = None,
 ) -> Float[Tensor, "m c h w"]:
     """Every image seen through a 2x3 matrix of its own: from where (right, down), in coordinates
-    from -1 to 1, the pixel at a place is taken.
-
-    Args:
-        x: Images.
-        matrix: One for each image.
-        outside: What lies beyond the edges: ``zeros``, ``border`` or ``reflection``.
-        mode: ``bilinear`` or ``bicubic`` between pixels.
-        waves: Further displacements at control points, interpolated bicubically.
+    from -1 to 1, the pixel at a place is taken. `outside` and `mode` are those of `grid_sample`;
+    `waves` are further displacements at control points, interpolated bicubically.
     """
     grid = functional.affine_grid(matrix, list(x.shape), align_corners=False)
     if waves is not None:

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from hardcase.errors import Problem
 
-__all__ = ["judge_in_background"]
-
 NICENESS = 19
 """The lowest priority: the search keeps its cores."""
 LATER = 10.0

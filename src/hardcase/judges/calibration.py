@@ -268,7 +268,7 @@ def calibrate(
         fitted_to = people.half(1)
         scored_by = people.half(2)
     folds, how = _folds(people)
-    fixed = {name: (plain or rules)[name] for name in rules if _few(_truth(people, name))}
+    fixed = {name: (plain or rules)[name] for name in rules if _few(getattr(people, name))}
     final = {name: _fitted(rules[name], name, signals, people) for name in rules} | fixed
     pooled = {name: _pooled(rules[name], name, signals, fitted_to, folds) for name in rules}
     for name, rule in fixed.items():
@@ -276,7 +276,7 @@ def calibrate(
         pooled[name] = (probability, rule.answers(probability))
     measured: dict[str, Any] = {}
     for name, rule in rules.items():
-        truth = _truth(scored_by, name)
+        truth: Tensor = getattr(scored_by, name)
         known = truth >= 0
         evidence = rule.evidence(signals).cpu()
         measured[name] = {
@@ -285,7 +285,7 @@ def calibrate(
         }
         if not bool((people.rater1 == people.rater2).all()):
             measured[name]["one_rater"] = _left_out(rule, name, signals, people, folds)
-    honest = _both([pooled[name][1] for name in rules])
+    honest = [all(said) for said in zip(*(pooled[name][1] for name in rules))]
     return Calibration(
         final,
         {
@@ -296,24 +296,6 @@ def calibrate(
             "confirmed": precision(honest, scored_by.confirmed),
         },
     )
-
-
-def _truth(people: People, question: str) -> Int[Tensor, " m"]:
-    """What people say of a question: 1 yes, 0 no, -1 split."""
-    return {"label_kept": people.label_kept, "valid": people.valid}[question]
-
-
-def _both(answers: Sequence[Answers]) -> Answers:
-    """Yes where all say yes, no where one says no."""
-    joined: list[bool | None] = []
-    for row in zip(*answers):
-        answer: bool | None = None
-        if False in row:
-            answer = False
-        elif None not in row:
-            answer = True
-        joined.append(answer)
-    return joined
 
 
 def _few(truth: Int[Tensor, " m"]) -> str:
@@ -375,13 +357,13 @@ def _folds(people: People) -> tuple[Folds, str]:
 
 def _fitted(rule: DecisionRule, question: str, signals: Signals, people: People) -> DecisionRule:
     """Fit scale, offset and thresholds to people; unchanged where they gave one answer only."""
-    truth = _truth(people, question)
+    truth: Tensor = getattr(people, question)
     known = truth >= 0
     if set(truth[known].tolist()) != {0, 1}:
         return rule
     # the answer of each rater counts: where they are split, so is the probability
     evidence = rule.evidence(signals).cpu().repeat(2)
-    each = [_truth(people.half(number), question) == 1 for number in (1, 2)]
+    each = [getattr(people.half(number), question) == 1 for number in (1, 2)]
     fitted = fit_to_people(rule, evidence, torch.cat(each))
     probability = fitted.probability(signals).cpu()
     right = (truth == 1).double()  # what people were split about counts as wrong
@@ -421,7 +403,7 @@ def _left_out(
     A smoothed predictor can agree with single people more often than they with each other without
     being right: this shows parity, not truth.
     """
-    theirs = [_truth(people.half(number), question) == 1 for number in (1, 2)]
+    theirs = [getattr(people.half(number), question) == 1 for number in (1, 2)]
     agrees = []
     for number, other in ((1, 2), (2, 1)):
         pooled, _ = _pooled(rule, question, signals, people.half(number), folds)

@@ -24,14 +24,12 @@ from hardcase.judges.features import (
     FITS,
     VIEWS,
     Encoder,
-    EncoderOutput,
     FeatureProbe,
-    FeatureStore,
     HeadProbe,
-    MahalanobisProbe,
     NearestProbe,
     Tell,
     features_at,
+    kept_features,
     probe_from_card,
     temperature,
 )
@@ -41,7 +39,7 @@ from hardcase.judges.rules import Signals
 from hardcase.judges.training_data import camera_processed
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, constant, digest_tensors, fingerprints, from_bytes, steady
-from hardcase.types import Images
+from hardcase.types import Answer, Images
 
 SCALES = 4
 PER_SCALE = 7
@@ -264,10 +262,10 @@ class FeaturePanel(SignalSource):
             contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
         first = zip(self.encoders, [views[0] for views in seen])
-        deepest = [one.features[each.layers[-1]] for each, one in first]
+        deepest = [one.activations[each.layers[-1]] for each, one in first]
         return signals, torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
-    def votes(self, seen: Sequence[Sequence[EncoderOutput]]) -> Float[Tensor, "l m k"]:
+    def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
         """Return log-probabilities by every lineage: the mean over the probes that have a weight,
         and all views, of its networks. A network of unknown lineage is one of its own.
         """
@@ -281,7 +279,7 @@ class FeaturePanel(SignalSource):
         return torch.stack(means)
 
     def _neighbours(
-        self, seen: Sequence[Sequence[EncoderOutput]], mean: Tensor, expected: Tensor
+        self, seen: Sequence[Sequence[Answer]], mean: Tensor, expected: Tensor
     ) -> Float[Tensor, " m"]:
         """How much nearer training images of the expected class are; without training images,
         the margin of the classifiers.
@@ -296,7 +294,7 @@ class FeaturePanel(SignalSource):
 
     @staticmethod
     def _distances(
-        probes: Sequence[nn.Module] | nn.ModuleList, seen: Sequence[Sequence[EncoderOutput]]
+        probes: Sequence[nn.Module] | nn.ModuleList, seen: Sequence[Sequence[Answer]]
     ) -> list[tuple[FeatureProbe, Tensor]]:
         """Distances by every probe in every view."""
         return [
@@ -338,7 +336,6 @@ def fit(
     *,
     plan: PanelPlan = USUAL,
     heads: Sequence[Int[Tensor, " k"]] = (),
-    store: FeatureStore | None = None,
     seed: int = 0,
     tell: Tell | None = None,
 ) -> FeaturePanel:
@@ -348,7 +345,6 @@ def fit(
             "a panel for photographs needs a network that classifies.",
             fix="--judge-features zoo:resnet50-imagenet",
         )
-    store = store or FeatureStore()
     classes = len(train.classes)
     fitted, held_out = split_rows(train.y, train.id, plan.held_out)
     held_out = held_out.sort().values
@@ -357,10 +353,13 @@ def fit(
     distances = list[FeatureProbe]()
     energies = list[list[float]]()
     for number, each in enumerate(encoders):
-        seen = store.features(each, train.x, view=plan.views[0], tell=tell)
+        seen = kept_features(each, train.x, view=plan.views[0], tell=tell)
         own = list[FeatureProbe]()
-        if enough:
-            own = [_classifier(kind, number, each, seen, train.y, fitted) for kind in plan.kinds]
+        if enough:  # a regression on all layers, distances on the deepest
+            layers = dict.fromkeys(plan.kinds, each.layers[-1]) | {"logistic": ALL}
+            own = [
+                _fitted(kind, number, layers[kind], seen, train.y, fitted) for kind in plan.kinds
+            ]
         elif each.classifies:
             outputs = [*heads][number : number + 1] or [_own_outputs(each, seen, classes)]
             own = [HeadProbe(number, "", {"outputs": outputs[0]})]
@@ -369,8 +368,14 @@ def fit(
             probe.scale.fill_(temperature(logits, train.y[held_out]))
             probe.weight.fill_(float((logits.argmax(1) == train.y[held_out]).float().mean()))
         classifiers += own
+        usual, read = "mahalanobis", each.layers
         labels = train.y * enough  # one Gaussian for all where classes have too few images
-        distances += _usual_distances(number, each, seen, labels, fitted, held_out)
+        if not each.classifies:
+            usual, read, labels = "nearest", each.layers[-1:], torch.zeros_like(labels)
+        for layer in read:
+            probe = _fitted(usual, number, layer, seen, labels, fitted)
+            probe.typical.copy_(probe.distances(seen.activations[layer][held_out]).amin(1).median())
+            distances.append(probe)
         energy = seen.logits[held_out].logsumexp(1)
         spread_of = energy.quantile(torch.tensor([0.16, 0.5, 0.84], dtype=energy.dtype))
         low, middle, high = spread_of.tolist()
@@ -392,42 +397,15 @@ def fit(
     return panel.eval().to(encoders[0].subject.device)
 
 
-def _classifier(
-    kind: str, number: int, each: Encoder, seen: EncoderOutput, y: Tensor, fitted: Tensor
+def _fitted(
+    kind: str, number: int, layer: str, seen: Answer, labels: Tensor, rows: Tensor
 ) -> FeatureProbe:
-    """Fit a probe that says the class: a regression on all layers, distances on the deepest."""
-    layer = {"logistic": ALL}.get(kind, each.layers[-1])
     probe = FITS[kind]
-    tensors = probe.fit(features_at(seen, layer)[fitted], y[fitted], int(y.max()) + 1)
+    tensors = probe.fit(features_at(seen, layer)[rows], labels[rows], int(labels.max()) + 1)
     return probe(number, layer, tensors)
 
 
-def _usual_distances(
-    number: int,
-    each: Encoder,
-    seen: EncoderOutput,
-    labels: Tensor,
-    fitted: Tensor,
-    held_out: Tensor,
-) -> list[FeatureProbe]:
-    """Fit Gaussians of the classes in every layer, and how far held-out images lie from them; of a
-    network that names no class, the nearest images in its deepest layer.
-    """
-    probes = list[FeatureProbe]()
-    kind: type[MahalanobisProbe | NearestProbe] = MahalanobisProbe
-    layers = each.layers
-    if not each.classifies:
-        kind, layers, labels = NearestProbe, each.layers[-1:], torch.zeros_like(labels)
-    for layer in layers:
-        x = seen.features[layer]
-        tensors = kind.fit(x[fitted], labels[fitted], int(labels.max()) + 1)
-        probe = kind(number, layer, tensors)
-        probe.typical.copy_(probe.distances(x[held_out]).amin(1).median())
-        probes.append(probe)
-    return probes
-
-
-def _own_outputs(each: Encoder, seen: EncoderOutput, classes: int) -> Int[Tensor, " k"]:
+def _own_outputs(each: Encoder, seen: Answer, classes: int) -> Int[Tensor, " k"]:
     outputs = seen.logits.shape[1]
     if outputs != classes:
         raise Problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hardcase.judges.judge import Neighbours
 from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
+from hardcase.types import Answer
 
 VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "plain": lambda x: x,
@@ -27,23 +29,11 @@ VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderOutput:
-    """What an encoder makes of images: pooled features by layer, and the scores of its own head."""
-
-    features: Mapping[str, Float[Tensor, "m _"]]
-    logits: Float[Tensor, "m k"]
-
-    @staticmethod
-    def join(parts: list[EncoderOutput]) -> EncoderOutput:
-        """Concatenate what was seen of several batches."""
-        names = parts[0].features
-        joined = {name: torch.cat([part.features[name] for part in parts]) for name in names}
-        return EncoderOutput(joined, torch.cat([part.logits for part in parts]))
-
-
-@dataclass(frozen=True, slots=True)
 class Encoder:
-    """A frozen network, the layers that are read, and what is known of where it comes from."""
+    """A frozen network, the layers that are read, and what is known of where it comes from.
+
+    What it makes of images are pooled features by layer, and the scores of its own head.
+    """
 
     subject: Subject
     layers: tuple[str, ...]
@@ -62,17 +52,18 @@ class Encoder:
         known = PRETRAINED.get(self.spec.removeprefix("zoo:"))
         return known is None or known.outputs == "imagenet"
 
-    def __call__(self, x: Float[Tensor, "m c h w"]) -> EncoderOutput:
-        answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
-        return EncoderOutput(dict(answer.activations), answer.logits)
+    def __call__(self, x: Float[Tensor, "m c h w"]) -> Answer:
+        answer: Answer = self.subject(_sized(x, self.size), dict.fromkeys(self.layers, pooled))
+        return answer
 
     @torch.no_grad()
-    def ask(
-        self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32
-    ) -> EncoderOutput:
+    def ask(self, x: Float[Tensor, "m c h w"], *, view: str = "plain", batch: int = 32) -> Answer:
         """Return features and scores of one view, in batches."""
         parts = list(chunks(len(x), batch)) or [slice(0, 0)]
-        return EncoderOutput.join([self(VIEWS[view](x[rows])) for rows in parts])
+        seen = [self(VIEWS[view](x[rows])) for rows in parts]
+        names = seen[0].activations
+        features = {name: torch.cat([one.activations[name] for one in seen]) for name in names}
+        return Answer(torch.cat([one.logits for one in seen]), features)
 
 
 def pooled(output: Tensor) -> Float[Tensor, "m _"]:
@@ -96,13 +87,12 @@ def encoder(
     net: Subject,
     x: Float[Tensor, "m c h w"],
     *,
-    count: int = 3,
     lineage: str = "",
     spec: str = "",
     size: int = 0,
 ) -> Encoder:
     """Return an encoder that reads the deepest resolutions of a network."""
-    layers = depths(net, _sized(x, size), count=count)
+    layers = depths(net, _sized(x, size))
     return Encoder(net, layers, lineage, spec or net.name, size)
 
 
@@ -136,18 +126,15 @@ def _fired(net: Subject, x: Tensor) -> list[Fired]:
     """Return every layer with a tensor of its own as output, in the order in which they ran."""
     fired: dict[str, Fired] = {}
 
-    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
-        def note(module: nn.Module, _: object, output: object) -> None:
-            if not isinstance(output, Tensor) or output.ndim < 2 or name in fired:
-                return
+    def note(name: str, module: nn.Module, _: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.ndim >= 2 and name not in fired:
             shape = tuple(output.shape[1:])
             if shape[1:] == (1, 1):
                 shape = shape[:1]
             fired[name] = (name, module, shape)
 
-        return note
-
-    handles = [module.register_forward_hook(hook(name)) for name, module in net.layers().items()]
+    modules = net.layers().items()
+    handles = [module.register_forward_hook(partial(note, name)) for name, module in modules]
     try:
         net(x[:1])
     finally:
@@ -166,55 +153,48 @@ Tell = Callable[[int, int], None]
 """Told how many images are done, of how many."""
 KEYS = "hardcase.keys"
 LOGITS = "hardcase.logits"
-Rows = dict[int, dict[str, Tensor]]
-"""Features and scores of an image by its fingerprint."""
+Rows = dict[int, tuple[Mapping[str, Tensor], int]]
+"""Where features and scores of an image are, by its fingerprint: a part, and a row of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureStore:
-    """Features that are kept on disk."""
+def features_folder(encoder: Encoder, view: str) -> Path:
+    """Return where the features of this view are kept."""
+    size = [str(encoder.size)] * bool(encoder.size)
+    return cache_folder() / "features" / digest([encoder.hash, *encoder.layers, view, *size])
 
-    root: Path | None = None
 
-    def folder(self, encoder: Encoder, view: str) -> Path:
-        """Return where the features of this view are kept."""
-        size = [str(encoder.size)] * bool(encoder.size)
-        key = digest([encoder.hash, *encoder.layers, view, *size])
-        return (self.root or cache_folder() / "features") / key
+def kept_features(
+    encoder: Encoder,
+    x: UInt8[Tensor, "n c h w"],
+    *,
+    view: str = "plain",
+    tell: Tell | None = None,
+) -> Answer:
+    """Return features and scores of 8-bit images; what is missing is computed and kept."""
+    from safetensors.torch import save
 
-    def features(
-        self,
-        encoder: Encoder,
-        x: UInt8[Tensor, "n c h w"],
-        *,
-        view: str = "plain",
-        batch: int = 32,
-        tell: Tell | None = None,
-    ) -> EncoderOutput:
-        """Return features and scores of 8-bit images; what is missing is computed and kept."""
-        from safetensors.torch import save
-
-        folder = self.folder(encoder, view)
-        keys = fingerprints(x)
-        known = _known(folder, keys)
-        missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
-        done = len(keys) - len(missing)
-        for rows in chunks(len(missing), PART):
-            some = missing[rows]
-            images = from_bytes(x[some].to(encoder.subject.device))
-            seen = encoder.ask(images, view=view, batch=batch)
-            columns = {KEYS: keys[some], LOGITS: seen.logits, **seen.features}
-            table = {name: value.cpu().contiguous() for name, value in columns.items()}
-            data = save(table)
-            write_atomically(folder / f"part-{digest([data])}.safetensors", data)
-            known |= _rows(table)
-            done += len(some)
-            if tell is not None:
-                tell(done, len(keys))
-        found = [known[key] for key in keys.tolist()]
-        joined = {name: torch.stack([row[name] for row in found]) for name in found[0]}
-        logits = joined.pop(LOGITS)
-        return EncoderOutput({name: joined[name] for name in encoder.layers}, logits)
+    folder = features_folder(encoder, view)
+    keys = fingerprints(x)
+    known = _known(folder, keys)
+    missing = [row for row, key in enumerate(keys.tolist()) if key not in known]
+    done = len(keys) - len(missing)
+    for rows in chunks(len(missing), PART):
+        some = missing[rows]
+        seen = encoder.ask(from_bytes(x[some].to(encoder.subject.device)), view=view)
+        columns = {KEYS: keys[some], LOGITS: seen.logits, **seen.activations}
+        table = {name: value.cpu().contiguous() for name, value in columns.items()}
+        data = save(table)
+        write_atomically(folder / f"part-{digest([data])}.safetensors", data)
+        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
+        done += len(some)
+        if tell is not None:
+            tell(done, len(keys))
+    found = [known[key] for key in keys.tolist()]
+    joined = {
+        name: torch.stack([table[name][row] for table, row in found])
+        for name in (LOGITS, *encoder.layers)
+    }
+    return Answer(joined.pop(LOGITS), joined)
 
 
 def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
@@ -232,16 +212,9 @@ def _known(folder: Path, keys: Int[Tensor, " n"]) -> Rows:
             inside = torch.isin(table[KEYS], keys)
         except (SafetensorError, OSError, KeyError) as error:
             raise Problem(f"{path} cannot be used: {error}", fix=f"delete {path}") from error
-        known |= _rows({name: value[inside] for name, value in table.items()})
+        table = {name: value[inside] for name, value in table.items()}
+        known |= {key: (table, row) for row, key in enumerate(table[KEYS].tolist())}
     return known
-
-
-def _rows(table: Mapping[str, Tensor]) -> Rows:
-    columns = {name: value for name, value in table.items() if name != KEYS}
-    return {
-        key: {name: value[row] for name, value in columns.items()}
-        for row, key in enumerate(table[KEYS].tolist())
-    }
 
 
 # Probes: from features of a frozen network to classes, fitted in seconds. All are tempered on
@@ -279,8 +252,7 @@ class FeatureProbe(nn.Module):
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor that it was fitted to."""
-        value: Tensor = getattr(self, f"probe_{name}")
-        return value
+        return self.get_buffer(f"probe_{name}")
 
     def logits(self, features: Float[Tensor, "m f"]) -> Float[Tensor, "m k"]:
         """Return untempered scores of the classes; by default the nearer, the higher."""
@@ -290,7 +262,7 @@ class FeatureProbe(nn.Module):
         """Return distances to the classes, where the probe has them."""
         raise Problem(f"a {self.kind} probe has no distances.")
 
-    def log_probabilities(self, seen: EncoderOutput) -> Float[Tensor, "m k"]:
+    def log_probabilities(self, seen: Answer) -> Float[Tensor, "m k"]:
         """Return tempered log-probabilities of the classes."""
         return (self.scale * self.logits(features_at(seen, self.layer))).log_softmax(1)
 
@@ -411,14 +383,14 @@ def probe_from_card(row: Mapping[str, Any]) -> FeatureProbe:
     return kinds[row["kind"]](row["encoder"], row["layer"], tensors)
 
 
-def features_at(seen: EncoderOutput, layer: str) -> Float[Tensor, "m f"]:
+def features_at(seen: Answer, layer: str) -> Float[Tensor, "m f"]:
     """Return the features of a layer, of all (each made unit length), or the encoder's scores."""
     if not layer:
         return seen.logits
     if layer == ALL:
-        unit = [functional.normalize(value, dim=1) for value in seen.features.values()]
+        unit = [functional.normalize(value, dim=1) for value in seen.activations.values()]
         return torch.cat(unit, 1)
-    return seen.features[layer]
+    return seen.activations[layer]
 
 
 def temperature(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> float:

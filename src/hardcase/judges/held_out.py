@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hardcase.data.sources import large, load
 from hardcase.data.streams import HELD, ImageSet
@@ -60,7 +59,7 @@ def for_run(
     run: Run,
     *,
     features: Sequence[str] = (),
-    people: Path | None = None,
+    people: str | Path | None = None,
     offline: bool = False,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -129,13 +128,9 @@ def _sample(images: ImageSet, count: int = 256) -> Images:
     return images.take(torch.linspace(0, len(images) - 1, min(count, len(images))).long()).images()
 
 
-def families_of(run: Run) -> tuple[str, ...]:
-    """Return the families of training data that the space of a run belongs to."""
-    return tuple(families_of_space(_space(run)))
-
-
-def _space(run: Run) -> str:
-    return str((run.record.get("space") or {}).get("text") or "")
+def _searched(run: Run) -> dict[str, list[str]]:
+    """The families of training data that the space of a run belongs to, with its parts."""
+    return families_of_space(str((run.record.get("space") or {}).get("text") or ""))
 
 
 def held_out_judge(
@@ -152,7 +147,7 @@ def held_out_judge(
     """Return the judge of the same data whose training leaves out what was searched."""
     if not run.record.get("space") or not isinstance(judge, PanelJudge):
         return None
-    families = families_of(run)
+    families = tuple(_searched(run))
     if not families or not isinstance(judge.panel, Panel):
         return None
     first, second = (part.images() for part in _splits_of(run, offline=offline, images=images))
@@ -170,7 +165,7 @@ def held_out_entry(run: Run, judge: PanelJudge, verdicts: Verdicts) -> dict[str,
     seeds = {seed for seed, valid, kept in rows if valid and kept}
     attempted = run.counts()["funnel"]["attempted"] or 0
     return {
-        "held_out": list(families_of(run)),
+        "held_out": list(_searched(run)),
         **{name: judge.card[name] for name in ("weights", "accuracy", "measured_images")},
         "confirmed": Rate(len(seeds), attempted).to_json(),
     }
@@ -268,12 +263,12 @@ def _same_data(run: Run, images: ImageSet) -> None:
     rows = {name: i for i, name in enumerate(images.id)}
     ids = run.seeds["id"].to_pylist()
     strange = [name for name in ids if name not in rows]
-    for part in row_parts(len(ids), group_rows(images.shape)):
+    for part in chunks(len(ids), group_rows(images.shape)):
         if strange:
             break
-        now = images.take(torch.tensor([rows[ids[i]] for i in part])).images().x
-        if not torch.equal(now, run.seed_images(part)):
-            strange = [ids[part.start]]
+        now = images.take(torch.tensor([rows[name] for name in ids[part]])).images().x
+        if not torch.equal(now, run.seed_images(range(len(ids))[part])):
+            strange = ids[part]
     if strange:
         raise Problem(
             f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
@@ -281,11 +276,6 @@ def _same_data(run: Run, images: ImageSet) -> None:
             "A judge of other data says little about these images.",
             fix="the data that the run was made with, or --data D",
         )
-
-
-def row_parts(count: int, size: int) -> list[range]:
-    """Cut rows into parts of so many."""
-    return [range(part.start, part.stop) for part in chunks(count, size)]
 
 
 def check(run: Run, judge: PanelJudge) -> None:
@@ -346,8 +336,8 @@ def _never_seen(run: Run, judge: PanelJudge) -> None:
     total = len(run.seeds)
     known = judge.panel.learned.cpu()
     count = sum(
-        int(torch.isin(fingerprints(run.seed_images(part)), known).sum())
-        for part in row_parts(total, group_rows(run.record["image"]))
+        int(torch.isin(fingerprints(run.seed_images(range(total)[part])), known).sum())
+        for part in chunks(total, group_rows(run.record["image"]))
     )
     if count > KNOWN * total:
         raise Problem(
@@ -373,23 +363,24 @@ def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def independence(
-    witnesses: Mapping[str, Any] | None,
-    learned: Tensor | None,
-    data: str,
-    space: str = "",
-    lineages: Sequence[str] = (),
-) -> dict[str, Any] | None:
+def independence(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
     """Return how far a judge is independent of a run's witnesses; None without any."""
+    witnesses = run.record.get("witnesses")
     if not witnesses:
         return None
     known = witnesses.get("independence") or {}
     images = known.get("training images")
     shared: dict[str, int] | str = "not known"
     trained_on: list[str] | str = "not known"
-    if learned is not None:
+    searched = list[str]()
+    if isinstance(judge, ReservedJudge):
+        lineages = [judge.encoder.lineage]
+    else:
+        lineages = list(map(str, judge.card.get("lineages", ())))
         trained_on = [word for family in FAMILIES.values() for word in family.words]
-        if isinstance(images, Mapping) and images.get("data") == data:
+        searched = [part for own in _searched(run).values() for part in own]
+        if isinstance(images, Mapping) and images.get("data") == judge.card["data"]:
+            learned = judge.panel.learned
             both = int((learned % 2 == 0).sum())  # witnesses are trained on even content hashes
             shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
     return {
@@ -399,28 +390,19 @@ def independence(
         "trained on": {
             "witnesses": known.get("trained on", "not known"),
             "judge": trained_on,
-            "searched": [part for own in families_of_space(space).values() for part in own],
+            "searched": searched,
         },
     }
-
-
-def independence_of(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
-    """Return how far a run's judge is independent of its witnesses."""
-    witnesses = run.record.get("witnesses")
-    if not witnesses:
-        return None
-    if isinstance(judge, ReservedJudge):
-        return independence(witnesses, None, "", lineages=[judge.encoder.lineage])
-    lineages = list(map(str, judge.card.get("lineages", ())))
-    learned = judge.panel.learned.cpu()
-    return independence(witnesses, learned, judge.card["data"], _space(run), lineages)
 
 
 def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
     """Return the same in lines for people, one for each of the four parts."""
     if not entry:
         return []
-    names = {role: _joined(value) for role, value in entry["lineage"].items()}
+    names = {
+        role: value if isinstance(value, str) else " and ".join(dict.fromkeys(value))
+        for role, value in entry["lineage"].items()
+    }
     images = entry["training images"]
     shared = "whether witnesses and judge share any is not known"
     if isinstance(images, Mapping):
@@ -444,9 +426,3 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
         f"training images: {shared}",
         trained_on,
     ]
-
-
-def _joined(value: str | Sequence[str]) -> str:
-    if isinstance(value, str):
-        return value
-    return " and ".join(dict.fromkeys(value))

@@ -34,6 +34,20 @@ KIND = "judge"
 FILE = "calibration.json"
 WEAK = 0.8
 """A judge that takes fewer real test images for what they are is called weak."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorRules:
+    """The rules of a source of signals as long as nobody has rated images of its data: what they
+    were fitted to, which of their numbers come from rated images of other data, and how they did on
+    those; by default none do.
+    """
+
+    fitted_to: str = "pictures made from held-out training images"
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measured: Mapping[str, Any] | None = None
+
+
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "label_kept": {"scale": 0.87, "offset": -0.42, "low": 0.49, "high": 0.94, "share": 0.79},
     "valid": {"scale": 0.67, "offset": 1.47, "low": 0.89, "high": 0.91, "share": 0.94},
@@ -60,6 +74,7 @@ MEASURED_ELSEWHERE: dict[str, Any] = {
 """What the same did on each generator's rated digits with rules fitted to the other generators and
 thresholds from its own signals; by a judge trained on the 4,000 training images of mnist5k.
 """
+RATED_DIGITS = PriorRules("rated digits", ELSEWHERE, MEASURED_ELSEWHERE)
 NOTICEABLE = 8 / 255
 """Largest change of any value that cannot change what an image shows, whatever its direction.
 
@@ -79,6 +94,7 @@ class SignalSource(nn.Module):
     learned: Tensor
     """Fingerprints of the images that it was trained on, sorted."""
     batch = 256
+    prior = PriorRules()
 
     @property
     @abstractmethod
@@ -164,8 +180,6 @@ class PanelJudge:
         label_kept: The rule for "still shows what its seed showed".
         valid: The rule for "looks like the data".
         calibration: What people's ratings made of it; None if nobody was asked.
-        chosen_on: What its rules were fitted to, as long as nobody was asked.
-        elsewhere: How its thresholds did on rated images of other data; None if that is not known.
     """
 
     panel: SignalSource
@@ -174,8 +188,6 @@ class PanelJudge:
     label_kept: DecisionRule
     valid: DecisionRule
     calibration: Mapping[str, Any] | None
-    chosen_on: str = "rated digits"
-    elsewhere: Mapping[str, Any] | None = field(default_factory=lambda: MEASURED_ELSEWHERE)
 
     @property
     def rules(self) -> dict[str, DecisionRule]:
@@ -212,9 +224,9 @@ class PanelJudge:
         """Return what run.json and the report say of this judge."""
         names = ("name", "weights", "data", "accuracy", "measured_images", "members")
         more = [name for name in ("encoders", "lineages") if name in self.card]
-        elsewhere = self.elsewhere
-        if self.calibration is not None:
-            elsewhere = None
+        elsewhere = None
+        if self.calibration is None:
+            elsewhere = self.panel.prior.measured
         return {
             **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
@@ -233,7 +245,7 @@ class PanelJudge:
         if self.calibration is None:
             text = (
                 f"uncalibrated, {read}: no person has rated images of this data; its rules were"
-                f" fitted to {self.chosen_on}"
+                f" fitted to {self.panel.prior.fitted_to}"
             )
         else:
             kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
@@ -276,7 +288,6 @@ def made_judge(
     learn: Callable[[nn.Module], Mapping[str, Any]],
     device: torch.device | str,
     tell: Callable[[int], None] = lambda images: None,
-    **facts: Any,
 ) -> PanelJudge:
     """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
 
@@ -306,37 +317,31 @@ def made_judge(
         measured_on=test.hash,
     )
     folder = cards.folder_of(KIND, name, config, train.hash)
-    return panel_judge(net.to(device), card, folder, **facts)
+    return panel_judge(net.to(device), card, folder)
 
 
-def panel_judge(
-    source: nn.Module,
-    card: Mapping[str, Any],
-    folder: Path,
-    *,
-    overrides: Mapping[str, Mapping[str, Any]] = ELSEWHERE,
-    **facts: Any,
-) -> PanelJudge:
+def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudge:
     """Return the judge that a source and its card are, as people's ratings left it."""
     assert isinstance(source, SignalSource)
-    made = rules_from_card(card)
-    rules = {name: replace(rule, **overrides.get(name, {})) for name, rule in made.items()}
-    judge = PanelJudge(source, card, folder, rules["label_kept"], rules["valid"], None, **facts)
+    rules = unrated_rules(source, card)
+    judge = PanelJudge(source, card, folder, rules["label_kept"], rules["valid"], None)
     stored = _read_calibration(folder / FILE)
     if stored is None or stored["weights"] != card["weights"]:
         return judge
     return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
 
+def unrated_rules(source: SignalSource, card: Mapping[str, Any]) -> dict[str, DecisionRule]:
+    """Return the rules of a source as they are until people have rated images of its data."""
+    known = source.prior.rules
+    made = rules_from_card(card)
+    return {name: replace(rule, **known.get(name, {})) for name, rule in made.items()}
+
+
 def calibrated(judge: PanelJudge, found: Calibration) -> PanelJudge:
     """Return the judge with the rules that people's ratings gave."""
-    rules = found.rules
-    return replace(
-        judge,
-        label_kept=rules["label_kept"],
-        valid=rules["valid"],
-        calibration=found.measured,
-    )
+    kept, valid = found.rules["label_kept"], found.rules["valid"]
+    return replace(judge, label_kept=kept, valid=valid, calibration=found.measured)
 
 
 def keep_calibration(judge: PanelJudge, found: Calibration) -> Path:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial
-from hardcase.judges.judge import Neighbours, SignalSource, closer
+from hardcase.judges.judge import RATED_DIGITS, Neighbours, SignalSource, closer
 from hardcase.judges.rules import Signals
 from hardcase.tensors import digest_tensors
-from hardcase.training.loop import UNSTATED, own_randomness
+from hardcase.training.recipe import UNSTATED, own_randomness
 
 # Three ways of looking at the same image, so that members of a panel are not fooled by the same
 # change.
@@ -46,17 +46,13 @@ def even(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
     return ((x - low) / (high - low).clamp_min(FAINT)).clamp(0, 1)
 
 
-def plain(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-    return x
-
-
 def soft(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
     """Evened and blurred: fine changes are gone."""
     return binomial(even(x))
 
 
 View = Callable[[Tensor], Tensor]
-VIEWS: dict[str, View] = {"plain": plain, "even": even, "soft": soft}
+VIEWS: dict[str, View] = {"plain": lambda x: x, "even": even, "soft": soft}
 
 
 # A small variational autoencoder: how likely an image is, and what lies between two images.
@@ -296,6 +292,7 @@ class Panel(SignalSource):
     references: Tensor
     counts: Tensor
     typical: Tensor
+    prior = RATED_DIGITS
 
     def __init__(
         self,
@@ -354,21 +351,6 @@ class Panel(SignalSource):
             contrast=((high - low).flatten() / CONTRAST).clamp(1e-3, 1).log(),
         )
         return signals, features
-
-    @torch.no_grad()
-    def remember(
-        self,
-        features: Float[Tensor, "n f"],
-        labels: Int[Tensor, " n"],
-        held_out: Float[Tensor, "h f"],
-    ) -> None:
-        """Keep features of real images, and how near the nearest of them usually are."""
-        kept = Neighbours.of(
-            features, labels, self.classes, most=max(1, REFERENCES // self.classes)
-        )
-        self.references.copy_(kept.features)
-        self.counts.copy_(kept.counts)
-        self.typical.copy_(kept.distances(held_out).amin(1).median())
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of every member's weights and of the density's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +19,19 @@ from hardcase import registry
 from hardcase.cache import turn
 from hardcase.data.sources import load
 from hardcase.judges.calibration import PeopleCounts
-from hardcase.judges.judge import KIND, WEAK, PanelJudge, made_judge, panel_judge, split_rows
+from hardcase.judges.judge import (
+    KIND,
+    WEAK,
+    Neighbours,
+    PanelJudge,
+    made_judge,
+    panel_judge,
+    split_rows,
+)
 from hardcase.judges.networks import (
     PANEL,
     PHOTO_PANEL,
+    REFERENCES,
     Density,
     MemberConfig,
     Panel,
@@ -36,19 +44,10 @@ from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
 from hardcase.training import cards
 from hardcase.training.augmentation import GENTLE, bend
-from hardcase.training.loop import (
-    AHEAD,
-    UNSTATED,
-    Goal,
-    History,
-    TrainingProgress,
-    TrainingRecipe,
-    fit,
-    geometry,
-    remove_unfinished,
-    stated,
-    unfinished_folder,
-)
+from hardcase.training.cards import remove_unfinished, unfinished_folder
+from hardcase.training.loop import AHEAD, Goal, fit
+from hardcase.training.monitor import History, TrainingProgress
+from hardcase.training.recipe import UNSTATED, TrainingRecipe, geometry, stated
 from hardcase.types import Images
 
 VOTES = {
@@ -130,9 +129,9 @@ class PanelTraining:
     fitted: Images
     config: TrainConfig
     seed: int
-    device: torch.device | str = "cpu"
+    kept: Path
     progress: Tell = None
-    kept: Path | None = None
+    device: torch.device | str = "cpu"
     counts: PeopleCounts | None = None
 
     def run(self, held_out: Images) -> dict[str, Any]:
@@ -163,19 +162,14 @@ class PanelTraining:
         name = "density"
         if number:
             name = f"member {number} of {len(self.panel.members)}"
-        place: Path | None = None
-        lock: AbstractContextManager[Any] = nullcontext()
-        if self.kept is not None:
-            place = self.kept / str(number)
-            lock = turn(self.kept / f"{number}.lock")
-        with lock:
+        with turn(self.kept / f"{number}.lock"):
             return fit(
                 *self._task(number),
                 seed=self.seed + number,
                 device=self.device,
                 progress=self.progress,
                 name=f"judge, {name}",
-                kept=place,
+                kept=self.kept / str(number),
             )
 
     def _task(self, number: int) -> tuple[nn.Module, Images, Goal, TrainingRecipe]:
@@ -275,7 +269,7 @@ class PanelTraining:
         panel = self.panel
         order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
         sample = self.fitted.take(order[: len(panel.references)])
-        features, held_out_features = (
+        own, others = (
             torch.cat(
                 [
                     panel.answers(from_bytes(part.x[rows].to(self.device)))[1]
@@ -284,7 +278,11 @@ class PanelTraining:
             )
             for part in (sample, held_out)
         )
-        panel.remember(features, sample.y.to(self.device), held_out_features)
+        most = max(1, REFERENCES // panel.classes)
+        kept = Neighbours.of(own, sample.y.to(self.device), panel.classes, most=most)
+        panel.references.copy_(kept.features)
+        panel.counts.copy_(kept.counts)
+        panel.typical.copy_(kept.distances(others).amin(1).median())
         panel.density.fit_to(from_bytes(held_out.x.to(self.device)))
 
 
@@ -404,7 +402,7 @@ def trained(
     *,
     seed: int = 0,
     config: TrainConfig | None = None,
-    people: Path | None = None,
+    people: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
 ) -> PanelJudge:
@@ -425,14 +423,14 @@ def trained(
     config = config or config_for(train, test, seed=seed, device=device)
     counts: PeopleCounts | None = None
     if people is not None:
-        counts = PeopleCounts.read(people, tuple(train.x.shape[1:]), len(train.classes))
+        counts = PeopleCounts.read(Path(people), tuple(train.x.shape[1:]), len(train.classes))
     described = card_config(train, test, config, seed, counts)
     kept = unfinished_folder(cards.folder_of(KIND, NAME, described, train.hash))
 
     def learn(net: nn.Module) -> Mapping[str, Any]:
         assert isinstance(net, Panel)
         fitted, held_out = map(train.take, split_rows(train.y, train.id, config.held_out))
-        given = (config, seed, device, progress, kept, counts)
+        given = (config, seed, kept, progress, device, counts)
         return PanelTraining(net.to(device), fitted, *given).run(held_out)
 
     judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
@@ -458,7 +456,7 @@ def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = No
     panel = build(card_config(train, test, config, seed))
     if not kept.is_dir():  # finished, or not begun
         return
-    training = PanelTraining(panel, train.take(rows), config, seed, progress=progress, kept=kept)
+    training = PanelTraining(panel, train.take(rows), config, seed, kept, progress)
     training.learn(0)
     for number in range(len(panel.members), 0, -1):
         with turn(kept / f"{number}.lock", wait=False) as free:

@@ -208,37 +208,30 @@ def asking_of(
     runs: int = 1,
 ) -> tuple[Asking, list[int]]:
     """Return the questions about a run, and which of its findings they are about."""
-    table = run.findings
-    ids = table["id"].to_pylist()
+    table = run.findings.select(["id", "seed", "kind"]).to_pylist()
+    ids = [row["id"] for row in table]
+    seeds = [row["seed"] for row in table]
     before = {one.image: one for one in trusted(read_answers(run.folder)) if not one.check}
-    verdicts = run.verdicts or {}
-    small = {row["seed"] for row in table.select(["id", "seed"]).to_pylist()
-             if verdicts.get(row["id"], {}).get("by") == "norm"}  # fmt: skip
+    by = {name: verdict.get("by") for name, verdict in (run.verdicts or {}).items()}
+    small = {seed for name, seed in zip(ids, seeds) if by.get(name) == "norm"}
     failing = [
-        row
-        for row, (kind, seed) in enumerate(
-            zip(table["kind"].to_pylist(), table["seed"].to_pylist(), strict=True)
-        )
-        if kind == "label" and seed not in small
+        place
+        for place, row in enumerate(table)
+        if row["kind"] == "label" and row["seed"] not in small
     ]
     odds = _odds(said.columns["p_label_kept"])
-    seeds = [table["seed"][row].as_py() for row in failing]
     asked = np.array([ids[row] in before for row in failing], dtype=bool)
-    rows = [failing[place] for place in stands_for(seeds, odds[failing], asked)]
+    chosen = stands_for([seeds[row] for row in failing], odds[failing], asked)
+    rows = [failing[place] for place in chosen]
     if not rows:
         raise Problem(
             "there is nothing to ask about: no failing seed that people have not seen.",
             fix=f"hardcase report {run.folder}",
         )
     place = {name: row for row, name in enumerate(ids)}
-    earlier = [
-        (float(odds[place[name]]), one.kept) for name, one in before.items() if name in place
-    ]
-    confirmed = {
-        table["seed"][place[name]].as_py()
-        for name, one in before.items()
-        if name in place and one.kept
-    }
+    known = [(place[name], one.kept) for name, one in before.items() if name in place]
+    earlier = [(float(odds[row]), kept) for row, kept in known]
+    confirmed = {seeds[row] for row, kept in known if kept}
     population = FindingPopulation(
         tuple(ids[row] for row in rows),
         odds[rows],

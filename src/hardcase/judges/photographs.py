@@ -32,7 +32,7 @@ from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
-from hardcase.training.loop import TrainingProgress
+from hardcase.training.monitor import TrainingProgress
 from hardcase.types import Findings, Images, Verdicts
 
 SHARD = 256
@@ -136,7 +136,7 @@ def _read(
     seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
     logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
     strength = torch.stack([each.logits.logsumexp(1) for each in seen])
-    deepest = seen[0].features[net.layers[-1]]
+    deepest = seen[0].activations[net.layers[-1]]
     return logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu()
 
 
@@ -182,12 +182,6 @@ VOTES: Mapping[str, Mapping[str, float]] = {
     "valid": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images; fixed, not fitted."""
-FACTS: Mapping[str, Any] = {
-    "overrides": {},
-    "chosen_on": "pictures made from held-out training images",
-    "elsewhere": None,
-}
-"""Until people are asked, thresholds are those of made images."""
 
 
 @registry.judge(
@@ -284,7 +278,6 @@ def feature_judge(
         learn=examine,
         device=device,
         tell=lambda images: tell(done + views * images),
-        **FACTS,
     )
     return _naming(judge, encoders)
 
@@ -319,7 +312,7 @@ def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") ->
         return build(encoders, card["parts"], learned=config["learned"])
 
     net, card = cards.load_card(folder, empty, kind=KIND)
-    return _naming(panel_judge(net.to(device), card, folder, **FACTS), encoders)
+    return _naming(panel_judge(net.to(device), card, folder), encoders)
 
 
 def _heads(encoders: Sequence[Encoder], train: ImageSet) -> Sequence[Int[Tensor, " k"]]:

@@ -21,7 +21,7 @@ from hardcase.imaging.blur import binomial, stroke_width
 from hardcase.imaging.jpeg import compressed
 from hardcase.tensors import from_bytes
 from hardcase.training.augmentation import Bend, Dice, bend, crop
-from hardcase.training.loop import UNSTATED
+from hardcase.training.recipe import UNSTATED
 from hardcase.types import Images
 
 # Small random drawings that the made images share. Every function follows the device of its images
@@ -306,26 +306,17 @@ OFTEN = ("near-black", "erased")
 """Drawn twice as often: the line between seen and not seen runs through them."""
 SHARED = ("collage", "overlay", "scrambled")
 """Made of an image and the one before it: what is left belongs to both."""
-UNSEEN_BY_PEOPLE = (
-    "blank",
-    "noise",
-    "scribble",
-    "shuffle",
-    "near-black",
-    "erased",
-    "folded",
-    "blurred",
-    "scrambled",
-)
-"""Corruptions that leave nothing of a photograph; negatives, collages and overlays still show
-something to people.
-"""
+SEEN_BY_PEOPLE = ("collage", "overlay", "inverted")
+"""Of photographs these still show something to people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedFamily:
-    """A family of changes that a judge is trained on."""
+    """A family of changes that a judge is trained on: how an image is changed so that its label is
+    kept, and the corruptions after which it is lost.
+    """
 
+    change: Callable[[Tensor, torch.Generator], Tensor]
     parts: tuple[str, ...]
     corruptions: tuple[str, ...]
     words: tuple[str, ...]
@@ -333,11 +324,13 @@ class TrainedFamily:
 
 FAMILIES: dict[str, TrainedFamily] = {
     "bending": TrainedFamily(
+        change=bend,
         parts=("warp", "camera"),
         corruptions=("folded",),
         words=("turned", "stretched", "sheared", "moved", "bent"),
     ),
     "retouching": TrainedFamily(
+        change=retouch,
         parts=("light", "focus", "sensor", "weather"),
         corruptions=("near-black", "blurred"),
         words=("blurred", "light and contrast", "noise"),
@@ -387,7 +380,7 @@ def training_batch(
         moved = mirror(crop(moved, 4, rng), rng)
         if "retouching" not in held_out:
             moved = cover(moved, rng)
-    x = mirror(_bent(x[easy:], rng, held_out), rng)
+    x = mirror(_changed(x[easy:], "bending", rng, held_out), rng)
     rest = targets[easy:]
     after = [cut - easy for cut in cuts]
     kept, between, *nothing = zip(x.tensor_split(after), rest.tensor_split(after), strict=True)
@@ -397,20 +390,14 @@ def training_batch(
         *(_corrupted_part(*part, codes, rng, held_out) for part in nothing),
     ]
     images, soft_targets = (torch.cat(part) for part in zip(*made, strict=True))
-    images = _retouched(images, rng, held_out)
+    images = _changed(images, "retouching", rng, held_out)
     return torch.cat([moved, images]), torch.cat([targets[:easy], soft_targets])
 
 
-def _bent(x: Tensor, rng: torch.Generator, held_out: Collection[str]) -> Tensor:
-    if "bending" in held_out:
+def _changed(x: Tensor, family: str, rng: torch.Generator, held_out: Collection[str]) -> Tensor:
+    if family in held_out:
         return x
-    return bend(x, rng)
-
-
-def _retouched(x: Tensor, rng: torch.Generator, held_out: Collection[str]) -> Tensor:
-    if "retouching" in held_out:
-        return x
-    return retouch(x, rng)
+    return FAMILIES[family].change(x, rng)
 
 
 def _between_classes(
@@ -504,12 +491,12 @@ def exam_of_digits(
     """Return each image four times: augmented, interpolated with another, and corrupted twice."""
     x = from_bytes(images.x.to(device))
     y = images.y.to(device).long()
-    bent = [mirror(_bent(x, rng, held_out), rng) for _ in range(4)]
+    bent = [mirror(_changed(x, "bending", rng, held_out), rng) for _ in range(4)]
     between, share = interpolate(bent[1], bent[1].roll(1, 0), codes, rng)
     kinds = _kinds(CORRUPTIONS, held_out)
     corrupted, lost = zip(*(_corrupted_evenly(each, codes, rng, kinds) for each in bent[2:]))
     exam = _assembled([bent[0]], [y], between, share, corrupted, lost, y)
-    return replace(exam, x=_retouched(exam.x, rng, held_out))
+    return replace(exam, x=_changed(exam.x, "retouching", rng, held_out))
 
 
 @torch.no_grad()
@@ -529,7 +516,8 @@ def exam_of_photographs(
     joined = wave * x + (1 - wave) * x.roll(1, 0)
     between = torch.where(dice.chance(0.5) > 0, laid_over, joined)
     codes = _PixelCodes(tuple(x.shape[1:]))
-    corrupted, lost = _corrupted_evenly(x, codes, rng, UNSEEN_BY_PEOPLE)
+    unseen = [kind for kind in CORRUPTIONS if kind not in SEEN_BY_PEOPLE]
+    corrupted, lost = _corrupted_evenly(x, codes, rng, unseen)
     seen = towards(share.flatten())
     return _assembled(kept, [y, y.roll(1, 0)], between, seen, [corrupted], [lost], y)
 

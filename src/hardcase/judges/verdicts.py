@@ -32,18 +32,17 @@ from hardcase.judges.held_out import (
     for_run,
     held_out_entry,
     held_out_judge,
-    independence_of,
+    independence,
     is_ready,
-    row_parts,
 )
 from hardcase.judges.judge import (
-    ELSEWHERE,
     NOTICEABLE,
     NormJudge,
     PanelJudge,
     by_norm,
     calibrated,
     keep_calibration,
+    unrated_rules,
 )
 from hardcase.judges.own_run import OwnRule
 from hardcase.judges.panel import Tell
@@ -65,7 +64,7 @@ from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
-from hardcase.tensors import from_bytes
+from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
 from hardcase.usercode import guarded
@@ -143,10 +142,7 @@ def judge(
         run = Run(run)
     judge: Judge
     if by is None:
-        counts: Path | None = None
-        if people is not None:
-            counts = Path(people)
-        judge = for_run(run, features=features, people=counts, device=device, progress=progress)
+        judge = for_run(run, features=features, people=people, device=device, progress=progress)
     elif isinstance(by, str | Path):
         judge = named(str(by), device)
     else:
@@ -191,11 +187,8 @@ def calibrate_on(
     people = read_people(arrays, where=str(file), shape=shape, classes=config["classes"])
     x = from_bytes(people.x.to(device))
     signals = judge.panel.to(device).ask(x, people.expected.to(device))
-    rules = rules_from_card(judge.card)
-    plain = rules
-    if "encoders" not in judge.card:
-        plain = {name: replace(rule, **ELSEWHERE[name]) for name, rule in rules.items()}
-    found = calibrate(signals, people, rules, plain=plain)
+    plain = unrated_rules(judge.panel, judge.card)
+    found = calibrate(signals, people, rules_from_card(judge.card), plain=plain)
     keep_calibration(judge, found)
     return calibrated(judge, found)
 
@@ -204,7 +197,6 @@ def judge_run(
     run: Run,
     judge: Judge,
     *,
-    seed: int = 0,
     held_out: PanelJudge | None = None,
     allow_changes: bool = False,
     said: Verdicts | None = None,
@@ -227,10 +219,10 @@ def judge_run(
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
-    placed, groups = group_findings(
-        run, confirmed, verdicts.features, stream(seed, "judge", "groups")
-    )
-    quiet, facts = _silence(run, table, confirmed)
+    placed, groups = group_findings(run, confirmed, verdicts.features, stream(0, "judge", "groups"))
+    sure = _column(run.seeds, "confidence").double()
+    right = sure[_column(run.seeds, "label") == _column(run.seeds, "predicted")]
+    quiet, facts = silent(_column(table, "confidence").double(), right, confirmed)
     columns = {
         **verdicts.columns,
         "id": table["id"].to_pylist(),
@@ -257,7 +249,7 @@ def judge_run(
         entry["standing"] += _own_in_words(own["label_kept"], len(run))
     entry = {**entry, "groups": groups, "silence": facts}
     if isinstance(judge, PanelJudge | ReservedJudge):
-        entry["independence"] = independence_of(run, judge)
+        entry["independence"] = independence(run, judge)
     if held_out is not None:
         check(run, held_out)
         beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
@@ -365,17 +357,14 @@ def _judged_by_norm(run: Run) -> Run:
     return run
 
 
-def findings_of(run: Run, rows: Sequence[int] | None = None) -> Findings:
+def findings_of(run: Run, rows: Sequence[int]) -> Findings:
     """Return findings of a stored run as tensors; seeds are positions in its table of seeds."""
-    chosen = rows
-    if chosen is None:
-        chosen = range(len(run))
-    table = run.findings.take(pa.array(chosen, pa.int64()))
+    table = run.findings.take(pa.array(rows, pa.int64()))
     count = len(table)
     place = run.seed_rows
     x = torch.zeros(0, *run.record["image"], dtype=torch.uint8)
     if count:
-        x = run.images(chosen)
+        x = run.images(rows)
     margins = np.array(table["witness_margin"].to_pylist(), dtype=np.float32)  # None becomes NaN
     kinds = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
     return Findings(
@@ -417,7 +406,8 @@ def verdicts_of(judge: Judge, run: Run) -> Verdicts:
     name = _name_of(judge)
     size = max(256, AT_ONCE // math.prod(run.record["image"]))
     parts = list[Verdicts]()
-    for rows in row_parts(len(run), size) or [range(0)]:
+    for part in chunks(max(len(run), 1), size):
+        rows = range(len(run))[part]
         findings = findings_of(run, rows)
         with guarded(f"judge {name}"):
             said = judge(findings)
@@ -438,13 +428,6 @@ def verdicts_of(judge: Judge, run: Run) -> Verdicts:
 
 def _name_of(judge: Judge) -> str:
     return str(getattr(judge, "__name__", type(judge).__name__))
-
-
-def _silence(run: Run, table: pa.Table, confirmed: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    seeds = run.seeds.select(["label", "predicted", "confidence"])
-    sure = _column(seeds, "confidence").double()
-    right = sure[_column(seeds, "label") == _column(seeds, "predicted")]
-    return silent(_column(table, "confidence").double(), right, confirmed)
 
 
 def _column(table: pa.Table, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Recipes: one file per paper. A recipe is a space, a search, an objective and an oracle."""
+"""Recipes of papers and of ours. A recipe is a space, a search, an objective and an oracle."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.methods.adapt import adapt as adapt
     from hardcase.methods.appearance_search import (
         natural as natural,
         natural_blackbox as natural_blackbox,
     )
-    from hardcase.methods.argus import argus as argus, argus_adaptive as argus_adaptive
-    from hardcase.methods.baselines import latte as latte, style_mixing as style_mixing
-    from hardcase.methods.deephunter import deephunter as deephunter
+    from hardcase.methods.argus import (
+        argus as argus,
+        argus_adaptive as argus_adaptive,
+        latte as latte,
+        style_mixing as style_mixing,
+    )
     from hardcase.methods.deepxplore import (
         deepxplore as deepxplore,
         deepxplore_published as deepxplore_published,
+        maxplore as maxplore,
     )
-    from hardcase.methods.diffchaser import diffchaser as diffchaser
-    from hardcase.methods.dlfuzz import dlfuzz as dlfuzz
+    from hardcase.methods.dlfuzz import adapt as adapt, dlfuzz as dlfuzz
     from hardcase.methods.feature_perturbation import feature_perturbation as feature_perturbation
-    from hardcase.methods.maxplore import maxplore as maxplore
+    from hardcase.methods.fuzzers import (
+        deephunter as deephunter,
+        diffchaser as diffchaser,
+        tensorfuzz as tensorfuzz,
+    )
     from hardcase.methods.pgd import cw as cw, fgsm as fgsm, pgd as pgd
     from hardcase.methods.sinvad import (
         sinvad as sinvad,
@@ -32,6 +38,5 @@ if TYPE_CHECKING:
         sinvad_gradient as sinvad_gradient,
         sinvad_surprise as sinvad_surprise,
     )
-    from hardcase.methods.tensorfuzz import tensorfuzz as tensorfuzz
 
 __getattr__, __dir__, __all__ = lazy(__name__)

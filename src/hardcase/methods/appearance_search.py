@@ -15,8 +15,6 @@ from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import Appearance, appearance
 from hardcase.types import Budget, Method, Model, Space
 
-__all__ = ["natural", "natural_blackbox"]
-
 PAPER = "ours, after DeepXplore (Pei et al. 2017), Song et al. 2018 and stAdv (Xiao et al. 2018)"
 CITE = ("pei2017deepxplore", "song2018unrestricted", "xiao2018spatially")
 TARGET_MARGIN = 12.0
@@ -112,48 +110,43 @@ def natural_blackbox(
         spread: First standard deviation of its candidates, in units of the natural range.
         bisections: Halvings of the way back toward the seed.
     """
-    made = _space(space, shape)
     if search == "surrogates" and not surrogates:
         raise Problem(
             "nobody can stand in for this model: only small grey images with a training split have"
             " such networks.",
             fix="--set method.search=evolution",
         )
-    if surrogates and search != "evolution":
-        usual, source = 200, SurrogateGradients(count=len(surrogates), noise=noise or 0.03)
-        if subject is not None and subject.offers == "label":
-            usual = 400
-            source = replace(source, noise=noise or 0.05, learns=False, scale=4.0)
-        queries = queries or usual
-        return Method(
-            space=made,
-            target_margin=TARGET_MARGIN,
-            search=AdamAscent(step_size=step_size, bisections=bisections, source=source),
-            objective=Margin(),
-            oracle=LeavesLabel(),
-            until="budget",
-            needs="label",
-            closed=True,
-            surrogates=tuple(surrogates),
-            budget=Budget(queries=queries),
-            details={
-                "space": _record(made),
-                "surrogates": [one.hash for one in surrogates],
-                "options": {"queries": queries, "search": "surrogates"},
-            },
-        )
-    queries = queries or 400
-    return Method(
+    made = _space(space, shape)
+    evolving = Method(
         space=made,
         search=Evolution(pairs=pairs, spread=spread, growth=1.5, most=1.5, bisections=bisections),
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="label",
-        budget=Budget(queries=queries),
+        budget=Budget(queries=queries or 400),
         details={
             "space": _record(made),
-            "options": {"queries": queries, "search": "evolution"},
+            "options": {"queries": queries or 400, "search": "evolution"},
+        },
+    )
+    if search == "evolution" or not surrogates:
+        return evolving
+    usual, source = 200, SurrogateGradients(count=len(surrogates), noise=noise or 0.03)
+    if subject is not None and subject.offers == "label":
+        usual = 400
+        source = replace(source, noise=noise or 0.05, learns=False, scale=4.0)
+    return replace(
+        evolving,
+        target_margin=TARGET_MARGIN,
+        search=AdamAscent(step_size=step_size, bisections=bisections, source=source),
+        closed=True,
+        surrogates=tuple(surrogates),
+        budget=Budget(queries=queries or usual),
+        details={
+            "space": _record(made),
+            "surrogates": [one.hash for one in surrogates],
+            "options": {"queries": queries or usual, "search": "surrogates"},
         },
     )
 

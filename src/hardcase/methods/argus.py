@@ -1,17 +1,20 @@
-"""ARGUS: mix a seed's VQ-VAE code with codes of other classes."""
+"""ARGUS, which mixes a seed's VQ-VAE code with codes of other classes, and two baselines of ours:
+after Latte in the same code, after Mimicry in the later stages of a conditional GAN.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hardcase.errors import Problem
 from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import Preset
-from hardcase.searches.boundary import Bisection
-from hardcase.searches.interpolation import Interpolation, Partners
-from hardcase.types import Budget, Method, Space
-
-__all__ = ["argus", "argus_adaptive"]
+from hardcase.searches.boundary import Partners
+from hardcase.searches.interpolation import AnchoredSteps, Bisection, GrowingMix, Interpolation
+from hardcase.spaces.activations import Activations, InStages, Styles, conditioned_stages
+from hardcase.types import Budget, Method, Search, Space
 
 PAPER = "Duan, Dwyer and Yang, 2025"
 
@@ -34,6 +37,7 @@ PAPER = "Duan, Dwyer and Yang, 2025"
             facts={"generator": "vqvae:gradient", "joint": True},
         )
     },
+    explained_by=(Interpolation,),
 )
 def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 30_000) -> Method:
     """Every seed interpolated once with every training image of another class in a VQ-VAE's code.
@@ -49,23 +53,10 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     two adversarial losses are not stated; ours are 0.01 (``hardcase train vqvae --latent-weight``
     trains others, which ``--generator vqvae:FOLDER`` then uses). Seeds whose reconstruction already
     fails would count as errors of the mixture.
-
-    Args:
-        mix: Interpolation weight of the partner's code.
     """
     if not 0 < mix <= 1:
         raise Problem(f"mix is {mix}; a share of the partner lies above 0 and at most at 1.")
-    return Method(
-        space=space,
-        search=Interpolation(partners=partners, mix=mix),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        until="budget",
-        needs="label",
-        keep="best-per-label",
-        budget=Budget(queries=1 + queries),
-        details={"mix": mix},
-    )
+    return _mixture(space, Interpolation(partners=partners, mix=mix), queries, mix=mix)
 
 
 @method(
@@ -75,6 +66,7 @@ def argus(space: Space, partners: Partners, *, mix: float = 0.3, queries: int = 
     differences="bisection of the interpolation weight replaces ARGUS's fixed one; code positions "
     "that are not needed return to the seed's code",
     generator="vqvae",
+    explained_by=(Bisection,),
 )
 def argus_adaptive(
     space: Space,
@@ -90,11 +82,6 @@ def argus_adaptive(
     bisection replaces the fixed λ, so that each wrong label is reached with as little of the
     partner as possible. Then places of the code grid return to the seed's own code, in blocks of
     the sizes `blocks`, wherever the wrong label stays; ``blocks=()`` leaves that out.
-
-    Args:
-        rounds: Nearest partners that are tried per class.
-        halvings: Bisection steps per partner.
-        blocks: How many code positions are taken back at once, one pass each.
     """
     if rounds < 1 or halvings < 0 or any(size < 1 for size in blocks):
         raise Problem(
@@ -103,13 +90,107 @@ def argus_adaptive(
         )
     walk = Bisection(partners=partners, rounds=rounds, halvings=halvings, blocks=blocks)
     most = walk.questions(partners.take(partners.label.new_zeros(1)).shape[1:])
+    return _mixture(space, walk, (len(partners.by_class) - 1) * most)
+
+
+@method(
+    "latte",
+    paper="ours, after Duan, Dwyer and Yang, 2026 (Latte)",
+    cite="duan2026latte",
+    differences="built from the abstract alone: how many anchors and how long a step, and our "
+    "VQ-VAE, are ours; seeds whose reconstruction fails are set aside",
+    generator="vqvae",
+    toy={"anchors": 20, "step_sizes": (0.5, 0.8)},
+    explained_by=(AnchoredSteps,),
+)
+def latte(
+    space: Space,
+    partners: Partners,
+    *,
+    anchors: int = 100,
+    step_sizes: tuple[float, ...] = (0.2, 0.4, 0.6),
+) -> Method:
+    """One step in a VQ-VAE's code toward each of a few random training images of other classes.
+
+    A baseline of ours, after Bin Duan, Matthew B. Dwyer, Guowei Yang. Latent Anchor-Driven Test
+    Generation for Deep Neural Networks. 2026. https://arxiv.org/abs/2606.04310
+
+    The seed's code z moves once, to z + t (anchor - z), and is then quantised and decoded: no step
+    builds on another. Differences: of the paper only the abstract was at hand, which states neither
+    the number of anchors nor the step sizes t. ARGUS, by the same authors, visits every partner at
+    one t instead.
+
+    Args:
+        space: Where candidates live, e.g. ``hc.spaces.Grid(vqvae)``.
+    """
+    if anchors < 1 or not step_sizes or not all(0 < t <= 1 for t in step_sizes):
+        raise Problem(
+            f"anchors is {anchors}, step_sizes {step_sizes}; there is at least one anchor, and"
+            " steps lie above 0 and at most at 1."
+        )
+    return _mixture(
+        space,
+        AnchoredSteps(partners=partners, anchors=anchors, step_sizes=step_sizes),
+        anchors * len(step_sizes),
+    )
+
+
+@method(
+    "style-mixing",
+    paper="ours, after Weißl et al., 2024 (Mimicry)",
+    cite="weissl2024mimicry",
+    differences="a class-conditional GAN instead of a StyleGAN, so that styles are the class's "
+    "scales and shifts; every other class is tried, whatever its probability",
+    generator="gan",
+    seeds="generator",
+    toy={"untouched": 0},
+    explained_by=(GrowingMix,),
+)
+def style_mixing(
+    space: Activations, *, untouched: int = 1, steps: int = 4, halvings: int = 3
+) -> Method:
+    """Samples of a conditional GAN whose later stages turn, step by step, to another class.
+
+    A baseline of ours, after Oliver Weißl et al. Targeted Deep Learning System Boundary Testing.
+    2024. https://arxiv.org/abs/2408.06258 (first version: Deep Learning System Boundary Testing
+    through Latent Space Style Mixing)
+
+    The seed's latent code and class stay in the early stages. For every other class the mix grows
+    from the last stage on until the label flips; bisection then finds the smallest such mix.
+    Differences: Mimicry mixes styles of a StyleGAN, which carry a second latent code too, switches
+    whole layers at once, and tries the classes to which the subject gives some probability.
+
+    Args:
+        space: Activations of a conditional generator.
+        untouched: Conditioned stages, counted from the first, that keep the seed's class.
+    """
+    stages = conditioned_stages(space.generator, space.classes)
+    if not 0 <= untouched < len(stages) or steps < 1 or halvings < 0:
+        raise Problem(
+            f"untouched is {untouched}, steps {steps}, halvings {halvings}; the generator has"
+            f" {len(stages)} stages that are told the class, and one of them is mixed at least."
+        )
+    assert isinstance(space.generator, InStages)
+    mixed = stages[untouched:]
+    per_class = len(mixed) * steps + halvings
+    return _mixture(
+        Styles(space.generator, mixed, classes=space.classes),
+        GrowingMix(steps=steps, halvings=halvings),
+        (space.classes - 1) * per_class,
+        stages=list(mixed),
+    )
+
+
+def _mixture(space: Space, search: Search, queries: int, **details: Any) -> Method:
+    """A walk to other classes, of which the best failure of each class is kept."""
     return Method(
         space=space,
-        search=walk,
+        search=search,
         objective=Margin(),
         oracle=LeavesLabel(),
         until="budget",
         needs="label",
         keep="best-per-label",
-        budget=Budget(queries=1 + (len(partners.by_class) - 1) * most),
+        budget=Budget(queries=1 + queries),
+        details=details,
     )

@@ -15,8 +15,6 @@ from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.types import Budget, Method, Objective
 
-__all__ = ["feature_perturbation"]
-
 
 @method(
     "feature-perturbation",

@@ -28,11 +28,6 @@ from hardcase.objectives import Pushed
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Guide, Images, Model, Objective, Probe, Tap
 
-__all__ = [
-    *("Neurons", "Profiles", "Push", "Reader", "adapt_neurons", "deepxplore_neurons", "facts"),
-    *("first_convolutions", "groups_of", "incoming", "kinds", "likelihood", "push", "trace"),
-]
-
 # What white-box recipes know about networks before a campaign: their units, and criteria over them.
 
 MOST = 5000

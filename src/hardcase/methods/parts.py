@@ -11,7 +11,7 @@ from hardcase.errors import Problem
 from hardcase.objectives import Margin, TargetMargin
 from hardcase.oracles import Disagree, LeavesLabel, Reaches
 from hardcase.randomness import Rng
-from hardcase.registry import explain, resolve
+from hardcase.registry import argument_helps, explain, resolve
 from hardcase.spaces.pixel import Pixels, Unclipped
 from hardcase.types import (
     Budget,
@@ -27,10 +27,6 @@ from hardcase.types import (
 )
 from hardcase.usercode import guarded
 
-__all__ = [
-    *("built", "failure_oracle", "method", "no_search", "pixel_walk", "targeted_objective"),
-    "with_parts",
-]
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
     "search": (Search, "A search has init and step."),
@@ -62,11 +58,16 @@ SHARED = {
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
-def method(name: str, **facts: Any) -> Callable[[Made], Made]:
-    """Register a recipe, and explain the arguments that it shares with others."""
+def method(name: str, *, explained_by: Sequence[type] = (), **facts: Any) -> Callable[[Made], Made]:
+    """Register a recipe, and explain the arguments that it shares with others, or hands on to the
+    classes `explained_by`.
+    """
+    helps = dict(SHARED)
+    for part in explained_by:
+        helps |= argument_helps(part)
 
     def decorate(make: Made) -> Made:
-        explain(make, SHARED)
+        explain(make, helps)
         return registry.method(name, **facts)(make)
 
     return decorate

@@ -12,8 +12,6 @@ from hardcase.searches.gradient import CarliniWagner, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method
 
-__all__ = ["cw", "fgsm", "pgd"]
-
 
 @method(
     "pgd",
@@ -110,6 +108,7 @@ def fgsm(
     cite="carlini2017cw",
     differences="box constraint by clamping instead of tanh; 8-bit rounding inside the loop",
     toy={"steps": 20, "rounds": 3},
+    explained_by=(CarliniWagner,),
 )
 def cw(
     target: int | None = None,
@@ -129,12 +128,6 @@ def cw(
     Differences from the reference: the box is kept by clamping instead of a tanh change of
     variable, the image is rounded to 8 bits inside the loop, and the weight starts at 1 and grows
     tenfold instead of starting at 0.001.
-
-    Args:
-        steps: Adam steps per trade-off weight.
-        rounds: Trade-off weights that are tried.
-        step_size: Adam's step size.
-        confidence: Logit margin by which the wrong class must lead.
     """
     if not step_size > 0:
         raise Problem(f"step_size is {step_size}; it must be above 0.")

@@ -10,17 +10,11 @@ from hardcase.methods.parts import failure_oracle, method, targeted_objective, w
 from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
 from hardcase.oracles import Splits, Surprising
 from hardcase.registry import Preset
-from hardcase.searches.boundary import Crossing, Exits
+from hardcase.searches.boundary import Crossing, Exits, Partners
 from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent
-from hardcase.searches.interpolation import Partners
 from hardcase.spaces.latent import ReEncoded, WithResidual
 from hardcase.types import Budget, Method, Model, Space
-
-__all__ = [
-    *("DRAWS", "sinvad", "sinvad_between", "sinvad_between_code", "sinvad_code", "sinvad_gradient"),
-    *("sinvad_surprise",),
-]
 
 PAPER = "Kang, Feldt and Yoo, SBST 2020 and TOSEM 2023"
 CITE = ("kang2020sinvad", "kang2024sinvad")
@@ -66,15 +60,12 @@ def sinvad_code(
 
     Among codes whose image leaves the seed's label, the nearest (Eqs. 1 and 4).
 
-    Sungmin Kang, Robert Feldt, Shin Yoo. Deceiving Humans and Machines Alike: Search-based Test
-    Input Generation for DNNs using Variational Autoencoders. TOSEM 2023; first as SINVAD, SBST
-    2020. https://arxiv.org/abs/2005.09296
-
-    Each place where the text and the authors' code disagree is an option; this has the code's
-    values, ``sinvad@paper`` the text's. Differences from the code: the mutation size is kept per
-    seed (there it leaks from one image into the next and ends most searches in their first
-    generation); failure is measured against the seed's verified label, on the 8-bit image; seeds
-    whose reconstruction fails are set aside; the infinity of Eq. 1 is one (999 in the code).
+    The source is that of `sinvad`. Each place where the text and the authors' code disagree is an
+    option; this has the code's values, ``sinvad@paper`` the text's. Differences from the code: the
+    mutation size is kept per seed (there it leaks from one image into the next and ends most
+    searches in their first generation); failure is measured against the seed's verified label, on
+    the 8-bit image; seeds whose reconstruction fails are set aside; the infinity of Eq. 1 is one
+    (999 in the code).
 
     Args:
         space: The latent space.
@@ -146,6 +137,7 @@ def sinvad_code(
             facts={"toy": {"spread": 1.5, "generations": 20}},
         )
     },
+    explained_by=(Crossing,),
 )
 def sinvad(
     space: Space,
@@ -184,12 +176,6 @@ def sinvad(
     alone. `sinvad_gradient` follows the gradients of subject and witnesses instead.
 
     Args:
-        classes: How many of the nearest other classes are tried.
-        neighbours: Codes of each class whose mean is walked toward.
-        cuts: Shares of coordinates that a shortened step keeps.
-        halvings: Bisection steps of each walk toward the boundary.
-        shorten: Attempts to leave coordinates out of the step that was found.
-        closing: Last bisection steps toward the seed.
         every: Keep the nearest failure of every class, not of the nearest alone.
 
     Example:
@@ -316,6 +302,7 @@ def sinvad_gradient(
             facts={"toy": {"passes": 2, "goal": 10.0, "tolerance": 4.0, "step_size": 2.0}},
         ),
     },
+    explained_by=(HillClimbing,),
 )
 def sinvad_surprise(
     space: Space,
@@ -345,10 +332,6 @@ def sinvad_surprise(
     Args:
         goal: Surprise to reach; by default the largest of the training images.
         tolerance: How near to the goal counts as reached.
-        start: Climb from the ``seed`` or from the ``prior``.
-        passes: Passes over all coordinates.
-        step_size: First standard deviation of a move.
-        adapt: How the move's size changes after a pass.
         per_class: One density per predicted class, or one for all.
     """
     surprise, layer = likelihood(subject, profile, per_class=per_class)
@@ -374,6 +357,7 @@ def sinvad_surprise(
     differences="walks to the subject's boundary with near classes instead of breeding",
     generator="vae",
     peers="quantised",
+    explained_by=(Exits,),
 )
 def sinvad_between(
     space: Space,
@@ -391,8 +375,6 @@ def sinvad_between(
 
     Args:
         classes: How many of the nearest other classes are tried.
-        walks: Walks from every seed.
-        halvings: Bisection steps of each walk toward the boundary.
     """
     reach = 1.5
     if partners is None:
@@ -423,6 +405,7 @@ def sinvad_between(
     generator="vae",
     peers="quantised",
     toy={"spread": 1.5, "generations": 20},
+    explained_by=(Genetic,),
 )
 def sinvad_between_code(
     space: Space,
@@ -437,12 +420,6 @@ def sinvad_between_code(
     As in the authors' code: first population of deviation 1.2, reset mask 0.2, mutation halved when
     the best gains no more than 0.001. The journal paper does not have this search. Differences as
     for `sinvad@code`.
-
-    Args:
-        population: Individuals per seed.
-        elite: Best individuals that survive a generation unchanged.
-        spread: Standard deviation of the first population around the seed's code.
-        generations: Most generations per seed.
     """
     return Method(
         space=space,

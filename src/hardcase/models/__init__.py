@@ -8,13 +8,11 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.models.health import Health as Health
-    from hardcase.models.http import Http as Http
     from hardcase.models.load import (
         Loading as Loading,
         load_model as load_model,
         model_of as model_of,
     )
-    from hardcase.models.onnx import Onnx as Onnx
     from hardcase.models.quantised import bfloat16 as bfloat16, float16 as float16, int8 as int8
     from hardcase.models.subject import Subject as Subject
     from hardcase.models.wrappers import (
@@ -26,5 +24,7 @@ if TYPE_CHECKING:
         build_classifier as build_classifier,
         trained_classifier as trained_classifier,
     )
+    from hardcase_teams.http import Http as Http
+    from hardcase_teams.onnx import Onnx as Onnx
 
 __getattr__, __dir__, __all__ = lazy(__name__)

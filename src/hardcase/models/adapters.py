@@ -26,7 +26,7 @@ from hardcase.models.subject import Subject, device_of, in_evaluation_mode
 from hardcase.models.wrappers import ModelWrapper
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import require_consent
+from hardcase.usercode import Raised, require_consent
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""
@@ -155,7 +155,8 @@ def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
         net.arrays = True
     name = str(getattr(function, "__name__", "") or type(function).__name__)
     subject = Subject(net, name=name)
-    with torch.enable_grad():
+    differentiable = False
+    with torch.enable_grad(), suppress(Raised):  # it may refuse tensors that carry gradients
         asked = example[:1].to(subject.device).detach().requires_grad_()
         differentiable = not net.arrays and subject(asked).logits.requires_grad
     return subject if differentiable else Scored(subject)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, process_time
 
@@ -10,8 +11,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from hardcase.campaign.claims import Claims, asking
-from hardcase.data.streams import ImageSet, check as check_labels
+from hardcase.campaign.claims import CLAIMED, Claims, asking
+from hardcase.data.sources import check_labels
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.mistakes import (
     FINE,
@@ -23,7 +25,7 @@ from hardcase.models.mistakes import (
 )
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
-from hardcase.types import Images, Model, is_photographic
+from hardcase.types import Answer, Images, Model, is_photographic
 from hardcase.usercode import Raised
 
 DOUBTFUL = 0.6
@@ -77,15 +79,19 @@ def answers(subject: Model, images: Images, batch: int = 0) -> Float[Tensor, "n 
     """The subject's logits on all images; where memory runs out, in smaller batches."""
     tile = tile_rows(subject.device)
     batch = batch or _usual(subject, images)
-    claims = Claims.of(images, subject.device)
-
-    def logits(part: slice) -> Tensor:
-        x = from_bytes(images.x[part].to(subject.device))
-        return asking(subject, claims and claims.take(part))(x).logits.cpu()
-
+    claims = None
+    if CLAIMED in images.context:
+        claims = Claims.of(images, subject.device)
+    parts = list[Tensor]()
     try:
         with torch.inference_mode():
-            return torch.cat([logits(part) for part in chunks(len(images), batch)]).clone()
+            for rows in chunks(len(images), batch):
+                x = from_bytes(images.x[rows].to(subject.device))
+                ask: Callable[..., Answer] = subject
+                if claims is not None:
+                    ask = asking(subject, claims.take(rows))
+                parts.append(ask(x).logits.cpu())
+            return torch.cat(parts).clone()
     except (torch.OutOfMemoryError, MemoryError):
         if batch <= tile:
             raise
@@ -145,14 +151,15 @@ def check(
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
     notes = list[str]()
     doubts = list[str]()
-    if Claims.of(some) is not None:
+    if CLAIMED in some.context:
         if not allow_low_accuracy:
             _enough_claims(len(some), accuracy)
     else:
         notes = _notes(subject, logits, some)
         if not allow_low_accuracy:
             _better_than_chance(subject, logits, some, accuracy)
-            doubts = _suspicion(subject, some, accuracy)
+            if accuracy < DOUBTFUL:
+                doubts = _suspicion(subject, some, accuracy)
         order = reordered(logits, some)
         if order and not doubts:
             doubts = [str(order)]
@@ -300,8 +307,6 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
 
 def _suspicion(subject: Model, images: Images, accuracy: float) -> list[str]:
     """What may be wrong with a model that is often wrong."""
-    if accuracy >= DOUBTFUL:
-        return []
     began = monotonic()
     answers(subject, images.take(torch.arange(min(SOME, len(images)))))
     if (monotonic() - began) * ROUNDS > PATIENCE:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import nn
 
 from hardcase import registry
 from hardcase.cache import named_path
+from hardcase.companions import teams_module
 from hardcase.errors import Problem
 from hardcase.models.adapters import (
     Adapted,
@@ -34,18 +36,15 @@ from hardcase.models.adapters import (
     without_trainer,
 )
 from hardcase.models.health import answers
-from hardcase.models.http import ClientConfig, Http, checked_url, is_here
-from hardcase.models.hubs import LOADERS, from_hub
 from hardcase.models.mistakes import binary_reading, is_softmax, settled, stated_by
 from hardcase.models.names import aligned
-from hardcase.models.onnx import Onnx, PixelLayout
 from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
 from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
 from hardcase.models.subject import Subject, device_of
-from hardcase.models.wrappers import Cached, LabelOnly, Retrying
+from hardcase.models.wrappers import ClientConfig, LabelOnly, Retrying
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import TrainingProgress
+from hardcase.training.monitor import TrainingProgress
 from hardcase.types import Images, Model
 from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
@@ -120,10 +119,6 @@ class Loading:
         """Whether a normalisation was said."""
         return (tuple(self.mean), tuple(self.std)) != ((0.0,), (1.0,))
 
-    @property
-    def pixels(self) -> PixelLayout:
-        return PixelLayout(mean=tuple(self.mean), std=tuple(self.std))
-
 
 def load_model(spec: str, how: Loading) -> Model:
     """The subject that `spec` names, in the wrappings that `how` asks for.
@@ -134,13 +129,17 @@ def load_model(spec: str, how: Loading) -> Model:
         how: How it is loaded.
     """
     form, _, name = spec.partition(":")
-    if form == "onnx":
-        open_file = partial(Onnx, named_path(name), len(how.test.classes), spec, how.pixels)
-        model = _with_outputs(open_file, how)
-    elif form in ("http", "https"):
-        model = _server(spec, how)
-    elif is_stated(spec):
+    model: Model
+    if is_stated(spec):
         model = _stated(spec, how)
+    elif form == "zoo" and "@" not in spec:
+        name, _, seed = name.partition("?seed=")  # another training of the same network
+        number = int(seed) if seed.isdecimal() else how.seed
+        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
+        model = _subject(net, spec, how)
+    elif (load := loader(form)) is not None:
+        model = model_of(load(spec, how), how.test)
     else:
         model = _local(spec, how)
     if how.asking.timeout is not None and form not in ("http", "https"):
@@ -148,6 +147,44 @@ def load_model(spec: str, how: Loading) -> Model:
     if how.asking.label_only:
         return LabelOnly(model)
     return model
+
+
+ELSEWHERE = {"onnx": "onnx", "http": "http", "https": "http", "tflite": "tflite"}
+"""Forms of models that ``hardcase-teams`` loads: its module of each, which is also the extra."""
+HUBS = {"timm": "teams", "hf": "huggingface", "torchvision": "torchvision"}
+"""Forms of networks that it takes from a hub, and the extra of each."""
+
+
+def loader(form: str) -> Callable[..., Any] | None:
+    """The function that loads models called ``form:...``: of ``hardcase-teams``, or of an entry
+    point of the group ``hardcase.loader``; None where torch runs them.
+
+    It is called with the model's name and a `Loading` and returns what `model_of` takes. For
+    taggers, detectors and segmenters it is also called with ``task=``, ``outputs=`` (names of the
+    model's outputs, if they were said) and ``classes=`` (those of the data), and returns a
+    `hardcase.claims.answers.AskedNetwork`.
+    """
+    if form in ELSEWHERE:
+        extra = ELSEWHERE[form]
+        own: Callable[..., Any] = teams_module(extra, f"a model {form}:...", extra).load
+        return own
+    for point in entry_points(group="hardcase.loader", name=form):
+        return partial(_load_by, point)
+    return None
+
+
+def from_hub(spec: str, how: Loading, *, weights: str = "", task: str = "classes") -> Any:
+    """The network of a hub as `hardcase_teams.hubs.Hub`, with `weights` of a file if named."""
+    form = spec.partition(":")[0]
+    load = teams_module("hubs", f"a model {form}:...", HUBS[form]).from_hub
+    return load(spec, weights=weights, offline=how.offline, trust=how.trust_pickle, task=task)
+
+
+def _load_by(point: EntryPoint, spec: str, *given: Any, **task: Any) -> Any:
+    """Load a model by an entry point of others; a run folder that names it needs consent."""
+    require_consent(spec)
+    with guarded(f"loader {point.name!r} of the entry point {point.value}"):
+        return point.load()(spec, *given, **task)
 
 
 def _stated(spec: str, how: Loading) -> Subject:
@@ -158,7 +195,7 @@ def _stated(spec: str, how: Loading) -> Subject:
         subject = fetched(name, device=how.device)
         subject.sizing = f"resize={PRETRAINED[name].size}&crop=center"
         return subject
-    hub = from_hub(code, weights=weights, offline=how.offline, trust=how.trust_pickle)
+    hub = from_hub(code, how, weights=weights)
     _log.info("%s", hub)
     mean, std = (how.mean, how.std) if how.normalised else (hub.mean, hub.std)
     subject = Subject(
@@ -169,15 +206,7 @@ def _stated(spec: str, how: Loading) -> Subject:
 
 
 def _local(spec: str, how: Loading) -> Subject:
-    """A network that is trained here, or lies in a file; what it states nothing of is tried."""
-    weights, _, code = spec.rpartition("@")
-    form, _, name = code.partition(":")
-    if form == "zoo" and not weights:
-        name, _, seed = name.partition("?seed=")  # another training of the same network
-        number = int(seed) if seed.isdecimal() else how.seed
-        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
-        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
-        return _subject(net, spec, how)
+    """A network that lies in a file; what it states nothing of is tried."""
     net = opened_network(spec, how)
     if isinstance(net, Subject):
         return net
@@ -262,26 +291,7 @@ def _with_normalisation(net: nn.Module, how: Loading) -> Loading:
     return replace(how, mean=mean, std=std)
 
 
-def _server(spec: str, how: Loading) -> Model:
-    """A server's model, which is asked patiently and never twice for the same image."""
-    if how.offline and not is_here(checked_url(spec)):
-        raise Problem(
-            f"{spec} is on another machine, and --offline forbids to ask it.",
-            fix="leave out --offline",
-        )
-    require_consent(spec)
-    channels, height, width = how.test.x.shape[1:]
-
-    def make(outputs: str) -> Model:
-        image = (channels, height, width)
-        classes = len(how.test.classes)
-        return Http(spec, classes, image, spec, how.pixels, outputs, how.asking)
-
-    model = Retrying(_with_outputs(make, how), piece=how.asking.batch)
-    return Cached(model, how.asking.cache) if how.asking.cache else model
-
-
-def _with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
+def with_outputs(make: Callable[[str], Model], how: Loading) -> Model:
     """A model with its kind of output found out on a few images, unless it was said."""
     if how.outputs not in ("auto", "sigmoid") or not len(how.test):
         return make(how.outputs.replace("auto", "logits"))
@@ -319,7 +329,7 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
             channels=how.channels,
         )
 
-    model = _with_outputs(make, how)
+    model = with_outputs(make, how)
     assert isinstance(model, Subject)
     return model
 
@@ -341,7 +351,7 @@ def from_file(path: Path, factory: str) -> nn.Module:
 def is_stated(spec: str) -> bool:
     """Whether the source of this network states its normalisation and the size of its images."""
     kind, _, name = spec.rpartition("@")[2].partition(":")
-    return kind in LOADERS or (kind == "zoo" and name in PRETRAINED)
+    return kind in HUBS or (kind == "zoo" and name in PRETRAINED)
 
 
 def names_outputs(spec: str) -> bool:
@@ -363,7 +373,7 @@ def lineage_of(spec: str) -> str:
     if row is not None:
         return row.lineage
     kind, _, name = spec.rpartition("@")[2].partition(":")
-    if kind not in LOADERS:
+    if kind not in HUBS:
         return ""
     base = ""
     with suppress(OSError, ValueError, AttributeError, Problem):  # a folder of a hub's network

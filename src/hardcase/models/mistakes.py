@@ -28,7 +28,6 @@ from hardcase.models.adapters import logits_of, timm_config
 from hardcase.models.subject import (
     BINARY,
     Subject,
-    arranged,
     as_logits,
     device_of,
     in_evaluation_mode,
@@ -512,7 +511,7 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
         fix = "x.transpose(2, 3) first in the model's forward, or images saved upright"
         mistake = Mistake("transposed", "rows and columns are exchanged", fix)
         yield _explanation(mistake, trial.logits(x.transpose(2, 3), y), y)
-    channels = arranged(x[:1], trial.channels).shape[1]
+    channels = {"grey": 1, "colour": 3}.get(trial.channels, x.shape[1])
     for name, (mean, std) in USUAL.items():
         if max(len(mean), len(std)) not in (1, channels):
             continue

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from hardcase.errors import Problem, choice
 from hardcase.graphs import replayed
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
-from hardcase.tensors import digest, digest_tensors, digest_values, pad_rows, tile_rows, tiles
+from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
 from hardcase.usercode import Endless, interrupts, reraise, within
 
@@ -67,6 +68,8 @@ class Subject(nn.Module):
     offers: Offer = "gradients"
     sizing = ""
     """How images are prepared for it, as the words after ``folder:PATH?``; empty: not known."""
+    card: Mapping[str, Any] = MappingProxyType({})
+    """What is known of its training, where it was trained here."""
     mean: Tensor
     std: Tensor
 
@@ -116,6 +119,7 @@ class Subject(nn.Module):
             self._same = same_outputs(self.class_names)
         self.register_buffer("mean", torch.tensor(mean).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(1, -1, 1, 1))
+        self._plain = channels == "rgb" and not any(mean) and set(std) == {1.0}
         self.to(device or device_of(net))
         self.train(False)
         if self.uncopied:
@@ -155,20 +159,14 @@ class Subject(nn.Module):
         return self.__dict__
 
     def forward(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap] | None = None) -> Answer:
-        if not self.uncopied:
-            return self._answer(x, taps or {})
-        with in_evaluation_mode(self.net):
-            answer = self._answer(x, taps or {})
-        if digest_tensors(self.net.state_dict()) != self._beginning:
+        with in_evaluation_mode(self.net) if self.uncopied else nullcontext():
+            parts = [self._tile(batch, count, taps or {}) for batch, count in in_tiles(x)]
+        if self.uncopied and digest_tensors(self.net.state_dict()) != self._beginning:
             raise Problem(
                 f"the weights of model {self.name} have changed since its test began.",
                 f"It cannot be copied ({self.uncopied}), so it was tested itself.",
                 fix="no training and no writing to weights or buffers while it is tested",
             )
-        return answer
-
-    def _answer(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
-        parts = [self._tile(x[part], taps) for part in tiles(len(x), x.device)]
         if len(parts) == 1:
             return parts[0]
         seen = {
@@ -177,12 +175,13 @@ class Subject(nn.Module):
         }
         return Answer(torch.cat([part.logits for part in parts]), seen)
 
-    def _tile(self, x: Float[Tensor, "m c h w"], taps: Mapping[str, Tap]) -> Answer:
-        """The answer to the rows of one call, padded to whole tiles."""
-        batch = pad_rows(x, tile_rows(x.device))
-        images = prepared(batch, self.mean, self.std, self.channels)
+    def _tile(self, batch: Float[Tensor, "m c h w"], rows: int, taps: Mapping[str, Tap]) -> Answer:
+        """The answer to the first rows of one call, which is padded to whole tiles."""
+        images = batch
+        if not self._plain:
+            images = prepared(batch, self.mean, self.std, self.channels)
         before = interrupts()
-        with self._tapped(taps) as seen:
+        with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as seen:
             try:
                 with within(LOOPING, Endless):
                     if taps or not images.is_cuda:
@@ -199,12 +198,11 @@ class Subject(nn.Module):
                 reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):  # from now on copies are kept
             self._writes_over = True
-            return self._tile(x, taps)
-        logits = _checked(logits, len(batch), self.name)
-        logits = as_logits(logits[: len(x)], self.outputs)
+            return self._tile(batch, rows, taps)
+        logits = as_logits(_checked(logits, len(batch), self.name)[:rows], self.outputs)
         if self._same:
             logits = merged(logits, self._same)
-        return Answer(logits.float(), {name: kept.value[: len(x)] for name, kept in seen.items()})
+        return Answer(logits.float(), {name: kept.value[:rows] for name, kept in seen.items()})
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""
@@ -244,25 +242,22 @@ class Subject(nn.Module):
             )
 
 
-def arranged(x: Float[Tensor, "m c h w"], channels: str) -> Float[Tensor, "m d h w"]:
-    """Images with the channels that a network takes, one of `CHANNELS`."""
-    if channels == "bgr":
-        return x.flip(1)
-    if channels == "grey" and x.shape[1] == len(LUMA):
-        return (x * x.new_tensor(LUMA).reshape(-1, 1, 1)).sum(1, keepdim=True)
-    if channels == "colour":
-        return x.expand(-1, len(LUMA), -1, -1)
-    return x
-
-
 def prepared(
     x: Float[Tensor, "m c h w"],
     mean: Float[Tensor, "1 d 1 1"],
     std: Float[Tensor, "1 d 1 1"],
     channels: str,
 ) -> Tensor:
-    """Images in [0, 1] as a network wants them: its channels, normalised, in its order of axes."""
-    images = (arranged(x, channels) - mean) / std
+    """Images in [0, 1] as a network wants them: its channels (one of `CHANNELS`), normalised, in
+    its order of axes.
+    """
+    if channels == "bgr":
+        x = x.flip(1)
+    elif channels == "grey" and x.shape[1] == len(LUMA):
+        x = (x * x.new_tensor(LUMA).reshape(-1, 1, 1)).sum(1, keepdim=True)
+    elif channels == "colour":
+        x = x.expand(-1, len(LUMA), -1, -1)
+    images = (x - mean) / std
     if channels == "last":
         return images.permute(0, 2, 3, 1)
     return images

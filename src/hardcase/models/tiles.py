@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
 
 import torch
 from torch import Tensor
 
+from hardcase.cache import cache_folder, write_atomically
 from hardcase.environment import arithmetic
 from hardcase.errors import Problem
+from hardcase.graphs import arithmetic as graph_arithmetic
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
-from hardcase.tensors import any_rows, steady, tile_rows, use_tile
-from hardcase.types import Model
+from hardcase.tensors import any_rows, digest, steady, tile_rows, use_tile
+from hardcase.types import Answer, Model
 
 LADDER = (1024, 256, 64, 16)
 """Rows of a tile, the largest first."""
@@ -37,6 +42,17 @@ _log = logging.getLogger(__name__)
 Network = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The answers of a subject."""
+
+    model: Subject
+
+    def __call__(self, x: Tensor) -> Tensor:
+        answer: Answer = self.model(x)
+        return answer.logits
+
+
 def candidates(example: Tensor) -> tuple[int, ...]:
     """The tiles that inputs of this size may have: a rule of their shape alone."""
     size = max(example[:1].numel(), 1)
@@ -48,9 +64,34 @@ def largest_tile(networks: Sequence[tuple[Network, Tensor]]) -> int | None:
     """The largest tile at which answers and input gradients depend on the row alone."""
     shared = [rows for rows in LADDER if all(rows in candidates(x) for _, x in networks)]
     for rows in shared:
-        if all(holds(network, x, rows) for network, x in networks):
+        if all(_known_to_hold(network, x, rows) for network, x in networks):
             return rows
     return None
+
+
+def _known_to_hold(network: Network, example: Tensor, rows: int) -> bool:
+    """Whether this tile holds: as an earlier command found out on this kind of device, with this
+    network and these versions, or by a trial now.
+    """
+    kind = device_kind(example.device)
+    if not kind or not isinstance(network, Logits):
+        return holds(network, example, rows)
+    settings = (torch.is_autocast_enabled(example.device.type), *graph_arithmetic())
+    versions = (torch.__version__, torch.version.cuda, version("hardcase"))
+    about = (kind, network.model.hash, tuple(example.shape[1:]), rows, settings, versions)
+    path = cache_folder() / "tiles" / digest([repr(about)])
+    try:
+        return path.read_text() == "holds"
+    except (OSError, ValueError):
+        found = holds(network, example, rows)
+    with suppress(OSError, Problem):  # the next command tries again
+        write_atomically(path, b"holds" if found else b"fails", flush=False)
+    return found
+
+
+def device_kind(device: torch.device) -> str:
+    """The kind of a GPU, for which trials of tiles are remembered; empty elsewhere."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
 
 
 def holds(network: Network, example: Tensor, rows: int) -> bool:
@@ -113,7 +154,9 @@ def campaign_tile(
         decoder: The decoder of the space with examples of its codes, if the space has one.
     """
     device = images.device
-    networks = [(_logits(model), images) for model in models if isinstance(model, Subject)]
+    networks: list[tuple[Network, Tensor]] = [
+        (Logits(model), images) for model in models if isinstance(model, Subject)
+    ]
     if steady(device):
         if networks:
             return small_tile(networks)
@@ -129,10 +172,6 @@ def campaign_tile(
                 " memory that happens to be free.",
                 fix="--set campaign.tile=64 (or 16)",
             ) from error
-
-
-def _logits(model: Subject) -> Network:
-    return lambda x: model(x).logits
 
 
 def _filled(example: Tensor, rows: int) -> Tensor:

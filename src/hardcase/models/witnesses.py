@@ -7,8 +7,9 @@ in which respect, is recorded with every run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import fingerprints
-from hardcase.training.loop import PATIENCE, TrainingProgress, patient_for
+from hardcase.training.monitor import TrainingProgress
+from hardcase.training.recipe import PATIENCE, patient_for
 from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)
@@ -60,18 +62,6 @@ def even_half(images: Images) -> Images:
 def augmentation_for(images: Images) -> str:
     """How default witnesses are taught: as another hand would write, or as another camera sees."""
     return "handwriting" if images.x.shape[1] == 1 else "bend-flip"
-
-
-def default_witnesses(
-    train: Images, test: Images, *, device: torch.device | str = "cpu", **how: Any
-) -> tuple[Subject, ...]:
-    """Three networks of other seeds than a subject's, trained on half of `train`; cached."""
-    name = network_for(train)
-    kind = "" if name == NETWORK else f"{name} "
-    return tuple(
-        Subject(net, classes=test.classes, name=f"witness:{kind}{card['seed']}", device=device)
-        for net, card in trained_witnesses(train, test, device=device, **how)
-    )
 
 
 def network_for(images: Images) -> str:
@@ -169,35 +159,38 @@ class WitnessSelection:
                 found.append(self.load(one))
         return tuple(found)
 
-    def usual(self) -> tuple[Model, ...]:
-        """Those of a method that has witnesses where nobody was named; none if none can be had."""
-        try:
-            found = self.default()
-        except Problem as problem:
-            _log.warning("this run has no witness: %s", problem.what)
-            return ()
-        if is_photographic(self.shape) and len(found) > 1:
-            words = "one witness of %d, %s: each costs as much as the model"
-            _log.warning(f"{words}; --witness default asks all", len(found), found[0].name)
-            return found[:1]
-        return found
-
-    def default(self, epochs: str = "") -> tuple[Model, ...]:
-        """Networks trained on the data; for photographs those that others have trained."""
+    def default(self, epochs: str = "", *, named: bool = True) -> tuple[Model, ...]:
+        """Networks trained on the data; for photographs those that others have trained. Where
+        nobody has `named` them: none if none can be had, and one of several that are costly.
+        """
         if epochs and not (epochs.isdecimal() and int(epochs)):
             raise Problem(
                 f"--witness default:{epochs} names no number of epochs.", fix="--witness default:24"
             )
-        if is_photographic(self.shape):
-            return pretrained_witnesses(self.subject, self.classes, self.load)
-        with patient_for(PATIENCE):
-            return default_witnesses(
-                self.images("train"),
-                self.images("test"),
-                epochs=int(epochs) if epochs else None,
-                device=self.subject.device,
-                progress=self.progress,
-            )
+        costly = is_photographic(self.shape)
+        found: tuple[Model, ...]
+        try:
+            if costly:
+                found = pretrained_witnesses(self.subject, self.classes, self.load)
+            else:
+                with patient_for(PATIENCE):
+                    found = default_witnesses(
+                        self.images("train"),
+                        self.images("test"),
+                        epochs=int(epochs) if epochs else None,
+                        device=self.subject.device,
+                        progress=self.progress,
+                    )
+        except Problem as problem:
+            if named:
+                raise
+            _log.warning("this run has no witness: %s", problem.what)
+            return ()
+        if costly and not named and len(found) > 1:
+            words = "one witness of %d, %s: each costs as much as the model"
+            _log.warning(f"{words}; --witness default asks all", len(found), found[0].name)
+            return found[:1]
+        return found
 
     def verifiers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
         """Networks that check generated seeds: witnesses, or default ones if none is `named`."""
@@ -245,7 +238,7 @@ def catalogued(model: Model) -> str:
     return known_as(model.name, getattr(model, "weights", ""))
 
 
-def trained_witnesses(
+def default_witnesses(
     train: Images,
     test: Images,
     *,
@@ -253,8 +246,8 @@ def trained_witnesses(
     epochs: int | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
-) -> list[tuple[torch.nn.Module, Mapping[str, Any]]]:
-    """The networks of `default_witnesses` with their cards."""
+) -> tuple[Subject, ...]:
+    """Three networks of other seeds than a subject's, trained on half of `train`; cached."""
     side = max(train.x.shape[2:])
     if side > LARGEST:
         raise Problem(
@@ -263,15 +256,23 @@ def trained_witnesses(
             fix="--witness MODEL, a pretrained network that is not the subject",
         )
     part = even_half(train)
-    augment = augmentation_for(train)
+    name = network_for(train)
+    kind = "" if name == NETWORK else f"{name} "
+    how: dict[str, Any] = {"augment": augmentation_for(train), "epochs": epochs, "device": device}
+    found = []
+    for number, seed in enumerate(seeds, 1):
+        tell = progress and partial(_told_as, progress, f"witness {number} of {len(seeds)}")
+        net, card = trained_classifier(name, part, test, seed=seed, progress=tell, **how)
+        witness = Subject(net, classes=test.classes, name=f"witness:{kind}{seed}", device=device)
+        witness.card = card
+        found.append(witness)
+    return tuple(found)
 
-    def one(number: int, seed: int) -> tuple[torch.nn.Module, Mapping[str, Any]]:
-        what = f"witness {number} of {len(seeds)}"
-        tell = progress and (lambda told: progress(replace(told, what=what)))
-        how: dict[str, Any] = {"epochs": epochs, "augment": augment, "device": device}
-        return trained_classifier(network_for(train), part, test, seed=seed, progress=tell, **how)
 
-    return [one(number, seed) for number, seed in enumerate(seeds, 1)]
+def _told_as(
+    progress: Callable[[TrainingProgress], None], what: str, told: TrainingProgress
+) -> None:
+    progress(replace(told, what=what))
 
 
 def _lineage(model: Model) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -13,10 +14,35 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.models.onnx import SURE
 from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase.usercode import Unanswered, within
+
+SURE = 30.0
+"""The lead in logits of a class that is all a model names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a model is asked that may be slow, far away or costly."""
+
+    batch: int = 32
+    """Images per request."""
+    concurrency: int = 4
+    """Requests at a time."""
+    rate: float | None = None
+    """Requests per second."""
+    timeout: float | None = None
+    """Seconds for an answer; None: 30 for servers, no limit for others."""
+    retries: int = 5
+    cache: int = 100_000
+    """Answers that are remembered."""
+    label_only: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The time that a server has for an answer."""
+        return self.timeout or 30.0
 
 
 class ModelWrapper:

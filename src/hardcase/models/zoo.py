@@ -17,17 +17,9 @@ from hardcase import registry
 from hardcase.errors import Problem, choice, reading
 from hardcase.tensors import per_row
 from hardcase.training import cards
-from hardcase.training.loop import (
-    Perturb,
-    TrainingProgress,
-    TrainingRecipe,
-    classify,
-    geometry,
-    own_randomness,
-    pick,
-    predict,
-    stated,
-)
+from hardcase.training.loop import Perturb, classify, fit, predict
+from hardcase.training.monitor import History, TrainingProgress
+from hardcase.training.recipe import TrainingRecipe, geometry, own_randomness, pick, stated
 from hardcase.types import Images
 
 # Projected gradient ascent inside the training loop, for networks that are to withstand small
@@ -132,12 +124,16 @@ def trained_classifier(
     shape = geometry(images_train, images_test)
     config = _configuration(name, shape, seed, recipe, adversarial)
     perturb = None if adversarial is None else attack(adversarial)
+
+    def train(net: nn.Module, how: Mapping[str, Any]) -> History:
+        goal = classify(config["classes"], perturb=perturb, smoothing=recipe.smoothing)
+        return fit(net, images_train, goal, recipe, **how)
+
     return cards.fitted_network(
         KIND,
+        name,
         config,
-        images_train,
-        lambda: classify(config["classes"], perturb=perturb, smoothing=recipe.smoothing),
-        recipe,
+        train,
         data=images_train.hash,
         build=_from_config,
         measure=lambda net: _measure(net, images_test, device),
@@ -187,7 +183,7 @@ def _from_config(config: Mapping[str, Any]) -> nn.Module:
     row = _row(config["name"])
     shape = (config[key] for key in ("channels", "size", "classes"))
     with own_randomness(config["seed"], "zoo", config["name"]):
-        net: nn.Module = row(*shape)
+        net: nn.Module = row.make(*shape, **row.preset)
         return net
 
 
@@ -313,7 +309,8 @@ def _lenet(
     if lecun:
         kinds = (nn.Tanh, nn.AvgPool2d)
         least, unit = 12, "tanh"
-    _at_least("a LeNet", size, least)
+    if size < least:
+        raise _too_small("a LeNet", size, least)
     activation, pool = kinds
     layers = OrderedDict[str, nn.Module]()
     before = channels
@@ -351,7 +348,8 @@ def sinvad_cnn(channels: int, size: int, classes: int) -> nn.Sequential:
     3x3 convolutions that keep the size: 32, 32, pool, 64, 64, pool, dense 512. The share of dropout
     is not in our sources: a quarter before and a half after the dense layer.
     """
-    _at_least("SINVAD's classifier", size, 4)
+    if size < 4:
+        raise _too_small("SINVAD's classifier", size, 4)
     layers = OrderedDict[str, nn.Module]()
     before = channels
     for number, width in enumerate((32, 32, 64, 64), 1):
@@ -382,7 +380,8 @@ def alexnet(channels: int, size: int, classes: int) -> nn.Sequential:
     Differences, for images of about 32x32: 3x3 and 5x5 kernels of stride 1, dense layers of 1024,
     batch normalisation in place of local response normalisation.
     """
-    _at_least("this AlexNet", size, 8)
+    if size < 8:
+        raise _too_small("this AlexNet", size, 8)
     layers = OrderedDict[str, nn.Module]()
     before = channels
     for number, (width, kernel, pool) in enumerate(
@@ -411,7 +410,8 @@ def vgg16(channels: int, size: int, classes: int, *, width: int = 64) -> nn.Sequ
     dense layer of 8 x `width` in place of two of 4096; a pool is left out where the image is
     already one pixel.
     """
-    _at_least("a VGG-16", size, 2)
+    if size < 2:
+        raise _too_small("a VGG-16", size, 2)
     layers = OrderedDict[str, nn.Module]()
     before = channels
     side = size
@@ -444,11 +444,10 @@ def _convolution(
     layers[f"relu{name}"] = nn.ReLU()
 
 
-def _at_least(what: str, size: int, least: int) -> None:
-    if size < least:
-        raise Problem(
-            f"{what} needs images of {least}x{least} pixels or more; given are {size}x{size}."
-        )
+def _too_small(what: str, size: int, least: int) -> Problem:
+    return Problem(
+        f"{what} needs images of {least}x{least} pixels or more; given are {size}x{size}."
+    )
 
 
 # ResNet-18 for small images.

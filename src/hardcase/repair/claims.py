@@ -18,22 +18,20 @@ from torch.nn import functional
 
 from hardcase.campaign.claims import Claims, image_of, moved_boxes
 from hardcase.claims.outputs import Detections
-from hardcase.claims.subjects import ClaimModel
-from hardcase.claims.supports import OVERLAP, cut_of, iou
+from hardcase.claims.subjects import OVERLAP, ClaimModel, cut_of, iou
 from hardcase.conditions import ConditionBox
 from hardcase.models.subject import Subject, in_evaluation_mode
 from hardcase.repair.hardest import render_draws
-from hardcase.repair.loop import Learner, RepairRecipe, Trained
+from hardcase.repair.loop import JUDGED, Learner, RepairRecipe, Trained
 from hardcase.tensors import chunks, from_bytes
-from hardcase.training.loop import Goal, TrainingRecipe, fit
+from hardcase.training.loop import Goal, fit
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 __all__ = ["train_on_claims"]
 
 RATE = 1e-3
 """Learning rate where none is given."""
-JUDGED = 4
-"""Draws per validation claim, of which the worst counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +142,19 @@ class _ClaimLoss:
         self, net: nn.Module, x: Tensor, claims: Claims, keys: Tensor, draws: int
     ) -> tuple[Tensor, Tensor | None, Claims]:
         """Of several draws of each image, the one of which the claim is supported least."""
-        made = render_draws(self.box, x, keys, draws, seed=self.recipe.seed, name="claims")
+        made, drawn = render_draws(self.box, x, keys, draws, seed=self.recipe.seed, name="claims")
         rows = torch.arange(len(x), device=x.device)
-        flat = made.z.flatten(0, 1)
-        places = self.box.places(flat)
+        images = made.flatten(0, 1)
+        places = self.box.places(drawn.z.flatten(0, 1))
         every = claims.take(rows.repeat_interleave(draws))
         if places is not None:
             every = every.moved(places)
         with torch.no_grad(), in_evaluation_mode(net):
-            images = made.x.flatten(0, 1)
             support = self._support(net(images), images, every)
         value = support.where(every.inside, torch.full_like(support, torch.inf))
         worst = rows * draws + value.reshape(-1, draws).argmin(1)
         own = None if places is None else places[worst]
-        return made.x.flatten(0, 1)[worst], own, every.take(worst)
+        return images[worst], own, every.take(worst)
 
     def _support(self, table: Tensor, x: Tensor, claims: Claims) -> Float[Tensor, " m"]:
         return self.model.support(self.model.read(table.float(), x), claims).value

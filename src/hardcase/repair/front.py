@@ -237,9 +237,11 @@ def repair_network(
         }
         name, weights = write_weights(folder, subject, trained.net, facts)
         after = with_network(subject, trained, name)
+        # asked as the one before is
+        asked = model.around(after) if isinstance(model, ClaimModel) else after
         shown = prove(
             model,
-            _answering_as(model, after),
+            asked,
             unseen,
             box,
             size,
@@ -249,8 +251,7 @@ def repair_network(
             say=say,
         )
         if carried is not None and len(carried):
-            row = _carried_row(model, _answering_as(model, after), carried)
-            shown = replace(shown, rows=(*shown.rows, row))
+            shown = replace(shown, rows=(*shown.rows, _carried_row(model, asked, carried)))
         record = {
             "schema": 1,
             "verdict": shown.verdict,
@@ -267,11 +268,6 @@ def repair_network(
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
     return RepairResult(folder, after, name, shown, record)
-
-
-def _answering_as(model: Model, after: Subject) -> Model:
-    """The network after, asked as the one before is."""
-    return model.around(after) if isinstance(model, ClaimModel) else after
 
 
 def _open(folder: Path) -> None:

@@ -85,10 +85,9 @@ def _common(
         raise Problem("the two runs have no seed in common: they cannot be compared.")
 
     def values(rows: dict[str, dict[str, Any]]) -> ProofValues:
-        column = {
-            key: np.array([rows[name][key] for name in names]) for key in ("label", "clean", "risk")
-        }
-        clean = column["clean"].astype(np.float64)
-        return ProofValues(column["label"], clean, column["risk"], {}, {}, {}, {})
+        label, clean, risk = (
+            np.array([rows[name][key] for name in names]) for key in ("label", "clean", "risk")
+        )
+        return ProofValues(label, clean.astype(np.float64), risk)
 
     return values(one), values(two)

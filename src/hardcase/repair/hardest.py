@@ -1,9 +1,9 @@
-"""The worst of several random conditions for each image: a search inside any training loop."""
+"""The worst of several random conditions for each image: in any training loop, or as folders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,19 +11,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hardcase.cache import make_folder
 from hardcase.conditions import ConditionBox, Conditions, condition_box
+from hardcase.conditions.box import ConditionDraws
 from hardcase.errors import Problem
 from hardcase.models.subject import in_evaluation_mode
-from hardcase.randomness import Rng
+from hardcase.randomness import Rng, keys_of
+from hardcase.runs.files import checked_json
 from hardcase.searches.gradient import AdamAscent
-from hardcase.tensors import margin, to_grid
-from hardcase.types import Feedback, Seeds, Targets
+from hardcase.suite.export import class_folders, refuse_occupied, table_text, whole_folder
+from hardcase.tensors import chunks, encode_all, from_bytes, margin, to_bytes, to_grid
+from hardcase.types import ClassNames, Feedback, Images, Model, Seeds, Targets
 
 __all__ = [
     "Hardest",
-    "Variants",
     "climb",
     "conditions_of",
+    "export_hardest",
     "hardest_rows",
     "render_draws",
     "seeds_at",
@@ -32,24 +36,11 @@ __all__ = [
 
 STEP = 0.4
 """Size of a gradient step: few steps must cross the declared range."""
+NUMBERS = 2**24
+"""Numbers of the images that are rendered at once, at most, unless one image needs more."""
 
 Logits = Callable[[Tensor], Tensor]
 """Images in [0, 1] to logits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variants:
-    """Several appearances of each image of a batch.
-
-    Args:
-        x: The images, as many per seed as were drawn.
-        z: Their codes in the box of conditions.
-        pattern: What grain, drops and flakes follow from.
-    """
-
-    x: Float[Tensor, "n k c h w"]
-    z: Float[Tensor, "n k d"]
-    pattern: Int[Tensor, "n k"]
 
 
 class Hardest:
@@ -181,8 +172,11 @@ def render_draws(
     *,
     seed: int,
     name: str = "hardest",
-) -> Variants:
-    """Render several random conditions of each image, all at once on the images' device."""
+) -> tuple[Float[Tensor, "n k c h w"], ConditionDraws]:
+    """Render several random conditions of each image, all at once on the images' device.
+
+    Returns the images, as many per seed as were drawn, and what was drawn.
+    """
     rows = torch.arange(len(x), device=x.device)
     drawn = box.draw(Rng(seed, name, keys.to(x.device)), rows, count)
     z = drawn.z.flatten(0, 1)
@@ -190,7 +184,7 @@ def render_draws(
     origin = seeds_at(x[of], of, z, drawn.pattern.flatten())
     with torch.no_grad():
         images = to_grid(box.decode(z, origin))
-    return Variants(images.reshape(len(x), count, *x.shape[1:]), drawn.z, drawn.pattern)
+    return images.reshape(len(x), count, *x.shape[1:]), drawn
 
 
 def worst_rows(
@@ -218,12 +212,12 @@ def hardest_rows(
     seed: int,
 ) -> Float[Tensor, "n c h w"]:
     """Return the worst draw of each image, `steps` of gradient ascent further."""
-    found = render_draws(box, x, keys, draws, seed=seed)
+    made, drawn = render_draws(box, x, keys, draws, seed=seed)
     rows = torch.arange(len(x), device=x.device)
-    best = worst_rows(logits, found.x, y)
+    best = worst_rows(logits, made, y)
     if steps == 0:
-        return found.x[rows, best]
-    origin = seeds_at(x, y, found.z[rows, best], found.pattern[rows, best])
+        return made[rows, best]
+    origin = seeds_at(x, y, drawn.z[rows, best], drawn.pattern[rows, best])
     z = climb(logits, box, origin, steps=steps)
     return to_grid(box.decode(z, origin))
 
@@ -289,3 +283,76 @@ class _BatchEvaluator:
 
     def retire(self, rows: Int[Tensor, " r"]) -> None:
         """Every row of a batch takes the same number of steps."""
+
+
+# Folders, for those who train with another program.
+
+
+def export_hardest(
+    model: Model,
+    images: Images,
+    conditions: Conditions,
+    out: Path,
+    *,
+    draws: int = 4,
+    seed: int = 0,
+) -> Path:
+    """Write the draw of declared conditions that a model likes least, for each image.
+
+    The folder holds a folder for each class, ``metadata.csv`` with what was done to each image,
+    and ``card.json``. Draws follow from the seed and the names of the images.
+    """
+    if model.offers == "label":
+        raise Problem(
+            f"model {model.name} tells labels alone: no draw is harder than another.",
+            fix="a model that offers scores",
+        )
+    refuse_occupied(out)
+    folders = class_folders(images.classes)
+    card = {
+        "schema": 1,
+        "kind": "hardest",
+        "model": {"name": model.name, "hash": model.hash},
+        "data": {"name": images.name, "split": images.split, "hash": images.hash},
+        "conditions": conditions.to_record(),
+        "draws": draws,
+        "seed": seed,
+        "images": len(images),
+    }
+
+    def fill(folder: Path) -> None:
+        for name in folders:
+            make_folder(folder / name)
+        rows = list[dict[str, Any]]()
+        for row, data in _worst_draws(model, images, conditions, draws, seed):
+            row["file_name"] = f"{folders[row['expected']]}/{len(rows):06d}.png"
+            (folder / row["file_name"]).write_bytes(data)
+            rows.append(row)
+        text = table_text(rows, ClassNames(images.classes))
+        (folder / "metadata.csv").write_text(text, encoding="utf-8", newline="")
+        (folder / "card.json").write_bytes(checked_json(card))
+
+    return whole_folder(out, fill)
+
+
+@torch.no_grad()
+def _worst_draws(
+    model: Model, images: Images, conditions: Conditions, draws: int, seed: int
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """What is known of the worst draw of each image, and the draw as a PNG."""
+    box = condition_box(conditions, images.shape)
+    batch = max(1, NUMBERS // (draws * images.x[:1].numel()))
+    for part in chunks(len(images), min(batch, 128)):
+        x = from_bytes(images.x[part].to(model.device))
+        y = images.y[part].to(model.device)
+        made, drawn = render_draws(box, x, keys_of(images.id[part]), draws, seed=seed)
+        rows = torch.arange(len(x), device=x.device)
+        best = worst_rows(lambda x: model(x).logits, made, y)
+        hard = made[rows, best]
+        logits = model(hard).logits
+        sure = logits.softmax(1).amax(1).tolist()
+        words = box.words(drawn.z[rows, best])
+        said = zip(images.id[part], y.tolist(), logits.argmax(1).tolist(), sure, words, strict=True)
+        for facts, data in zip(said, encode_all(to_bytes(hard).cpu()), strict=True):
+            names = ("id", "expected", "predicted", "confidence", "changed")
+            yield dict(zip(names, facts, strict=True)), data

@@ -29,16 +29,8 @@ from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prep
 from hardcase.randomness import stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
 from hardcase.tensors import chunks, digest, from_bytes, steady
-from hardcase.training.loop import (
-    AHEAD,
-    NUMBERS,
-    OPTIMISERS,
-    SCHEDULES,
-    average,
-    halved,
-    own_randomness,
-    tuned,
-)
+from hardcase.training.loop import AHEAD, NUMBERS, average, halved, tuned
+from hardcase.training.recipe import OPTIMISERS, SCHEDULES, own_randomness
 from hardcase.types import Images
 
 __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]
@@ -164,7 +156,7 @@ def condition_source(box: ConditionBox, recipe: RepairRecipe) -> Source | None:
 
     def changed(logits: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         if recipe.steps == 0:
-            return render_draws(box, x, keys, recipe.draws, seed=recipe.seed).x
+            return render_draws(box, x, keys, recipe.draws, seed=recipe.seed)[0]
         return hardest_rows(
             logits, box, x, y, keys, draws=recipe.draws, steps=recipe.steps, seed=recipe.seed
         )[:, None]
@@ -270,7 +262,8 @@ class _Work:
         weights = sum(weight.numel() for weight in self.net.parameters())
         self.half = self.device.type == "cuda" and weights >= LARGE
         self.averaged = copy.deepcopy(self.net).requires_grad_(False)
-        self.best = _weights(self.averaged)
+        self.best = copy.deepcopy(self.averaged)
+        self.nets = nn.ModuleDict({"net": self.net, "averaged": self.averaged, "best": self.best})
         self.valid = valid
         self.box = box
         self.begin(recipe.rate or RATES[-1])
@@ -292,7 +285,7 @@ class _Work:
 
     def forecast(self, scoring: float) -> str:
         """Return how long the training takes and how much memory, by a few steps on the side."""
-        before = self._snapshot()
+        before = _weights(self.nets)
         paces = list[float]()
         began = time.monotonic()
         for step, batch in enumerate(self._batches(0)):
@@ -301,7 +294,7 @@ class _Work:
             began = time.monotonic()
             if step == 3:
                 break
-        self._restore(before)
+        _write(self.nets, before)
         self.begin(self.rate)
         trials = 0 if self.recipe.rate else len(RATES)
         steps = self.recipe.epochs * self.inside + trials * min(TRIAL, self.inside)
@@ -319,14 +312,14 @@ class _Work:
 
     def choose_rate(self, say: Say) -> float:
         """Return the rate with the lowest validation score after a few steps from here."""
-        before = self._snapshot()
+        before = _weights(self.nets)
         scores = dict[float, float]()
         for rate in RATES:
             self.begin(rate)
             loss = self.epoch(0, most=TRIAL)
             score = self.score() if math.isfinite(loss) else math.inf
             scores[rate] = score if math.isfinite(score) else math.inf
-            self._restore(before)
+            _write(self.nets, before)
         best = min(scores, key=scores.__getitem__)
         say("validation score by rate: " + ", ".join(f"{r:g}: {s:.4f}" for r, s in scores.items()))
         if math.isinf(scores[best]):
@@ -444,9 +437,9 @@ class _Work:
                         seed=recipe.seed,
                     )[:, None]
                 else:
-                    hard = render_draws(
+                    hard, _ = render_draws(
                         self.box, x, keys, JUDGED, seed=recipe.seed, name="validation"
-                    ).x
+                    )
                 images = torch.cat([x[:, None], hard], 1)
                 labels = y.repeat_interleave(images.shape[1])
                 logits = self.averaged(images.flatten(0, 1)).float()
@@ -457,28 +450,18 @@ class _Work:
                 total += float((figure[:, 0] + figure[:, 1:].amax(1)).sum() / 2)
         return total / len(self.valid)
 
-    def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return _weights(self.net), _weights(self.averaged)
-
-    def _restore(self, snapshot: tuple[Mapping[str, Tensor], Mapping[str, Tensor]]) -> None:
-        _write(self.net, snapshot[0])
-        _write(self.averaged, snapshot[1])
-
     def remember(self) -> None:
         """The averaged weights as they are now are the best so far."""
-        self.best = _weights(self.averaged)
+        _write(self.best, self.averaged.state_dict())
 
     def recall(self) -> nn.Module:
         """Return the network with the best weights, in evaluation mode."""
-        _write(self.net, self.best)
+        _write(self.net, self.best.state_dict())
         return self.net.net.eval()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that a checkpoint keeps."""
-        found = dict[str, Tensor]()
-        named = (("net", _weights(self.net)), ("averaged", _weights(self.averaged)))
-        for prefix, state in (*named, ("best", self.best)):
-            found |= {f"{prefix}/{name}": value for name, value in state.items()}
+        found = _weights(self.nets)
         for i, weight in enumerate(self.net.learnable()):
             moments = self.optimiser.state.get(weight, {})
             found |= {f"optimiser/{i}/{name}": value for name, value in moments.items()}
@@ -486,19 +469,16 @@ class _Work:
 
     def restore(self, tensors: Mapping[str, Tensor], rate: float) -> None:
         """Go on with what `tensors` gave."""
-        here = {name: value.to(self.device) for name, value in tensors.items()}
-        own, averaged, self.best = (
-            {name: here[f"{prefix}/{name}"] for name in self.best}
-            for prefix in ("net", "averaged", "best")
-        )
-        self._restore((own, averaged))
+        _write(self.nets, tensors)
         self.begin(rate)
         weights = self.net.learnable()
-        for name, value in here.items():
+        for name, value in tensors.items():
             if name.startswith("optimiser/"):
                 _, i, moment = name.split("/")
-                place = value if self.device.type == "cuda" or value.ndim else tensors[name]
-                self.optimiser.state[weights[int(i)]][moment] = place
+                # the number of steps stays on the CPU, unless a GPU computes
+                if value.ndim or self.device.type == "cuda":
+                    value = value.to(self.device)
+                self.optimiser.state[weights[int(i)]][moment] = value
 
 
 def _weights(net: nn.Module) -> dict[str, Tensor]:
@@ -507,9 +487,10 @@ def _weights(net: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _write(net: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write weights in place."""
-    for name, value in net.state_dict().items():
-        value.copy_(state[name])
+    """Write weights in place, all of them or none."""
+    pairs = [(value, state[name]) for name, value in net.state_dict().items()]
+    for value, new in pairs:
+        value.copy_(new)
 
 
 def _save(path: Path | None, key: str, work: _Work, state: RepairProgress) -> None:

@@ -157,10 +157,10 @@ class ProofValues:
     label: NDArray[np.int64]
     clean: Shares
     risk: Shares
-    conditions: Mapping[str, Shares]
-    elsewhere: Mapping[str, Shares]
-    corruptions: Mapping[str, Shares]
-    outside: Mapping[str, Shares]
+    conditions: Mapping[str, Shares] = field(default_factory=dict)
+    elsewhere: Mapping[str, Shares] = field(default_factory=dict)
+    corruptions: Mapping[str, Shares] = field(default_factory=dict)
+    outside: Mapping[str, Shares] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
     known = run.record["claims"]
     failing = {name for name, label in zip(sheet.seed, sheet.label.tolist()) if label}
     first = dict(zip(reversed(sheet.seed), reversed(sheet.predicted.tolist())))
-    ways = Counter(_way(first[name]) for name in failing)
+    ways = Counter(OTHER if first[name] >= 0 else WAYS[-1 - first[name]] for name in failing)
     rows = [i for i, seed in enumerate(sheet.seeds.values()) if seed["status"] == "done"]
     names = list(sheet.seeds)
     return {
@@ -47,10 +47,6 @@ def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
         "ways": {way: ways[way] for way in (*WAYS, OTHER) if ways[way]},
         "sizes": _sizes(claims, [(row, names[row] in failing) for row in rows], told),
     }
-
-
-def _way(predicted: int) -> str:
-    return OTHER if predicted >= 0 else WAYS[-1 - predicted]
 
 
 def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dict[str, Any]]:

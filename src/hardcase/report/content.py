@@ -213,7 +213,7 @@ def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dic
 
 
 def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any]:
-    sheet = Sheet.of(run)
+    sheet = Sheet(run)
     counts = run.counts()
     record = run.record
     told = words.rates_of(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hardcase.cache import sweep, write_atomically
 from hardcase.environment import for_people
@@ -16,9 +16,6 @@ from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits
 from hardcase.types import ClassNames
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 
@@ -38,39 +35,40 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
     drawn = pictures.condition_draws(runs, report["runs"])
     report["reduced_to"] = {"triples": large.width, "gallery": small.width}
     report = for_people(plain(report))
-    page = _render(report, large=large, small=small, mapped=mapped, drawn=drawn)
+    page = _page(report, large=large, small=small, mapped=mapped, drawn=drawn)
     write_atomically(folder / "report.json", json.dumps(report, indent=1, allow_nan=False).encode())
     return write_atomically(folder / "index.html", page.encode())
 
 
-def templates(folder: Path, filters: Mapping[str, Callable[..., str]]) -> Environment:
-    """The templates of a folder: everything escaped, and a name that is not there an error."""
+def render(template: Path, filters: Mapping[str, Callable[..., str]], **values: Any) -> str:
+    """The page of a template: everything escaped, a name that is not there an error, and `style`
+    and `script` those of the report."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(template.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= filters
-    return environment
+    style, script = (
+        Markup((HERE / name).read_text(encoding="utf-8"))  # ours, not input
+        for name in ("style.css", "page.js")
+    )
+    page = environment.get_template(template.name)
+    return page.render(style=style, script=script, **values)
 
 
-def _render(report: dict[str, Any], **images: pictures.Pictures) -> str:
-    from markupsafe import Markup
-
+def _page(report: dict[str, Any], **images: pictures.Pictures) -> str:
     filters = ["share", "percent", "number", "decimal", "duration", "plural", "lines", "moment"]
-    environment = templates(HERE, {name: getattr(words, name) for name in filters})
-    own = {
-        name: Markup((HERE / name).read_text(encoding="utf-8")) for name in ("style.css", "page.js")
-    }  # ours, not input
     runs = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
-    return environment.get_template("page.html").render(
+    return render(
+        HERE / "page.html",
+        {name: getattr(words, name) for name in filters},
         report={**report, "runs": runs},
         **{name: found.uris for name, found in images.items()},
         charts=charts,
-        style=own["style.css"],
-        script=own["page.js"],
     )

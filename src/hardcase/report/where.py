@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from hardcase.analysis.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
+from hardcase.analysis.semantics import WORDS
 from hardcase.analysis.slices import Rules, Slice
-from hardcase.analysis.tags import WORDS
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
 from hardcase.report.words import number, percent, plural, rate

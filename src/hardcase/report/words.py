@@ -4,59 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from hardcase import statistics
+from hardcase import environment, statistics
 from hardcase.campaign.record import seconds
 from hardcase.runs.results import Run
 
 _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", "linf")
 
 
-@dataclass(frozen=True, slots=True)
 class Sheet:
-    """Axis `t`: findings. `label`: the subject leaves the seed's label; only those enter the
-    funnel."""
+    """The findings of a run in columns, axis `t`; and its seeds by name.
 
-    id: list[str]
-    seed: list[str]
-    kind: list[str]
-    label: Bool[np.ndarray, " t"]
-    expected: Int[np.ndarray, " t"]
-    predicted: Int[np.ndarray, " t"]
-    confidence: Float[np.ndarray, " t"]
-    queries: Int[np.ndarray, " t"]
-    distance: Float[np.ndarray, " t"]
-    l2: Float[np.ndarray, " t"]
-    linf: Float[np.ndarray, " t"]
-    seeds: dict[str, dict[str, Any]]
-    seed_rows: dict[str, int]
-    verdicts: Mapping[str, Mapping[str, Any]] | None
-    change: list[str | None] = field(default_factory=list)
-    claims: bool = False
+    `label`: the subject leaves the seed's label; only those enter the funnel."""
 
-    @staticmethod
-    def of(run: Run) -> Sheet:
+    def __init__(self, run: Run) -> None:
         table = run.findings
-        kind = table.column("kind").to_pylist()
-        seeds = run.seeds.to_pylist()
-        return Sheet(
-            id=table.column("id").to_pylist(),
-            seed=table.column("seed").to_pylist(),
-            kind=kind,
-            label=np.array([word == "label" for word in kind], dtype=bool),
-            **{name: table.column(name).to_numpy() for name in _NUMBERS},
-            seeds={row["id"]: row for row in seeds},
-            seed_rows={row["id"]: i for i, row in enumerate(seeds)},
-            verdicts=run.verdicts,
-            change=run.changes(),
-            claims=bool(run.record.get("claims")),
-        )
+        self.run = run
+        self.id: list[str] = table["id"].to_pylist()
+        self.seed: list[str] = table["seed"].to_pylist()
+        self.kind: list[str] = table["kind"].to_pylist()
+        self.label: Bool[np.ndarray, " t"] = np.array([k == "label" for k in self.kind], dtype=bool)
+        self.expected: Int[np.ndarray, " t"] = table["expected"].to_numpy()
+        self.predicted: Int[np.ndarray, " t"] = table["predicted"].to_numpy()
+        self.confidence: Float[np.ndarray, " t"] = table["confidence"].to_numpy()
+        self.queries: Int[np.ndarray, " t"] = table["queries"].to_numpy()
+        self.distance: Float[np.ndarray, " t"] = table["distance"].to_numpy()
+        self.l2: Float[np.ndarray, " t"] = table["l2"].to_numpy()
+        self.linf: Float[np.ndarray, " t"] = table["linf"].to_numpy()
+        self.seeds: dict[str, dict[str, Any]] = {row["id"]: row for row in run.seeds.to_pylist()}
+        self.verdicts = run.verdicts
+        self.changes = run.changes()
 
     def __len__(self) -> int:
         return len(self.id)
@@ -89,13 +71,13 @@ class Sheet:
             "id": self.id[row],
             "row": row,
             "seed": self.seed[row],
-            "seed_row": self.seed_rows.get(self.seed[row]),
+            "seed_row": self.run.seed_rows.get(self.seed[row]),
             "kind": self.kind[row],
             **numbers,
             "seed_confidence": seed.get("confidence"),
-            "support": self._support(row) if self.claims else None,
+            "support": self._support(row) if self.run.record.get("claims") else None,
             "verdict": self.verdict(row),
-            "change": self.change[row] if self.change else None,
+            "change": self.changes[row],
         }
 
     def _support(self, row: int) -> dict[str, float]:
@@ -213,15 +195,8 @@ def plural(count: int, word: str) -> str:
 
 
 def duration(value: float | None) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
-    if value is None:
-        return MISSING
-    if value < 10:
-        return f"{value:.1f}\u00a0s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes}\u00a0min {rest}\u00a0s" if minutes else f"{rest}\u00a0s"
-    return f"{minutes // 60:,}\u00a0h {minutes % 60}\u00a0min"
+    """As the terminal says it, in words that stay on one line."""
+    return MISSING if value is None else environment.duration(value, "\u00a0")
 
 
 def moment(text: str) -> str:

@@ -27,11 +27,6 @@ from hardcase.runs.identity import ANOTHER
 from hardcase.tensors import TILE, from_bytes, steady
 from hardcase.types import Images, Model
 
-__all__ = [
-    *("Canaries", "Fingerprint", "behaviour_of", "networks_of", "require_behaviour"),
-    "strict_arithmetic",
-]
-
 ASKED = 512
 """Seeds, at most, that a network is asked about, and ..."""
 NUMBERS = 2**23

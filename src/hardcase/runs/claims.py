@@ -20,8 +20,6 @@ from hardcase.tensors import decode, encode_all
 if TYPE_CHECKING:
     from hardcase.runs.results import Run
 
-__all__ = ["finding_claims", "keep_claims", "seed_claims"]
-
 
 def keep_claims(store: Store, images: ImageSet) -> None:
     """Store what is claimed of the seeds of a run, unless it is there."""

@@ -1,4 +1,6 @@
-"""Files of a run folder: plain, of a bounded size; small ones are JSON with its own checksum."""
+"""Files of a run folder: plain, of a bounded size; small ones are JSON with its own checksum and of
+a known form; the ledger says which shards are stored.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,21 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from time import monotonic
+from types import GenericAlias
+from typing import Annotated, Any, BinaryIO, Literal
 from zlib import crc32
 
-from hardcase.cache import make_folder, turn, unwritable
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from hardcase.cache import flush_files, make_folder, turn, unwritable
 from hardcase.environment import redacted
 from hardcase.errors import Problem
-
-__all__ = [
-    *("FOLDERS", "LARGE", "LOCK", "append_plain", "checked_json", "file_size_and_crc", "locked"),
-    *("opened", "read_checked_json", "read_json", "read_plain", "refuse_links", "require_plain"),
-    *("size_and_crc", "storable"),
-]
 
 LOCK = ".lock"
 FOLDERS = ("findings", "verdicts", "state")
@@ -164,20 +165,14 @@ def read_json(data: bytes) -> Any:
         ValueError: it says something twice
     """
     content = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_once)
-    level = [content]
+    level: list[Any] = [content]
     for _ in range(DEEPEST):
-        level = [inner for value in level for inner in _inside(value)]
+        lists: list[Iterable[Any]] = [value for value in level if isinstance(value, list)]
+        lists += [value.values() for value in level if isinstance(value, dict)]
+        level = [inner for values in lists for inner in values]
         if not level:
             return content
     raise ValueError("it is nested too deeply")
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list):
-        return value
-    return ()
 
 
 def _refuse_constant(word: str) -> None:
@@ -189,3 +184,287 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("it says something twice")
     return found
+
+
+# --- what records must look like to be read at all
+
+Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Side = Annotated[int, Field(gt=0, lt=2**31)]
+Number = Annotated[float, Field(gt=-(2.0**63), lt=2.0**63)]
+Counts = dict[str, Whole | None]
+Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Tree = dict[str, Any]
+
+
+class _Entries(BaseModel):
+    """What stands in a record must be of its type: true and false are no numbers. Other entries may
+    stand beside those that are known.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+def _entries(
+    kinds: Mapping[str, Any], optional: Mapping[str, Any] | None = None, rest: Any = Any
+) -> Any:
+    """A model of these entries and of some that may be missing; `rest` are all others."""
+    fields = {name: Field(alias=name) for name in kinds}
+    fields |= {name: Field(None, alias=name) for name in optional or {}}
+    named = {**kinds, **(optional or {})}
+    # under names of their own: an entry may be called as an attribute of models is
+    definitions: Any = {f"entry_{i}": (named[name], fields[name]) for i, name in enumerate(named)}
+    space = {"__annotations__": {"__pydantic_extra__": dict[str, rest]}}
+    base: Any = type("Base", (_Entries,), space)
+    return create_model("Entries", __base__=base, **definitions)
+
+
+def _several(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
+
+
+def _each(kind: Any, names: str) -> dict[str, Any]:
+    """Entries of one kind."""
+    return dict.fromkeys(names.split(), kind)
+
+
+_INTERVAL = _each(Number, "low high")
+_RATE = _entries({**_INTERVAL, **_each(Whole, "hits total"), "share": Number | None})
+_AUROC = _entries({"value": Number | None})
+_QUESTION = _entries({"auroc": _AUROC, **_each(_RATE, "tpr tnr undecided")})
+_CONFIRMED = _entries(_each(_RATE, "precision recall"))
+_ERRORS = _entries(
+    {"images": Whole, **_each(_QUESTION, "valid label_kept"), "confirmed": _CONFIRMED}
+)
+_JUDGE = _entries(
+    {},
+    {
+        **_each(str | None, "name standing weights data"),
+        "accuracy": Number | None,
+        "calibrated": bool | None,
+        **_each(_ERRORS | None, "calibration elsewhere"),
+        **_each(Tree | None, "members rules independence"),
+        "groups": list[Tree],
+        "silence": dict[str, Tree | list[Any] | Number | None] | None,
+    },
+)
+_PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value attempted rated failing")})
+_PEOPLE = _entries(
+    _each(Whole, "rated confirmed undecided"),
+    {"rate": _PEOPLE_RATE | None, "studies": list[str], "findings": dict[str, str]},
+)
+_AXIS = _entries({**_INTERVAL, "name": str, "cells": Whole})
+_MAP = _entries({"kind": Literal["figure", "photograph"], "axes": _several(_AXIS)})
+_COVERAGE = _entries({}, {"criterion": str, **_each(Number | None, "before after")})
+_COST = _entries({**_INTERVAL, "condition": str, "cost": Number})
+_REFERENCE = _entries(
+    {**_INTERVAL, **_each(str, "name training"), **_each(Number, "accuracy risk difference")}
+    | {"seeds": Whole}
+)
+_LOST = {**_INTERVAL, **_each(Whole, "lost decided shown")}
+_MEASURED = {"value": Number, "images_like_these": Pair}
+_RISK = _entries(
+    {**_MEASURED, **_each(Whole, "failing draws seeds"), "these_images": Pair}
+    | {"clean_error": Number},
+    {
+        "costs": _several(_COST),
+        "references": _several(_REFERENCE),
+        "lost_labels": _entries(_LOST) | None,
+        "lost_labels_people": _entries({**_LOST, "people": Whole}) | None,
+        "needed": _entries({"effect": Number, "seeds": Whole}) | None,
+    },
+)
+_WORST_CASE = _entries(
+    {
+        **_MEASURED,
+        "seeds": Whole,
+        "curve": _several(_entries({**_INTERVAL, **_each(Number, "scale share")})),
+        "doubling": _several(_entries({"queries": Whole, "share": Number})),
+        "comparable": bool,
+    }
+)
+_LEAST_SCALE = _entries({"quantiles": dict[str, Number | None], "seeds": Whole})
+_GENERATOR = _entries(
+    {},
+    {
+        **_each(str, "kind name weights"),
+        **_each(Number | None, "reconstruction_accuracy ssim"),
+        "measured_images": Whole | None,
+    },
+)
+_GENERATED = _entries(
+    {**_each(Whole, "generated"), "correctly classified": Whole, "verified": Whole | None}
+    | {"by": Tree | list[Any]}
+)
+_HASHES = _entries(
+    {}, {**_each(str, "subject data"), "generator": str | None, "parameters": dict[str, str]}
+)
+_SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape columns")})
+_RECORD = _entries(
+    {},
+    {
+        **_each(Whole, "schema seed seeds shards threads"),
+        **_each(str, "hardcase created method model data split device"),
+        **_each(str | None, "finished baseline precision"),
+        **_each(bool, "complete bitwise deterministic"),
+        **_each(list[str], "argv notes citations judge_features"),
+        **_each(Counts, "totals funnel skipped findings kinds"),
+        "service": Counts | None,
+        "versions": dict[str, str | None],
+        "elapsed": Number,
+        "options": dict[str, str | bool | Number | list[Any] | None],
+        "classes": Annotated[list[str], Field(min_length=1)],
+        "image": Annotated[list[Side], Field(min_length=3, max_length=3)],
+        "budget": _entries({}, {"time": str | Number | None}, Number | None),
+        "tile": Whole | None,
+        "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
+        "hashes": _HASHES,
+        "behaviour": GenericAlias(dict, (str, _entries({"values": str, "within": Number}))),
+        "accuracy": _entries({}, {"value": Number | None, "images": Whole}) | None,
+        "generator": _GENERATOR | None,
+        "generated seeds": _GENERATED | None,
+        "witnesses": _entries({}, {"models": list[str], "margin": Number, "independence": Tree})
+        | None,
+        "space": _SPACE | None,
+        "map": _MAP | None,
+        "judge": _JUDGE | None,
+        "verdicts": dict[str, list[Whole]] | None,
+        "coverage": _several(_COVERAGE) | None,
+        "conditions": dict[str, str] | None,
+        "risk": _RISK | None,
+        "risk_excess": _entries(_MEASURED) | None,
+        "least_scale": _LEAST_SCALE | None,
+        "worst_case": _WORST_CASE | None,
+        "rare": _entries({"volume": Number, "seeds": Whole}) | None,
+        "people": _PEOPLE | None,
+        "shrink": _entries({}, {"needed": Counts | None}, str | Number | None) | None,
+    },
+)
+"""run.json."""
+BEGINNING = _entries({"record": _RECORD, "config": str})
+"""state/begun.json."""
+
+
+class _Summary(_Entries):
+    """The counts of a shard."""
+
+    seeds: Whole = 0
+    queries: Whole = 0
+    gradients: Whole = 0
+    failing: Whole = 0
+    findings: Whole = 0
+    elapsed: Number = 0
+    kinds: dict[str, Whole] = {}
+    service: dict[str, Whole] = {}
+    confusions: list[Annotated[list[Whole], Field(min_length=3, max_length=3)]] = []
+
+
+class _Line(_Entries):
+    """A line of the ledger."""
+
+    shard: Whole
+    files: dict[str, Annotated[list[Whole], Field(min_length=2, max_length=2)]]
+    summary: _Summary
+    run: str = ""
+
+
+def wrong_record(content: Any, kind: type[_Entries] = _RECORD) -> str:
+    """What is wrong with the content of run.json, or of another record; nothing, if it is sound."""
+    try:
+        # as JSON, where objects stand for models; what is no Unicode (half a pair) is no matter
+        text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(one)[:40] for one in first["loc"]) or "it"
+        return f"{place} is {str(first['input'])[:40]!r}"
+    return ""
+
+
+# --- the ledger: a line for every stored shard, with size and checksum of its files and its counts
+
+NAME = "state/ledger.jsonl"
+OFTEN = 10.0
+"""Seconds after which stored files are made to outlive a power cut."""
+SEEDS = -1
+"""The line that speaks of ``seeds.parquet`` instead of a shard."""
+
+
+def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the files of a shard, or of what else has a line: those it has, and may have."""
+    if number < 0:
+        return ("seeds.parquet" if number == SEEDS else "",), ()
+    part = f"findings/part-{number:05d}.parquet"
+    return (part, f"state/seeds-{number:05d}.parquet"), (f"state/deltas-{number:05d}.safetensors",)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Size and checksum of each file of a shard, by its name in the run folder, and its counts."""
+
+    files: Mapping[str, tuple[int, int]]
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(files: Mapping[str, bytes], summary: Mapping[str, Any]) -> Entry:
+        """The entry of files with these contents."""
+        return Entry({name: (len(data), crc32(data)) for name, data in files.items()}, summary)
+
+
+class Ledger:
+    """The file ``state/ledger.jsonl`` of a run folder, which has one writer.
+
+    A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
+    """
+
+    def __init__(self, folder: Path, run: Callable[[], str] = str) -> None:
+        self.folder = folder
+        self.run = run
+        self.path = folder / NAME
+        self.pending: set[Path] = set()
+        self.flushed = monotonic()
+        self.known: dict[int, Entry] | None = None
+
+    def read(self, *, anew: bool = False) -> dict[int, Entry]:
+        """Every entry that is whole; the last one of a shard counts. The file is read once, and
+        `anew` where another process may have gone on with the run.
+        """
+        if self.known is not None and not anew:
+            return self.known
+        run = self.run()
+        self.known = {}
+        lines = list[bytes]()
+        with suppress(OSError):
+            lines = read_plain(self.path, most=LARGE).split(b"\n")
+        for line in lines:
+            body, _, check = line.rpartition(b"\t")
+            if check != b"%08x" % crc32(body):
+                continue
+            with suppress(ValidationError):
+                said = _Line.model_validate_json(body)
+                needed, perhaps = files_of(said.shard)
+                whole = {*needed} <= said.files.keys() <= {*needed, *perhaps}
+                if whole and (not run or said.run in ("", run)):
+                    files = {name: (size, crc) for name, (size, crc) in said.files.items()}
+                    summary = said.summary.model_dump(exclude_unset=True)
+                    self.known[said.shard] = Entry(files, summary)
+        return self.known
+
+    def add(self, number: int, entry: Entry) -> None:
+        """Enter a stored shard."""
+        said = {"shard": number, "files": entry.files, "summary": entry.summary, "run": self.run()}
+        body = json.dumps(said, separators=(",", ":"))
+        try:  # the line before may be half a line, of a process that was killed
+            append_plain(self.path, f"\n{body}\t{crc32(body.encode()):08x}\n".encode())
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        self.read()[number] = entry
+        self.pending |= {self.path, *(self.folder / name for name in entry.files)}
+        if monotonic() - self.flushed >= OFTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make what was entered outlive a power cut: files first, then the lines about them."""
+        flush_files(self.pending - {self.path})
+        flush_files(self.pending & {self.path})
+        self.pending.clear()
+        self.flushed = monotonic()

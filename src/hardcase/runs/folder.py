@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,23 @@ from hardcase.environment import redact
 from hardcase.errors import Problem
 from hardcase.runs import tables
 from hardcase.runs.files import (
+    BEGINNING,
     FOLDERS,
     LARGE,
     LOCK,
+    SEEDS,
+    Entry,
+    Ledger,
     checked_json,
     file_size_and_crc,
+    files_of,
     read_checked_json,
     read_plain,
     storable,
+    wrong_record,
 )
 from hardcase.runs.identity import run_digest
-from hardcase.runs.ledger import SEEDS, Entry, Ledger, files_of, sound_beginning, wrong_record
 from hardcase.types import State
-
-__all__ = ["SCHEMA", "TABLE", "Packed", "Store", "pack_deltas", "refuse_used", "unpack_deltas"]
 
 SCHEMA = 1
 TABLE = "seeds.parquet"
@@ -81,12 +84,6 @@ class Packed:
     part: bytes
     seeds: bytes
     deltas: bytes
-
-    def files(self, number: int) -> dict[str, bytes]:
-        """What is written under which name."""
-        (part, seeds), (deltas,) = files_of(number)
-        files = {deltas: self.deltas, seeds: self.seeds, part: self.part}
-        return {name: data for name, data in files.items() if data}
 
 
 class Store:
@@ -172,12 +169,7 @@ class Store:
 
     def write_seeds(self, groups: Iterable[pa.Table]) -> None:
         """Write the table of all seeds, and its line of the ledger."""
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                tables.write_parquet(file, groups)
-
-        path = write_atomically(self.path(TABLE), fill)
+        path = write_atomically(self.path(TABLE), partial(tables.write_parquet, groups=groups))
         size, check = file_size_and_crc(path, path.stat().st_size) or (0, 0)
         self.ledger.add(SEEDS, Entry({TABLE: (size, check)}))
 
@@ -211,14 +203,16 @@ class Store:
         """`record` and `config` as they were when the run began; None if that is not known."""
         with suppress(OSError, ValueError, RecursionError):
             content, intact = read_checked_json(read_plain(self.folder / BEGUN))
-            if intact and sound_beginning(content):
+            if intact and not wrong_record(content, BEGINNING):
                 loads(content["config"])
                 return dict(content)
         return None
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
         """Store a finished shard: its files, then the line of the ledger that means "done"."""
-        files = packed.files(number)
+        (part, seeds), (deltas,) = files_of(number)
+        named = {deltas: packed.deltas, seeds: packed.seeds, part: packed.part}
+        files = {name: data for name, data in named.items() if data}
         for name, data in files.items():
             self.write(name, data, flush=False)
         self.ledger.add(number, Entry.of(files, summary or {}))
@@ -243,13 +237,17 @@ class Store:
 
     def findings(self) -> pa.Table:
         """All findings stored so far, in shard order, without their images."""
-        parts = {
-            number: self._table(number, _part(number), tables.FINDINGS, [*_FACTS])
-            for number in sorted(self.done())
-        }
-        self._parts = [(self.folder / _part(n), 0, len(part)) for n, part in parts.items()]
-        self._held.clear()
         nothing = tables.table(dict.fromkeys(_FACTS, ()), _FACTS)
+        known = self.ledger.read()
+        parts = dict[str, pa.Table]()
+        for number in sorted(self.done()):
+            name = files_of(number)[0][0]
+            if known[number].summary.get("findings") == 0:  # as it was stored is all to know
+                self._as_stored(number, name)
+            else:
+                parts[name] = self._table(number, name, tables.FINDINGS, [*_FACTS])
+        self._parts = [(self.folder / name, 0, len(part)) for name, part in parts.items()]
+        self._held.clear()
         return pa.concat_tables([nothing, *parts.values()])
 
     def finding_images(self, rows: Sequence[int]) -> list[bytes]:
@@ -360,10 +358,6 @@ class Store:
             "What stands beside it can still be read.",
             fix=f"hardcase resume {self.folder} sets it aside and makes it anew",
         )
-
-
-def _part(number: int) -> str:
-    return f"findings/part-{number:05d}.parquet"
 
 
 def refuse_used(folder: Path) -> None:

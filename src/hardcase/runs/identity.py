@@ -34,12 +34,6 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
-__all__ = [
-    *("ANOTHER", "FREE", "MACHINE", "Identity", "code_digests", "consent_of", "identity_of"),
-    *("judge_identity", "machine_parts", "model_parts", "remember", "require", "require_same"),
-    *("rights", "run_digest", "same_source", "seeds_parts", "source_files"),
-]
-
 FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")
@@ -128,11 +122,15 @@ def identity_of(
         "margin": campaign.margin,
         "method parts": dict(_scalars(campaign.method, 6)),
     }
+    others = {
+        f"{role} {i}": short(f"{model.hash} {_class_sources(model)}".encode())
+        for role, models in (("peer", campaign.peers), ("witness", campaign.witnesses))
+        for i, model in enumerate(models, 1)
+    }
     return Identity(
         {
             **model_parts(campaign.subject),
-            **_numbered("peer", campaign.peers),
-            **_numbered("witness", campaign.witnesses),
+            **others,
             "generator": str(card.get("weights", NONE)),
             **seeds_parts(images),
             **ingredients,
@@ -248,14 +246,6 @@ def short(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
 
 
-def _numbered(role: str, models: Sequence[Model]) -> dict[str, str]:
-    """The hash of each model of a role, with the source of its classes."""
-    return {
-        f"{role} {i}": short(f"{model.hash} {_class_sources(model)}".encode())
-        for i, model in enumerate(models, 1)
-    }
-
-
 def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:
     """Numbers and words in a tree of dataclasses, by their place in it; no tensors."""
     if isinstance(value, str | int | float | bool):
@@ -302,6 +292,7 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
         ['write metrics to /tmp/m.prom']
     """
     named: list[tuple[str, str | Path]] = [*_code(values)]
+    loaders = metadata.entry_points(group="hardcase.loader").names
     for key, value in _leaves(values):
         text = str(value)
         weights, _, rest = text.rpartition("@")
@@ -310,7 +301,7 @@ def rights(values: Mapping[str, Any]) -> list[_Right]:
             named.append((key, _place(weights or rest)))
         if _ADDRESS.match(text):
             named.append((key, text))
-        elif _HUB.match(rest):
+        elif _HUB.match(rest) or rest.partition(":")[0] in loaders:
             named.append((key, rest))
     found = [_right_to(thing)._replace(role=key) for key, thing in named]
     elsewhere = {"metrics": "write metrics to", "cluster": "send code to the cluster"}
@@ -330,7 +321,11 @@ def _right_to(thing: str | Path) -> _Right:
         return _Right(verb.format(path), _content(path))
     if thing.startswith("fetch:"):
         return _Right(f"fetch {thing[6:]}")
-    return _Right(f"{'ask the hub for' if _HUB.match(thing) else 'send images to'} {thing}")
+    if _ADDRESS.match(thing):
+        return _Right(f"send images to {thing}")
+    if _HUB.match(thing):
+        return _Right(f"ask the hub for {thing}")
+    return _Right(f"load {thing}, which can run code")
 
 
 def code_digests(values: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from itertools import accumulate
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from time import monotonic
@@ -24,8 +23,6 @@ from hardcase.runs.files import checked_json, require_plain, size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
-
-__all__ = ["Progress", "ProgressLog", "Watcher", "logged", "run_log"]
 
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
@@ -72,11 +69,6 @@ class Progress:
     kinds: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
-    def none(shards: int) -> Progress:
-        """Before the first of so many shards."""
-        return Progress(shards=shards)
-
-    @staticmethod
     def sum(summaries: Sequence[Mapping[str, Any]]) -> Progress:
         """Several finished shards, by their summaries in the ledger."""
         total = Progress()
@@ -99,24 +91,6 @@ def _summaries(store: Store) -> list[Mapping[str, Any]]:
     """The counts of every stored shard."""
     entries = store.ledger.read()
     return [entries[number].summary for number in store.done()]
-
-
-def _history(summaries: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The rows of history.csv after the shards with these counts."""
-    done = sorted(summaries, key=lambda one: one.get("elapsed", 0.0))
-    sums = accumulate(([one.get(name, 0) for name in _HISTORY] for one in done), _added)
-    return [[one.get("elapsed", 0.0), *row] for one, row in zip(done, sums)]
-
-
-def _added(row: Row, other: Row) -> Row:
-    return [a + b for a, b in zip(row, other)]
-
-
-def to_csv(rows: list[Row]) -> bytes:
-    """history.csv."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
-    return text.getvalue().encode()
 
 
 # --- the log
@@ -213,20 +187,30 @@ class ProgressLog:
         self.watcher = watcher
         self.metrics = metrics
         stored = _summaries(store)
-        self.rows = _history(stored)
+        self.rows = list[Row]()
+        for one in sorted(stored, key=lambda one: one.get("elapsed", 0.0)):
+            before = self.rows[-1][1:] if self.rows else [0] * len(_HISTORY)
+            sums = [a + one.get(name, 0) for a, name in zip(before, _HISTORY)]
+            self.rows.append([one.get("elapsed", 0.0), *sums])
         self.base = Progress.sum(stored)
-        self.latest = Progress.none(shards)
+        self.latest = Progress(shards=shards)
         self.start = monotonic()
         self.before = max([float(record["elapsed"]), *(row[0] for row in self.rows[-1:])])
         self.written = -OFTEN
 
-    def open(self) -> None:
+    def __enter__(self) -> ProgressLog:
         """The search begins."""
         run_log.info(
             "%s: %d of %d shards are stored", self.store.folder, self.base.done, self.shards
         )
         self.write("searching")
         self.watcher.shard(self.base + self.latest)
+        return self
+
+    @property
+    def found(self) -> int:
+        """Findings of all shards that are stored."""
+        return self.base.findings + self.latest.findings
 
     def shard(self, summary: Mapping[str, Any]) -> None:
         """A shard with these counts is stored."""
@@ -244,15 +228,19 @@ class ProgressLog:
         if len(self.rows) > LONGEST:
             self.rows = [*self.rows[:-1:2], self.rows[-1]]
         if self.rows:
-            history = to_csv(self.rows)
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([COLUMNS, *self.rows])
+            history = text.getvalue().encode()
             self.store.write("history.csv", history, flush=False)
             status["history"] = size_and_crc(history)
         self.store.write("status.json", checked_json(status), flush=False)
         if self.metrics is not None:
             write_metrics(self.metrics, str(self.store.folder), status)
 
-    def close(self) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Count everything that is stored and say so in run.json; also after an error."""
+        if isinstance(error, Exception):
+            run_log.error("the search ended early", exc_info=error)
         self.store.settle()
         run = Run(self.store.folder)
         complete = self.store.done() >= set(range(self.shards))

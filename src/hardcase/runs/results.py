@@ -31,7 +31,6 @@ from hardcase.types import KINDS, ClassNames
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Finding", "Run", "people_said"]
 
 BATCH = 2**16
 """Seeds that are counted at a time."""

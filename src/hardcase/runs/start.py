@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
+import math
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,23 +17,24 @@ from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.campaign.claims import claim_context, stored_label
-from hardcase.campaign.loop import in_rounds
+from hardcase.campaign.claims import CLAIMED
+from hardcase.campaign.loop import in_rounds, shard_size
 from hardcase.campaign.record import Campaign, limits, overlay, seconds
+from hardcase.companions import teams_module
+from hardcase.config import Config, MethodConfig
+from hardcase.context import Context
 from hardcase.data.streams import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
-from hardcase.models.health import Health, answers, check
-from hardcase.models.load import lineage_of
+from hardcase.models.health import Health, check
+from hardcase.models.load import is_stated, lineage_of
+from hardcase.models.subject import Subject
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
 from hardcase.runs import behaviour
@@ -39,19 +42,29 @@ from hardcase.runs.behaviour import Canaries, networks_of
 from hardcase.runs.claims import keep_claims
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
-from hardcase.runs.identity import ANOTHER, Identity, identity_of, require_same
-from hardcase.runs.progress import ProgressLog, Watcher, logged, run_log
-from hardcase.runs.ray import Cluster, check_place
+from hardcase.runs.identity import ANOTHER, Identity, code_digests, identity_of, require_same
+from hardcase.runs.progress import ProgressLog, Watcher, logged
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SEEDS, SPENDING, group_rows, seeds_table, table
+from hardcase.runs.tables import SPENDING, asked_seeds, usable_rows, with_images
 from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
-from hardcase.runs.workers import Processes, Round, Source, Tasks, run_shards, search_here
+from hardcase.runs.workers import (
+    Processes,
+    Round,
+    Source,
+    Tasks,
+    gpus,
+    run_shards,
+    search_here,
+    search_on_device,
+)
 from hardcase.tensors import steady
 from hardcase.types import Budget, is_photographic
 
-__all__ = [
-    *("UNUSABLE", "Plan", "Watcher", "reopen", "resume", "start"),
-]
+if TYPE_CHECKING:
+    from hardcase.conditions.declared import Conditions
+
+
+_log = logging.getLogger(__name__)
 
 # --- run.json before the search
 
@@ -138,72 +151,13 @@ def _lineages(campaign: Campaign, images: ImageSet) -> dict[str, Any]:
     return {"lineages": known} if named else {}
 
 
-# --- which seeds a run starts from: asked of the subject once, then read from the run folder
+# --- what a run needs
 
-UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
-"""Seeds that are not searched from; those of the target's own class have no other class to reach.
-"""
-
-
-def _asked(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
-    """What the subject says of every seed, and which of them wait for their search, in row groups
-    without what is known before.
-    """
-    rows = []
-    for part in images.shards(group_rows(images.shape)):
-        logits = answers(campaign.subject, part, campaign.batch)
-        probabilities = logits.softmax(1)
-        claims = claim_context(part.context)
-        fate = torch.zeros_like(part.y)
-        if campaign.target is not None:
-            fate[part.y == campaign.target] = 3
-        fate[logits.argmax(1) != part.y] = 1
-        fate[~logits.isfinite().all(1)] = 2
-        columns = {
-            "predicted": stored_label(probabilities.argmax(1), logits.shape[1], claims),
-            "confidence": probabilities.amax(1),
-            "status": [("waiting", *UNUSABLE)[one] for one in fate.tolist()],
-        }
-        rows.append(table(columns, {name: SEEDS[name] for name in columns}))
-    return rows
-
-
-def _with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
-    """The table of seeds as a run begins with it, in row groups."""
-    for part, said in zip(images.shards(group_rows(images.shape)), rows):
-        columns = {
-            "id": part.id,
-            "label": part.y,
-            **dict(zip(said.column_names, said.columns)),
-            **dict.fromkeys(("looked", "failing", *SPENDING), [0] * len(part)),
-        }
-        yield seeds_table(columns, part.x)
-
-
-def _usable(rows: Iterable[pa.Table]) -> Int[Tensor, " u"]:
-    """The positions of the seeds that are searched from."""
-    skipped = [pc.is_in(part["status"], pa.array(UNUSABLE)).to_numpy() for part in rows]
-    return torch.from_numpy(np.flatnonzero(~np.concatenate(skipped)))
-
-
-def _stored_usable(
-    store: Store, campaign: Campaign, images: ImageSet
-) -> tuple[Int[Tensor, " u"], list[str]]:
-    """The same as stored, or asked of the subject again; and notes."""
-    try:
-        rows = list(store.seed_groups(["id", "status"]))
-        names = (name for part in rows for name in part["id"].to_pylist())
-        if all(one == other for one, other in zip_longest(names, images.id)):
-            return _usable(rows), []
-    except Problem:
-        pass
-    set_aside(store.folder / "seeds.parquet")
-    rows = _asked(campaign, images)
-    store.write_seeds(_with_images(rows, images))
-    return _usable(rows), ["seeds.parquet was damaged or missing; the subject was asked again"]
-
-
-# --- a run
+PLAIN = (bool, int, float, str)
+"""Types of options that a configuration file can hold."""
+FROM_PYTHON = (
+    "# Started from Python with live objects: hc.resume(folder, subject, seeds, ...) goes on.\n"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +202,131 @@ class Plan:
         )
 
 
-Opened = tuple[Campaign, Store, Int[Tensor, " u"], dict[str, Any]]
-"""A campaign with its run folder, the positions of its usable seeds and its record."""
+def plan_of(context: Context) -> Plan:
+    """Everything that a run of this campaign on disk needs."""
+    config = context.config
+    if context.given_seeds is None:  # what is wrong with the data or the model is told first
+        context.read(config.split)
+    device = context.subject.device
+    _log.debug("the data and the model are loaded, on %s", device)
+    if config.criteria is not None:
+        from hardcase.criteria.criterion import parse_list
+
+        parse_list(config.criteria)
+    if context.conditions is not None:
+        _check_conditions(context, context.conditions)
+    needed = ["method", "map_cells", "witnesses"]
+    if "space" in context.part.given:
+        needed = ["options", "generator", *needed]
+    for ingredient in needed:  # what may be wrong is told before what takes its time
+        getattr(context, ingredient)
+    campaign = context.campaign
+    shard = config.campaign.shard
+    if shard is None:
+        shard = shard_size(campaign.method, math.prod(context.shape), device)
+    source: Callable[[], Campaign] = partial(_itself, campaign)
+    text = FROM_PYTHON
+    if context.by_name:
+        source = partial(_campaign_of, config)
+        text = _resolved(context, shard).to_toml()
+    devices: tuple[str, ...] = ()  # worker processes use all GPUs, unless one was named
+    if device.type == "cuda" and device.index in (None, 0) and ":" not in config.device:
+        devices = gpus(torch.cuda.device_count())
+    ingredients = {**code_digests(config.model_dump()), "training data": "none"}
+    if "train" in context.loaded:  # where it was used
+        ingredients["training data"] = context.loaded["train"].hash
+    if campaign.method.details.get("surrogates"):
+        ingredients["surrogates"] = " ".join(campaign.method.details["surrogates"])
+    return Plan(
+        source=source,
+        campaign=campaign,
+        images=context.seeds,
+        budget=Budget(**config.budget.model_dump()),
+        shard=shard,
+        rounds=config.campaign.round or (1 if campaign.method.guides else 8),
+        workers=config.workers,
+        devices=devices,
+        cluster=config.cluster,
+        metrics=None if config.metrics is None else Path(config.metrics),
+        allow_low_accuracy=config.allow_low_accuracy,
+        config=text,
+        about=_about(context),
+        ingredients=ingredients,
+    )
+
+
+def _resolved(context: Context, shard: int) -> Config:
+    """The configuration with what was chosen for it, so that it re-runs the same way."""
+    config = context.config
+    changed: dict[str, Any] = {
+        "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
+        "device": context.device,
+        "data": context.data,
+        "seeds": config.seeds or len(context.seeds),
+        "conditions": config.conditions or getattr(context.conditions, "name", "none"),
+    }
+    if isinstance(context.subject, Subject) and not is_stated(config.model):
+        mean = tuple(context.subject.mean.flatten().tolist())
+        std = tuple(context.subject.std.flatten().tolist())
+        changed["subject"] = config.subject.model_copy(update={"mean": mean, "std": std})
+    options = context.method.details.get("options", {})
+    plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
+    changed["method"] = MethodConfig(name=config.method.name, **plain)
+    return config.model_copy(update=changed)
+
+
+def _about(context: Context) -> dict[str, Any]:
+    """What run.json says beyond the campaign itself."""
+    config = context.config
+    about: dict[str, Any] = {"model": config.model, "data": context.data, "keep": config.keep}
+    if any(witness.name.startswith("witness:") for witness in context.witnesses):
+        from hardcase.models.witnesses import witness_record
+
+        margin = config.campaign.margin
+        about["witnesses"] = witness_record(
+            context.subject, context.witnesses, margin, context.train
+        )
+    if CLAIMED in context.sample.context:
+        from hardcase.claims.seeds import claim_record
+
+        about["claims"] = claim_record(context.seeds.images(), context.task, context.subject)
+    if config.judge_features:
+        about["judge_features"] = list(config.judge_features)
+    if config.baseline is not None:
+        about["baseline"] = config.baseline
+    if context.generated:
+        about["generated seeds"] = context.generated
+    if context.map_cells is not None:
+        from hardcase.analysis.maps import record
+
+        about["map"] = record(context.map_cells)
+    return about
+
+
+def _check_conditions(context: Context, conditions: Conditions) -> None:
+    """Tell what is wrong with conditions and references before the search begins."""
+    from hardcase.analysis.references import ReferenceRun
+    from hardcase.conditions.box import condition_box
+
+    condition_box(conditions, context.shape)
+    for reference in context.references if context.config.references else ():
+        if isinstance(reference, ReferenceRun):
+            reference.check(conditions, context.seeds, context.config.seed)
+
+
+def _campaign_of(config: Config) -> Campaign:
+    """A campaign from its configuration, in whatever process needs it."""
+    return Context(config).campaign
+
+
+def _itself(campaign: Campaign) -> Campaign:
+    return campaign
+
+
+# --- a run
+
+Opened = tuple[Campaign, Store, Tasks, Budget, dict[str, Any]]
+"""A campaign with its run folder, the shards of its usable seeds, their budget and its record."""
 
 
 def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool = False) -> Run:
@@ -258,21 +335,36 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     """
     watcher = watcher or Watcher()
     opened = _reopened if again else _created
-    with opened(plan, out, watcher) as (campaign, store, chosen, record), logged(store.folder):
-        todo, budget = _tasks(plan, campaign, chosen)
+    with (
+        opened(plan, out, watcher) as (campaign, store, todo, budget, record),
+        logged(store.folder),
+    ):
         with campaign.arithmetic():
             todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
         watcher.expect(shard=plan.shard, workers=plan.workers)
         watcher.begin(record, len(todo.rows))
-        book = ProgressLog(store, record, len(todo), watcher, plan.metrics)
-        book.open()
-        try:
-            _search(plan, campaign, todo, budget, book, watcher)
-        except Exception:
-            run_log.exception("the search ended early")
-            raise
-        finally:
-            book.close()
+        guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
+        size = plan.rounds
+        if not guides and budget.findings is None:  # nothing passes from round to round
+            size = max(len(todo), 1)
+        with (
+            ProgressLog(store, record, len(todo), watcher, plan.metrics) as book,
+            _executing(plan, campaign, watcher) as search,
+        ):
+            limit = seconds(budget.time)
+            deadline = None if limit is None else monotonic() + limit - book.before
+            done = store.done()
+            for numbers in in_rounds(len(todo), size, guides, store.deltas):
+                if budget.findings is not None and book.found >= budget.findings and numbers.start:
+                    break  # the round before reached the limit
+                missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
+                for outcome in search(missing, guides):
+                    summary = {**outcome.summary, "elapsed": book.elapsed()}
+                    store.put(outcome.number, outcome.packed, summary)
+                    done.add(outcome.number)
+                    book.shard(summary)
+                if not done.issuperset(numbers):
+                    break
     return Run(store.folder)
 
 
@@ -281,37 +373,8 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
     return start(plan, out, watcher, again=True)
 
 
-def _search(
-    plan: Plan,
-    campaign: Campaign,
-    todo: Tasks,
-    budget: Budget,
-    book: ProgressLog,
-    watcher: Watcher,
-) -> None:
-    """Search the shards that the store does not have yet, and store each when it is finished."""
-    store = book.store
-    guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
-    limit = seconds(budget.time)
-    deadline = None if limit is None else monotonic() + limit - book.before
-    size = plan.rounds
-    if not guides and budget.findings is None:  # nothing passes from round to round: one is enough
-        size = max(len(todo), 1)
-    done = store.done()
-    found = sum(int(store.ledger.read()[number].summary.get("findings", 0)) for number in done)
-    with _executing(plan, campaign, watcher) as run:
-        for numbers in in_rounds(len(todo), size, guides, store.deltas):
-            if budget.findings is not None and found >= budget.findings and numbers.start:
-                return  # the round before reached the limit
-            missing = (replace(todo[n], deadline=deadline) for n in numbers if n not in done)
-            for outcome in run(missing, guides):
-                summary = {**outcome.summary, "elapsed": book.elapsed()}
-                store.put(outcome.number, outcome.packed, summary)
-                done.add(outcome.number)
-                found += int(summary["findings"])
-                book.shard(summary)
-            if not done.issuperset(numbers):
-                return
+def _ray() -> Any:
+    return teams_module("ray", "a cluster", "ray")
 
 
 @contextmanager
@@ -319,10 +382,11 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Rou
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
-        yield partial(search_here, campaign, *callbacks)
+        search = search_here if steady(campaign.subject.device) else search_on_device
+        yield partial(search, campaign, *callbacks)
         return
     if plan.cluster is not None:
-        with Cluster(plan.cluster, campaign) as cluster:
+        with _ray().Cluster(plan.cluster, campaign) as cluster:
             yield partial(run_shards, cluster, *callbacks)
         return
     with Processes(plan.source, plan.workers, plan.devices) as processes:
@@ -341,11 +405,11 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     """A new run folder, for a campaign that passed its checks."""
     refuse_used(out)
     if plan.cluster is not None:
-        check_place(plan.cluster)
+        _ray().check_place(plan.cluster)
     campaign = plan.campaign or plan.source()
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
-        rows = _asked(campaign, plan.images)
+        rows = asked_seeds(campaign, plan.images)
         known = behaviour.behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
@@ -356,17 +420,16 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     ]
     for note in (*health.notes, *inexact):
         watcher.say(note)
-    chosen = _usable(rows)
-    todo, budget = _tasks(plan, campaign, chosen)
+    todo, budget = _tasks(plan, campaign, usable_rows(rows))
     record = _first_record(campaign, plan.images, budget, health, plan.about)
     record |= {"shards": len(todo), "identity": plan.identity(campaign).to_json()}
     record |= {"behaviour": {role: one.to_json() for role, one in known.items()}}
     with locked(out):
-        store = Store.create(out, record, plan.config, _with_images(rows, plan.images))
+        store = Store.create(out, record, plan.config, with_images(rows, plan.images))
         rows.clear()  # what grows with the seeds and is stored
-        if claim_context(getattr(plan.images, "context", {})):
+        if CLAIMED in getattr(plan.images, "context", {}):
             keep_claims(store, plan.images)
-        yield campaign, store, chosen, record
+        yield campaign, store, todo, budget, record
 
 
 @contextmanager
@@ -383,14 +446,32 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         with campaign.arithmetic():
             chosen, more = _stored_usable(store, campaign, plan.images)
             behaviour.require_behaviour(record, networks_of(campaign), plan.images, campaign)
-        if claim_context(getattr(plan.images, "context", {})):
+        if CLAIMED in getattr(plan.images, "context", {}):
             store.run = then.digest
             keep_claims(store, plan.images)
-        damaged = repair_shards(store, shards=len(_tasks(plan, campaign, chosen)[0]))
+        todo, budget = _tasks(plan, campaign, chosen)
+        damaged = repair_shards(store, shards=len(todo))
         again = [f"shard {n} was damaged; it is set aside and searched again" for n in damaged]
         for note in (*notes, *more, *again):
             watcher.say(note)
-        yield campaign, store, chosen, record
+        yield campaign, store, todo, budget, record
+
+
+def _stored_usable(
+    store: Store, campaign: Campaign, images: ImageSet
+) -> tuple[Int[Tensor, " u"], list[str]]:
+    """The same as stored, or asked of the subject again; and notes."""
+    try:
+        rows = list(store.seed_groups(["id", "status"]))
+        names = (name for part in rows for name in part["id"].to_pylist())
+        if all(one == other for one, other in zip_longest(names, images.id)):
+            return usable_rows(rows), []
+    except Problem:
+        pass
+    set_aside(store.folder / "seeds.parquet")
+    rows = asked_seeds(campaign, images)
+    store.write_seeds(with_images(rows, images))
+    return usable_rows(rows), ["seeds.parquet was damaged or missing; the subject was asked again"]
 
 
 def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[Tasks, Budget]:

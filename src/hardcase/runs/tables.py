@@ -17,22 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from hardcase import tensors
 from hardcase.cache import unpacked
+from hardcase.campaign.claims import CLAIMED, stored_label
+from hardcase.campaign.record import Campaign
 from hardcase.data.formats import parquet_groups
+from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
+from hardcase.models.health import answers
 from hardcase.runs.files import LARGE, opened
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
-
-__all__ = [
-    *("FINDINGS", "SEEDS", "SPENDING", "SPENT", "VERDICTS", "findings_table"),
-    *("group_rows", "overlay", "read", "read_groups", "seeds_table", "summarise", "table"),
-    *("to_parquet", "write_parquet"),
-]
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FINDINGS: dict[str, pa.DataType] = {
@@ -136,12 +135,67 @@ def seeds_table(columns: Mapping[str, Any], images: UInt8[Tensor, "n c h w"]) ->
     return table({**columns, "image": _images(tensors.encode_all(images))}, SEEDS)
 
 
+# Which seeds a run starts from: asked of the subject once, then read from the run folder.
+
+UNUSABLE = ("skipped: misclassified", "skipped: non-finite", "skipped: target")
+"""Seeds that are not searched from; those of the target's own class have no other class to reach.
+"""
+
+
+def asked_seeds(campaign: Campaign, images: ImageSet) -> list[pa.Table]:
+    """What the subject says of every seed, and which of them wait for their search, in row groups
+    without what is known before.
+    """
+    rows = []
+    for part in images.shards(group_rows(images.shape)):
+        logits = answers(campaign.subject, part, campaign.batch)
+        probabilities = logits.softmax(1)
+        fate = torch.zeros_like(part.y)
+        if campaign.target is not None:
+            fate[part.y == campaign.target] = 3
+        fate[logits.argmax(1) != part.y] = 1
+        fate[~logits.isfinite().all(1)] = 2
+        label = probabilities.argmax(1)
+        if CLAIMED in part.context:
+            label = stored_label(label, logits.shape[1], True)
+        columns = {
+            "predicted": label,
+            "confidence": probabilities.amax(1),
+            "status": [("waiting", *UNUSABLE)[one] for one in fate.tolist()],
+        }
+        rows.append(table(columns, {name: SEEDS[name] for name in columns}))
+    return rows
+
+
+def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table]:
+    """The table of seeds as a run begins with it, in row groups."""
+    for part, said in zip(images.shards(group_rows(images.shape)), rows):
+        columns = {
+            "id": part.id,
+            "label": part.y,
+            **dict(zip(said.column_names, said.columns)),
+            **dict.fromkeys(("looked", "failing", *SPENDING), [0] * len(part)),
+        }
+        yield seeds_table(columns, part.x)
+
+
+def usable_rows(rows: Iterable[pa.Table]) -> Int[Tensor, " u"]:
+    """The positions of the seeds that are searched from."""
+    skipped = [pc.is_in(part["status"], pa.array(UNUSABLE)).to_numpy() for part in rows]
+    return torch.from_numpy(np.flatnonzero(~np.concatenate(skipped)))
+
+
 def table(columns: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Columns (lists, arrays or tensors) as a table that other programs show with its images."""
-    schema = _schema(tuple(types.items()))
-    return pa.Table.from_arrays(
-        [_array(columns[name], kind) for name, kind in types.items()], schema=schema
-    )
+    arrays = list[Any]()
+    for name, kind in types.items():
+        values = columns[name]
+        if isinstance(values, Tensor):
+            values = values.cpu().numpy()
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
+            values = pa.array(values, kind)
+        arrays.append(values)
+    return pa.Table.from_arrays(arrays, schema=_schema(tuple(types.items())))
 
 
 @cache
@@ -157,7 +211,7 @@ def to_parquet(rows: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def write_parquet(sink: io.BytesIO | io.BufferedWriter, groups: Iterable[pa.Table]) -> None:
+def write_parquet(sink: Path | io.BytesIO | io.BufferedWriter, groups: Iterable[pa.Table]) -> None:
     """Write one Parquet file, a row group for each table that is not empty."""
     tables = iter(groups)
     first = next(tables)
@@ -203,7 +257,8 @@ def read_groups(
             wanted = {name: types[name] for name in columns or types}
             groups = only or range(whole.num_row_groups)
             for rows in parquet_groups(whole, groups, columns, unpacked(path, SMALL)):
-                yield _named(_checked(rows, wanted), types)
+                _check(rows, wanted, ids=types is FINDINGS or types is VERDICTS)
+                yield rows
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError) as error:
         folder = path.parent if path.name == "seeds.parquet" else path.parent.parent
         raise Problem(
@@ -212,8 +267,10 @@ def read_groups(
         ) from error
 
 
-def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if every column is there, of its type, without gaps where none may be."""
+def _check(rows: pa.Table, types: Mapping[str, pa.DataType], *, ids: bool) -> None:
+    """Raise unless every column is there, of its type, without gaps where none may be; and unless
+    the `ids` are those of findings, where they have to be: words could be paths.
+    """
     for name, kind in types.items():
         column = rows.column(name)
         if column.type != kind or (column.null_count and name not in _GAPS):
@@ -221,17 +278,10 @@ def _checked(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
                 f"column {name} holds {column.type} with {column.null_count} gaps instead of {kind}"
             )
     rows.validate(full=True)
-    return rows
-
-
-def _named(rows: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """`rows`, if their ids are those of findings where they have to be: words could be paths."""
-    if (types is not FINDINGS and types is not VERDICTS) or "id" not in rows.column_names:
-        return rows
-    good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
-    if not pc.all(good).as_py() and len(rows):
-        raise ValueError("column id holds something else than the digests of findings")
-    return rows
+    if ids and "id" in rows.column_names and len(rows):
+        good = pc.match_substring_regex(rows["id"], r"\A[0-9a-f]{16}\z")
+        if not pc.all(good).as_py():
+            raise ValueError("column id holds something else than the digests of findings")
 
 
 def overlay(seeds: pa.Table, spent: pa.Table) -> pa.Table:
@@ -264,14 +314,6 @@ def _content_hash(seed: str, kind: str, image: bytes) -> str:
     """`tensors.digest` of the three, in one go: it is taken of every finding."""
     parts = (seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0")
     return sha256(b"".join(parts)).hexdigest()[:16]
-
-
-def _array(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    if isinstance(values, Tensor):
-        values = values.cpu().numpy()
-    return pa.array(values, kind)
 
 
 def _images(images: Sequence[bytes]) -> pa.StructArray:

@@ -18,18 +18,13 @@ from hardcase.runs.files import (
     FOLDERS,
     checked_json,
     file_size_and_crc,
+    files_of,
     read_checked_json,
     read_plain,
 )
 from hardcase.runs.folder import BEGUN, Store
 from hardcase.runs.identity import FREE, run_digest
-from hardcase.runs.ledger import files_of
 from hardcase.runs.tables import VERDICTS, read
-
-__all__ = [
-    *("BESIDE", "CLAIMS", "CONDITIONS", "CURVES", "REGRESSION", "Repaired", "Verification"),
-    *("keep_beside", "read_beside", "repair_record", "repair_shards", "set_aside", "verify"),
-]
 
 CURVES = "curves.json"
 """What ``hardcase curve`` leaves in a run folder."""

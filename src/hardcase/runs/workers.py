@@ -17,8 +17,10 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import takewhile
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.queues import SimpleQueue
@@ -31,21 +33,24 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.campaign.loop import run_shard
+from hardcase.campaign.pool import Ask, search_together, shares_tiles
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem
 from hardcase.runs.behaviour import Canaries
 from hardcase.runs.folder import Packed, pack_deltas
-from hardcase.runs.tables import SPENDING, SPENT, findings_table, summarise, table, to_parquet
-from hardcase.tensors import steady
+from hardcase.runs.tables import (
+    FINDINGS,
+    SPENDING,
+    SPENT,
+    findings_table,
+    summarise,
+    table,
+    to_parquet,
+)
 from hardcase.types import Guide, Images
 from hardcase.usercode import Raised, guarded
-
-__all__ = [
-    *("Executor", "Processes", "ShardOutcome", "Source", "Task", "Tasks", "WorkerLost"),
-    *("Round", "gpus", "run_shards", "run_task", "search_here"),
-]
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""
@@ -104,7 +109,89 @@ class ShardOutcome:
     summary: Mapping[str, Any]
 
 
+Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
+"""Searches the tasks of a round, all from the same guides."""
+
+
 # --- one shard, wherever it is searched
+
+
+def search_here(
+    campaign: Campaign,
+    on_step: OnStep,
+    stopped: Stopped,
+    todo: Iterable[Task],
+    guides: Sequence[Guide],
+) -> Iterator[ShardOutcome]:
+    """Shards one after the other in this process, from guides as they were when the round began."""
+    for task in todo:
+        if stopped():
+            break
+        with _watched(campaign, task) as spent:
+            shard = run_shard(
+                campaign,
+                task.images,
+                task.limits,
+                first=task.first,
+                guides=guides,
+                stop=partial(_stop, on_step, task.deadline),
+            )
+        if task.canaries is not None:
+            task.canaries.check(campaign, task.images, task.number)
+        yield _packed(campaign, task, shard, spent)
+
+
+def search_on_device(
+    campaign: Campaign,
+    on_step: OnStep,
+    stopped: Stopped,
+    todo: Iterable[Task],
+    guides: Sequence[Guide],
+) -> Iterator[ShardOutcome]:
+    """The same on a GPU: one is packed during the next, and without guides several fill tiles
+    together.
+    """
+    under_way = dict[int, Counts]()
+    ended = 0.0
+
+    def stop(task: Task, counts: Counts) -> bool:
+        under_way[task.number] = counts
+        if task.number == next(iter(under_way)):
+            on_step(counts if len(under_way) == 1 else Counts.join(list(under_way.values())))
+        return task.deadline is not None and monotonic() >= task.deadline
+
+    def search(task: Task, ask: Ask | None = None) -> tuple[Task, Shard, dict[str, Any]]:
+        with _watched(campaign, task) as spent:
+            shard = run_shard(
+                campaign,
+                task.images,
+                task.limits,
+                first=task.first,
+                guides=guides,
+                stop=partial(stop, task),
+                ask=ask,
+            )
+        nonlocal ended
+        under_way.pop(task.number, None)
+        now = monotonic()  # of shards side by side each has its own part of the time
+        spent["seconds"] = round(min(spent["seconds"], now - ended), 4)
+        ended = now
+        return task, shard, spent
+
+    tasks = takewhile(lambda _: not stopped(), todo)
+    searched: Iterator[tuple[Task, Shard, dict[str, Any]]] = map(search, tasks)
+    if shares_tiles(campaign, guides):
+        searched = search_together(campaign, (partial(search, task) for task in tasks))
+    waiting: Future[ShardOutcome] | None = None
+    with ThreadPoolExecutor(1) as packer:
+        for task, shard, spent in searched:
+            if task.canaries is not None:
+                task.canaries.check(campaign, task.images, task.number)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = packer.submit(_packed, campaign, task, shard, spent)
+        if waiting is not None:
+            yield waiting.result()
 
 
 def run_task(
@@ -113,54 +200,32 @@ def run_task(
     guides: Sequence[Guide] = (),
     on_step: OnStep = lambda counts: None,
 ) -> ShardOutcome:
-    """Search one shard, from guides as they were when the round began, and pack what it found."""
-    return _packed(campaign, task, *_searched(campaign, task, guides, on_step))
+    """Search one shard in a worker, and pack what it found."""
+    return next(search_here(campaign, on_step, lambda: False, [task], guides))
 
 
-def _searched(
-    campaign: Campaign, task: Task, guides: Sequence[Guide], on_step: OnStep
-) -> tuple[Shard, dict[str, Any]]:
-    """What a search found, and entries of its summary; packing it is left to whoever has time."""
-
-    def stop(counts: Counts) -> bool:
-        on_step(counts)
-        return task.deadline is not None and monotonic() >= task.deadline
-
-    begun = monotonic()
-    before = _service(campaign)
-    try:
-        shard = run_shard(
-            campaign, task.images, task.limits, first=task.first, guides=guides, stop=stop
-        )
-    except Raised as raised:
-        raise _failure(task, raised.__cause__ or raised, raised.what) from raised
-    except (Problem, MemoryError):
-        raise
-    except Exception as error:
-        raise _failure(task, error) from error
-    extra: dict[str, Any] = {
-        "seconds": round(monotonic() - begun, 4),
-        "service": dict(_service(campaign) - before),
-    }
-    if task.canaries is not None:
-        task.canaries.check(campaign, task.images, task.number)
-    if shard.dropped:
-        extra["dropped"] = shard.dropped
-    return shard, extra
+@cache
+def _nothing_found() -> tuple[Any, bytes]:
+    """The table of a shard without findings, which are many where a model rarely fails."""
+    empty = table(dict.fromkeys(FINDINGS, ()), FINDINGS)
+    return empty, to_parquet(empty)
 
 
-def _packed(campaign: Campaign, task: Task, shard: Shard, extra: Mapping[str, Any]) -> ShardOutcome:
+def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, Any]) -> ShardOutcome:
     """A searched shard as the files of its part."""
     rows = shard.findings.seed.cpu() - task.first
     method = campaign.method
-    found = findings_table(
-        shard.findings,
-        task.images.x[rows],
-        [task.images.id[i] for i in rows.tolist()],
-        method=method.name,
-        oracle=method.oracle.kind,
-        witnesses=len(campaign.witnesses),
-    )
+    found, content = _nothing_found()
+    if len(rows):
+        found = findings_table(
+            shard.findings,
+            task.images.x[rows],
+            [task.images.id[i] for i in rows.tolist()],
+            method=method.name,
+            oracle=method.oracle.kind,
+            witnesses=len(campaign.witnesses),
+        )
+        content = to_parquet(found)
     counts = shard.counts
     words = {(False, False): "done", (False, True): "out of time"}
     fates = zip(counts.lost.tolist(), shard.unfinished.tolist())
@@ -170,9 +235,12 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, extra: Mapping[str, An
         "looked": counts.queries,
         **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
     }
-    spent = table(columns, SPENT)
-    packed = Packed(to_parquet(found), to_parquet(spent), pack_deltas(shard.deltas))
-    return ShardOutcome(task.number, packed, {**summarise(found, spent), **extra})
+    rows_spent = table(columns, SPENT)
+    packed = Packed(content, to_parquet(rows_spent), pack_deltas(shard.deltas))
+    summary = {**summarise(found, rows_spent), **spent}
+    if shard.dropped:
+        summary["dropped"] = shard.dropped
+    return ShardOutcome(task.number, packed, summary)
 
 
 def _service(campaign: Campaign) -> Counter[str]:
@@ -181,8 +249,34 @@ def _service(campaign: Campaign) -> Counter[str]:
     return sum((Counter(tally) for tally in tallies if tally), Counter[str]())
 
 
+@contextmanager
+def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
+    """Yields what will say how long a search took, and what it took to get answers; what it raises
+    becomes a problem that can travel between processes.
+    """
+    spent: dict[str, Any] = {}
+    begun = monotonic()
+    before = _service(campaign)
+    try:
+        yield spent
+    except Raised as raised:
+        raise _failure(task, raised.__cause__ or raised, raised.what) from raised
+    except (Problem, MemoryError):
+        raise
+    except Exception as error:
+        raise _failure(task, error) from error
+    spent["seconds"] = round(monotonic() - begun, 4)
+    spent["service"] = dict(_service(campaign) - before)
+
+
+def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:
+    """Tell of a step, and whether there is no time for another."""
+    on_step(counts)
+    return deadline is not None and monotonic() >= deadline
+
+
 def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
-    """An exception as a problem that can travel between processes, with what user code did."""
+    """An exception as a problem, with what user code did."""
     what = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
     stored = "Finished shards are stored; this one is searched again on resume. The log has more."
     if "CUDA" in what or "Accelerator" in what:
@@ -436,34 +530,3 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
                 _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
 
     return run_task(_campaign, task, _known[1], on_step)
-
-
-# --- all of a round, wherever
-
-Round = Callable[[Iterable[Task], tuple[Guide, ...]], Iterator[ShardOutcome]]
-"""Searches the tasks of a round, all from the same guides."""
-
-
-def search_here(
-    campaign: Campaign,
-    on_step: OnStep,
-    stopped: Stopped,
-    todo: Iterable[Task],
-    guides: tuple[Guide, ...],
-) -> Iterator[ShardOutcome]:
-    """Shards one after the other in this process; beside a GPU one is packed during the next."""
-    on_device = not steady(campaign.subject.device)
-    waiting: Future[ShardOutcome] | None = None
-    with ThreadPoolExecutor(1) if on_device else nullcontext() as packer:
-        for task in todo:
-            if stopped():
-                break
-            searched = _searched(campaign, task, guides, on_step)
-            if packer is None:
-                yield _packed(campaign, task, *searched)
-                continue
-            if waiting is not None:
-                yield waiting.result()
-            waiting = packer.submit(_packed, campaign, task, *searched)
-        if waiting is not None:
-            yield waiting.result()

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
         Evolution as Evolution,
         SurrogateGradients as SurrogateGradients,
     )
-    from hardcase.searches.boundary import (
-        Bisection as Bisection,
-        Crossing as Crossing,
-        Exits as Exits,
-    )
+    from hardcase.searches.boundary import Crossing as Crossing, Exits as Exits
     from hardcase.searches.fuzzing import (
         Fuzzing as Fuzzing,
         Metamorphic as Metamorphic,
@@ -39,6 +35,7 @@ if TYPE_CHECKING:
     from hardcase.searches.illumination import Illumination as Illumination
     from hardcase.searches.interpolation import (
         AnchoredSteps as AnchoredSteps,
+        Bisection as Bisection,
         GrowingMix as GrowingMix,
         Interpolation as Interpolation,
     )

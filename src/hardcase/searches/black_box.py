@@ -15,8 +15,6 @@ from hardcase.searches.gradient import halve
 from hardcase.tensors import flat, length, per_row, total
 from hardcase.types import Evaluator, Feedback, Seeds, State
 
-__all__ = ["Evolution", "SurrogateGradients"]
-
 
 @search(
     "evolution",

@@ -19,8 +19,6 @@ from hardcase.registry import search
 from hardcase.tensors import flat, per_row, to_grid
 from hardcase.types import Evaluator, Seeds, State
 
-__all__ = ["AFFINE", "LIGHT", "NOISE", "PIXELS", "Fuzzing", "Metamorphic", "WhiteNoise"]
-
 # An operator draws a level for every row and applies it; pictures go in and come out in [0, 1], on
 # the 8-bit grid. Ranges are those of DeepHunter's code (X. Xie et al., ISSTA 2019).
 

@@ -16,8 +16,6 @@ from hardcase.registry import search
 from hardcase.tensors import flat
 from hardcase.types import Evaluator, Seeds, State
 
-__all__ = ["Genetic", "HillClimbing", "PixelGenetic"]
-
 
 @search("genetic", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +78,13 @@ class Genetic:
             children.reshape(-1, *state["shape"].tolist()),
             rows.repeat_interleave(children.shape[1]),
         )
-        shaped = feedback.score.reshape(len(rows), -1)
-        z, score = self._select(state, rows, feedback.z.reshape_as(children), shaped)
-        state = {
-            **state,
-            "z": state["z"].index_copy(0, rows, z),
-            "score": state["score"].index_copy(0, rows, score),
-        }
-        return self._cool(
-            {**state, "generation": state["generation"] + 1}, evaluate, rows, first=first
-        )
+        score = torch.cat([state["score"][rows], feedback.score.reshape(len(rows), -1)], 1)
+        codes = torch.cat([state["z"][rows], feedback.z.reshape_as(children)], 1)
+        # the best of parents and children; ties go to the older
+        best = score.argsort(dim=1, descending=True, stable=True)[:, : self.elite]
+        state = _put(state, rows, z=_gather(codes, best), score=score.gather(1, best))
+        state["generation"] = state["generation"] + 1
+        return self._cool(state, evaluate, rows, first=first)
 
     def _start(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r p d"]:
         seed = state["seed"][rows][:, None]
@@ -111,14 +106,6 @@ class Genetic:
         back = rng.uniform(rows, child.shape[1:]) < self.reset
         return torch.where(back, seed, child)
 
-    def _select(
-        self, state: State, rows: Tensor, children: Tensor, score: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The best of parents and children; ties go to the older."""
-        score = torch.cat([state["score"][rows], score], 1)
-        best = score.argsort(dim=1, descending=True, stable=True)[:, : self.elite]
-        return _gather(torch.cat([state["z"][rows], children], 1), best), score.gather(1, best)
-
     def _cool(
         self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], *, first: bool
     ) -> State:
@@ -128,11 +115,13 @@ class Genetic:
         size = torch.where(stalled, state["size"][rows] * self.decay, self.mutation)
         done = (size < self.smallest) | (int(state["generation"]) > self.generations)
         evaluate.retire(rows[done])
-        return {
-            **state,
-            "size": state["size"].index_copy(0, rows, size),
-            "best": state["best"].index_copy(0, rows, best),
-        }
+        return _put(state, rows, size=size, best=best)
+
+
+def _put(state: State, rows: Int[Tensor, " r"], **values: Tensor) -> State:
+    """A copy of the state with these rows of its tables replaced."""
+    changed = {name: state[name].index_copy(0, rows, value) for name, value in values.items()}
+    return {**state, **changed}
 
 
 def _pairs(
@@ -191,16 +180,14 @@ class PixelGenetic:
         feedback = evaluate(children.reshape(-1, *state["shape"].tolist()), owner)
         z = feedback.z.reshape_as(children)
         score = feedback.score.reshape(len(rows), -1)
-        if not born:
-            z, score = self._survivor(state, rows, z, score)
+        if not born:  # the best of the old population stays in front of the children
+            best = state["score"][rows].argmax(1, keepdim=True)
+            z = torch.cat([_gather(state["z"][rows], best), z], 1)
+            score = torch.cat([state["score"][rows].gather(1, best), score], 1)
         if int(state["generation"]) + 1 >= self.generations:
             evaluate.retire(rows)
-        return {
-            **state,
-            "z": state["z"].index_copy(0, rows, z),
-            "score": state["score"].index_copy(0, rows, score),
-            "generation": state["generation"] + 1,
-        }
+        state = _put(state, rows, z=z, score=score)
+        return {**state, "generation": state["generation"] + 1}
 
     def _breed(self, state: State, rows: Int[Tensor, " r"], rng: Rng) -> Float[Tensor, "r c d"]:
         z = state["z"][rows]
@@ -224,14 +211,6 @@ class PixelGenetic:
         hit = rng.uniform(rows, z.shape[1:]) < rate
         move = (2 * rng.uniform(rows, z.shape[1:]) - 1) * self.reach
         return torch.where(hit, z + move, z)
-
-    def _survivor(
-        self, state: State, rows: Tensor, z: Tensor, score: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The best of the old population in front of the children."""
-        best = state["score"][rows].argmax(1, keepdim=True)
-        old = _gather(state["z"][rows], best)
-        return torch.cat([old, z], 1), torch.cat([state["score"][rows].gather(1, best), score], 1)
 
 
 @search("hill-climbing", needs="label", paper="Kang, Feldt and Yoo, SBST 2020")
@@ -284,30 +263,20 @@ class HillClimbing:
             z = torch.where(place, z + move[:, None], z)
         feedback = evaluate(z.reshape(-1, *state["shape"].tolist()), rows)
         better = feedback.score > state["score"][rows]
-        size = move.abs() * (turn > 0)
-        state = self._keep(state, rows, flat(feedback.z), feedback.score, better, size)
+        won = rows[better]
+        state = _put(state, won, z=flat(feedback.z)[better], score=feedback.score[better])
+        size = move.abs()[better] * (turn > 0)
+        state["kept"] = state["kept"].index_add(0, won, (size > 0).to(size.dtype))
+        state["moved"] = state["moved"].index_add(0, won, size)
         if turn and turn % width == 0 and self.adapt == "accepted":
             state = self._adapted(state, width)
         if turn >= self.passes * width:
             evaluate.retire(rows)
         return {**state, "turn": state["turn"] + 1}
 
-    def _keep(
-        self, state: State, rows: Tensor, z: Tensor, score: Tensor, better: Tensor, size: Tensor
-    ) -> State:
-        won = rows[better]
-        return {
-            **state,
-            "z": state["z"].index_copy(0, won, z[better]),
-            "score": state["score"].index_copy(0, won, score[better]),
-            "kept": state["kept"].index_add(0, won, (size[better] > 0).to(size.dtype)),
-            "moved": state["moved"].index_add(0, won, size[better]),
-        }
-
     def _adapted(self, state: State, width: int) -> State:
         kept = state["kept"]
-        blank = torch.zeros_like(state["kept"])
-        half = state["step_size"] / 2
+        blank = torch.zeros_like(kept)
         typical = torch.maximum(state["moved"] / kept.clamp_min(1), kept / width)
-        step_size = torch.where(kept > 0, typical, half)
+        step_size = torch.where(kept > 0, typical, state["step_size"] / 2)
         return {**state, "step_size": step_size, "kept": blank, "moved": blank.clone()}

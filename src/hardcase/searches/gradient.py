@@ -15,11 +15,6 @@ from hardcase.registry import search
 from hardcase.tensors import flat, length, per_row, total
 from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
 
-__all__ = [
-    *("AdamAscent", "CarliniWagner", "Direction", "Fan", "GradientAscent", "Shape", "Square"),
-    *("adam", "free", "halve", "held", "keep", "raw", "rms", "sign", "unit"),
-]
-
 
 @runtime_checkable
 class GradientSource(Protocol):
@@ -268,8 +263,12 @@ class GradientAscent:
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         rows = torch.arange(len(seeds), device=seeds.z.device)
-        noise = rng.uniform(rows, seeds.z.shape[1:]) * 2 - 1
-        return {"z": seeds.z + self.jitter * noise, "step": torch.zeros(1, dtype=torch.int64)}
+        z = seeds.z.clone()
+        if self.jitter:
+            z += self.jitter * (rng.uniform(rows, seeds.z.shape[1:]) * 2 - 1)
+        else:  # a draw all the same: later ones do not depend on the jitter
+            rng.uniform(rows)
+        return {"z": z, "step": torch.zeros(1, dtype=torch.int64)}
 
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         rows = evaluate.live.nonzero().squeeze(1)
@@ -279,9 +278,12 @@ class GradientAscent:
             if count:
                 before = held(state, rows)
             state = keep(state, rows, evaluate.choose(rows, before), len(state["z"]))
-        feedback, slope = evaluate.gradient(state["z"][rows], rows, held(state, rows))
+        every = len(rows) == len(state["z"])  # and in order: nothing is copied
+        z = state["z"] if every else state["z"][rows]
+        feedback, slope = evaluate.gradient(z, rows, held(state, rows))
         move = self.shape(self.direction(slope), rows, rng)
-        z = state["z"].index_copy(0, rows, feedback.z + self.step_size * move)
+        moved = feedback.z + self.step_size * move
+        z = moved if every else state["z"].index_copy(0, rows, moved)
         return {**state, "z": z, "step": state["step"] + 1}
 
 

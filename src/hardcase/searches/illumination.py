@@ -13,8 +13,6 @@ from hardcase.randomness import Rng
 from hardcase.tensors import chunks, per_row, to_grid, total
 from hardcase.types import Evaluator, Feedback, Search, Seeds, Space, State, Targets
 
-__all__ = ["Illumination"]
-
 CONTEXT = "context/"
 FIRST = "first/"
 OCTAVES = 4.0

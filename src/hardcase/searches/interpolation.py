@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from math import ceil, prod
 
 import torch
 from jaxtyping import Int
@@ -11,26 +12,9 @@ from torch import Tensor
 
 from hardcase.randomness import Rng
 from hardcase.registry import search
+from hardcase.searches.boundary import Partners, code_distances
+from hardcase.tensors import flat, per_row, total
 from hardcase.types import Evaluator, Seeds, State
-
-__all__ = ["AnchoredSteps", "GrowingMix", "Interpolation", "Partners"]
-
-
-@runtime_checkable
-class Partners(Protocol):
-    """Codes of labelled images by row: `by_class` has for each class the rows of all others, `take`
-    copies rows, `mean` averages each line of rows.
-    """
-
-    @property
-    def label(self) -> Tensor: ...
-
-    @property
-    def by_class(self) -> tuple[Tensor, ...]: ...
-
-    def take(self, rows: Tensor) -> Tensor: ...
-
-    def mean(self, rows: Tensor) -> Tensor: ...
 
 
 @search("interpolation", needs="label", paper="Duan, Dwyer and Yang, 2025 (ARGUS)")
@@ -61,7 +45,9 @@ class Interpolation:
     def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
         rows = evaluate.live.nonzero().squeeze(1)
         place = state["next"][rows][:, None] + torch.arange(self.width, device=rows.device)  # r w
-        partner, there = _others(state["lists"], state["y"][rows], place)
+        longest = state["lists"].shape[1]
+        partner = state["lists"][state["y"][rows][:, None], place.clamp_max(longest - 1)]
+        there = (partner >= 0) & (place < longest)
         ended = rows[~there.all(1)]
         line, column = there.nonzero(as_tuple=True)
         own = rows[line]
@@ -72,6 +58,144 @@ class Interpolation:
             **state,
             "next": state["next"].index_add(0, rows, torch.full_like(rows, self.width)),
         }
+
+
+@search("bisection", needs="label")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """Smallest interpolation weight of near partners that reaches each other class.
+
+    For each other class the nearest partners in turn: the interval of shares is halved toward the
+    smallest that makes the subject say that class. Then, for the nearest code that did, places of
+    the grid return to the seed's own code wherever the subject still says that class, the most
+    changed ones first. A class that was never reached costs nothing more, and so does a place at
+    rest.
+
+    Args:
+        partners: Codes of training images, as `hc.spaces.partners` collects them.
+        rounds: Nearest partners that are tried per class.
+        halvings: Bisection steps per partner.
+        blocks: How many code positions are taken back at once, one pass each.
+    """
+
+    partners: Partners
+    rounds: int = 3
+    halvings: int = 7
+    blocks: tuple[int, ...] = (8, 1)
+
+    def questions(self, shape: Sequence[int]) -> int:
+        """The most that one class of one seed can cost, for codes of this shape."""
+        return self._sharing + len(self._plan(_places(shape)))
+
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        near = nearest(self.partners, seeds, self.rounds)  # n k rounds
+        n, k = near.shape[:2]
+        blank = torch.zeros(n, k, device=seeds.z.device)
+        return {
+            "z": seeds.z.clone(),
+            "near": near,
+            "low": blank,
+            "high": blank + 1,
+            "best": flat(seeds.z)[:, None].repeat(1, k, 1),
+            "far": blank + torch.inf,
+            "rank": torch.zeros(
+                n, k, _places(seeds.z.shape[1:]), dtype=torch.int64, device=seeds.z.device
+            ),
+            "turn": torch.zeros(1, dtype=torch.int64),
+        }
+
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        rows = evaluate.live.nonzero().squeeze(1)
+        turn = int(state["turn"])
+        plan = self._plan(state["rank"].shape[2])
+        if turn < self._sharing:
+            state = self._share(state, evaluate, rows)
+        else:
+            state = self._return(state, evaluate, rows, *plan[turn - self._sharing])
+        if turn + 1 >= self._sharing + len(plan):
+            evaluate.retire(rows)
+        return {**state, "turn": state["turn"] + 1}
+
+    @property
+    def _sharing(self) -> int:
+        return self.rounds * (self.halvings + 1)
+
+    def _plan(self, places: int) -> list[tuple[int, int]]:
+        """Size and start of every block of places to try, in order."""
+        return [(size, size * i) for size in self.blocks for i in range(ceil(places / size))]
+
+    def _share(self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"]) -> State:
+        number, half = divmod(int(state["turn"]), self.halvings + 1)
+        partner = state["near"][rows, :, number]
+        row, goal = (partner >= 0).nonzero(as_tuple=True)
+        own = rows[row]
+        low, high = (state[name][own, goal] for name in ("low", "high"))
+        share = (low + high) / 2
+        if half == 0:
+            low = torch.zeros_like(low)
+            high = share = torch.ones_like(low)
+        base = state["z"][own]
+        code = base + per_row(share, base) * (self.partners.take(partner[row, goal]) - base)
+        state, hit = _asked(state, evaluate, own, goal, code)
+        return {
+            **state,
+            "low": state["low"].index_put((own, goal), torch.where(hit, low, share)),
+            "high": state["high"].index_put((own, goal), torch.where(hit, share, high)),
+        }
+
+    def _return(
+        self, state: State, evaluate: Evaluator, rows: Int[Tensor, " r"], size: int, start: int
+    ) -> State:
+        n, k, places = state["rank"].shape
+        base = state["z"].reshape(n, 1, -1, places)
+        best = state["best"].reshape(n, k, -1, places)
+        if start == 0:
+            rank = total((best - base).square(), 2).argsort(dim=2, descending=True, stable=True)
+            state = {**state, "rank": rank}
+        block = torch.zeros(len(rows), k, places, dtype=torch.bool, device=rows.device)
+        block.scatter_(2, state["rank"][rows][..., start : start + size], True)
+        trial = torch.where(block[:, :, None], base[rows], best[rows])  # r k c places
+        moved = (trial != best[rows]).flatten(2).any(2) & state["far"][rows].isfinite()
+        row, goal = moved.nonzero(as_tuple=True)
+        if not len(row):
+            return state
+        own = rows[row]
+        code = trial[row, goal].reshape(-1, *state["z"].shape[1:])
+        return _asked(state, evaluate, own, goal, code)[0]
+
+
+def _asked(
+    state: State, evaluate: Evaluator, own: Tensor, goal: Tensor, code: Tensor
+) -> tuple[State, Tensor]:
+    """Evaluate codes, and keep those that reach their class from nearer than any before."""
+    feedback = evaluate(code, own)
+    hit = feedback.failed & (feedback.predicted == goal)
+    distance = total(flat(code - state["z"][own]).square()).sqrt()
+    nearer = hit & (distance < state["far"][own, goal])
+    at = (own[nearer], goal[nearer])
+    best = state["best"].index_put(at, flat(code)[nearer])
+    far = state["far"].index_put(at, distance[nearer])
+    return {**state, "best": best, "far": far}, hit
+
+
+def _places(shape: Sequence[int]) -> int:
+    """Places of a grid of codes (channels first), or the numbers of a flat code."""
+    return prod(shape[1:] or shape)
+
+
+def nearest(partners: Partners, seeds: Seeds, count: int) -> Int[Tensor, "n k c"]:
+    """For each seed and class, the `count` nearest partners (-1: none, or the seed's class)."""
+    label = partners.label.to(seeds.y.device)
+    near = torch.full((len(seeds), int(label.max()) + 1, count), -1, device=seeds.y.device)
+    for c in range(near.shape[1]):
+        rows = (label == c).nonzero().squeeze(1)
+        codes = flat(partners.take(rows))
+        if not len(rows):
+            continue
+        ranked = code_distances(flat(seeds.z), codes)
+        best = rows[ranked.argsort(dim=1, stable=True)[:, :count]]
+        near[:, c, : best.shape[1]] = torch.where((seeds.y == c)[:, None], -1, best)
+    return near
 
 
 @search("anchored-steps", needs="label", paper="ours, after Duan, Dwyer and Yang, 2026 (Latte)")
@@ -171,12 +295,3 @@ def _other_classes(partners: Partners, device: torch.device) -> Int[Tensor, "k p
     return torch.nn.utils.rnn.pad_sequence(
         list(partners.by_class), batch_first=True, padding_value=-1
     ).to(device)
-
-
-def _others(
-    lists: Int[Tensor, "k n"], y: Int[Tensor, " r"], place: Int[Tensor, "r w"]
-) -> tuple[Tensor, Tensor]:
-    """The partners at these places of each seed's own list, and which places exist."""
-    longest = lists.shape[1]
-    partner = lists[y[:, None], place.clamp_max(longest - 1)]
-    return partner, (partner >= 0) & (place < longest)

@@ -17,8 +17,6 @@ from hardcase.searches.gradient import Direction, raw
 from hardcase.tensors import flat, length, per_row
 from hardcase.types import Evaluator, Feedback, Seeds, State, Targets
 
-__all__ = ["Worklist"]
-
 
 @search(
     "worklist",

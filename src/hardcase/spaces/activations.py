@@ -17,10 +17,6 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row, tiled, total
 from hardcase.types import Encoded, Seeds
 
-__all__ = [
-    *("Activations", "InStages", "Place", "Staged", "Styles", "conditioned_stages", "early_places")
-]
-
 Meet = Callable[[int, Tensor], Tensor]
 """What is made of the features at a place: they come in, and the generator goes on with what comes
 out.

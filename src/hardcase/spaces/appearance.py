@@ -33,10 +33,8 @@ from hardcase.spaces.coordinates import (
     Shape,
 )
 from hardcase.spaces.parts import Camera, Focus, Light, Sensor, Stroke, Warp, Weather
-from hardcase.tensors import constant, length, tiled
+from hardcase.tensors import constant, in_tiles, length
 from hardcase.types import Encoded, Seeds
-
-__all__ = ["PARTS", "Appearance", "appearance"]
 
 PARTS: Mapping[str, type[ChangeFamily]] = {
     part.name: part for part in (Warp, Camera, Stroke, Light, Weather, Focus, Sensor)
@@ -187,22 +185,25 @@ class Appearance:
 
     def decode(self, z: Float[Tensor, "m d"], origin: Seeds) -> Float[Tensor, "m c h w"]:
         self._check(origin.x)
+        layout = self._layout
         none = torch.zeros(len(z), dtype=torch.int64, device=z.device)
-        return tiled(self._rendered, z, origin.x.detach(), origin.context.get("pattern", none))
-
-    def _rendered(self, z: Tensor, seed: Tensor, pattern: Int[Tensor, " m"]) -> Tensor:
-        """Images of whole tiles of rows: a vectorised function's last bits depend on its place."""
-        values = self._by_part(z)
-        x = seed
-        places = self.places(z)
-        if places is not None:
-            x = resample(seed, places)
-        key = pattern
-        if self._layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
-            key = (content_key(seed) + pattern) & WORD
-        for optics in self._layout.rendering:
-            x = optics.render(x, values[optics.name], key)
-        return x
+        pattern = origin.context.get("pattern", none)
+        seeds = origin.x.detach()
+        images = list[Tensor]()
+        # whole tiles of rows: a vectorised function's last bits depend on its place
+        for code, x, key, count in in_tiles(z, seeds, pattern):
+            values = self._by_part(code)
+            if layout.patterned:  # patterns follow from the seed's own pixels, and from a draw
+                key = (content_key(x) + key) & WORD
+            if layout.moving:
+                places = centred_places(*self.shape[1:], code).expand(len(code), -1, -1, -1)
+                for part in layout.moving:
+                    places = part.move(places, values[part.name], self.shape)
+                x = resample(x, places)
+            for optics in layout.rendering:
+                x = optics.render(x, values[optics.name], key)
+            images.append(x[:count])
+        return images[0] if len(images) == 1 else torch.cat(images)
 
     def places(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m 2 h w"] | None:
         """Where each pixel of a changed image is read (down, right), in pixels from the centre;

@@ -7,9 +7,8 @@ The physical value is ``neutral + reach * code``: degrees, stops, pixels.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -17,11 +16,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-
-__all__ = [
-    *("Batch", "ChangeFamily", "CheckedPart", "Coordinate", "CoordinateGroup", "Geometry"),
-    *("Optics", "Places", "Shape", "Values", "alone", "control_points"),
-]
 
 Shape = tuple[int, int, int]
 """Channels, height and width of the images."""
@@ -200,30 +194,6 @@ def control_points(
     names = [" ".join(filter(None, (name, axis, place))) for axis, place in product(axes, places)]
     field = tuple(Coordinate(each, unit, reach, plus=plus, digits=1) for each in names)
     return CoordinateGroup(name=name, coordinates=field, axes=len(axes))
-
-
-class CheckedPart:
-    """A part whose options are sizes: finite, not negative, two control points or more."""
-
-    __slots__ = ()
-    name: ClassVar[str]
-    patterned: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        part: Any = self
-        for option in fields(part):
-            value = getattr(part, option.name)
-            if value is None:
-                continue
-            if not (math.isfinite(value) and value >= 0):
-                raise Problem(
-                    f"{part.name} has {option.name}={value}; ranges are finite and not negative."
-                )
-            if option.name == "points" and value < 2:
-                raise Problem(
-                    f"{part.name} has points={value}; a field needs 2 or more along each axis.",
-                    fix=f"{part.name}(points=5)",
-                )
 
 
 @runtime_checkable

@@ -19,11 +19,6 @@ from hardcase.registry import space
 from hardcase.tensors import chunks, flat, from_bytes, tiled, to_grid, total
 from hardcase.types import Encoded, Images, Probe, Seeds, Space
 
-__all__ = [
-    *("Autoencoder", "Conditional", "Grid", "Labelled", "Latent", "Library", "Quantiser"),
-    *("ReEncoded", "WithResidual", "collect", "example_decoder", "latent", "partners"),
-]
-
 # Codes of many images, encoded once: partners to mix seeds with.
 
 

@@ -8,18 +8,17 @@ images (up to 64 pixels) and photographs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.imaging import blur, colour, jpeg, noise, resample, strokes, weather
+from hardcase.imaging import blur, colour, jpeg, noise, resample
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
     Batch,
-    CheckedPart,
     Coordinate,
     CoordinateGroup,
     Places,
@@ -29,8 +28,6 @@ from hardcase.spaces.coordinates import (
     control_points,
 )
 from hardcase.tensors import per_row
-
-__all__ = ["Camera", "Focus", "Light", "Sensor", "Stroke", "Warp", "Weather"]
 
 SMALL = 64
 """Images with a shorter side of up to this many pixels have other natural ranges than photographs.
@@ -44,6 +41,30 @@ def _natural(option: float | None, shape: Shape, *, small: float, large: float) 
     if min(shape[1:]) <= SMALL:
         return small
     return large
+
+
+class CheckedPart:
+    """A part whose options are sizes: finite, not negative, two control points or more."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    patterned: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        part: Any = self
+        for option in fields(part):
+            value = getattr(part, option.name)
+            if value is None:
+                continue
+            if not (math.isfinite(value) and value >= 0):
+                raise Problem(
+                    f"{part.name} has {option.name}={value}; ranges are finite and not negative."
+                )
+            if option.name == "points" and value < 2:
+                raise Problem(
+                    f"{part.name} has points={value}; a field needs 2 or more along each axis.",
+                    fix=f"{part.name}(points=5)",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +104,9 @@ class Warp(CheckedPart):
         points, reach = self._range(shape)
         side = min(shape[1:])
         coarse = values["bend"].reshape(-1, 2, points, points) * (side / 100)
-        return resample.bend(places, coarse, limit=reach * side)
+        field = resample.spread(coarse, places.shape[2], places.shape[3])
+        excess = (field.square().sum(1, keepdim=True) / (reach * side) ** 2).clamp_min(1)
+        return places - field * excess.rsqrt()  # none farther than `reach`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +201,9 @@ class Stroke(CheckedPart):
     def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         side = min(x.shape[2:])
         most = math.ceil(self.width * side / 2)
-        ground = strokes.plain_ground(x)
-        x = strokes.widened(x, ground, values["stroke"] * (side / 200), most=most)
-        return strokes.faded(x, ground, values["fading"] / 100)
+        ground = blur.plain_ground(x)
+        x = blur.widened(x, ground, values["stroke"] * (side / 200), most=most)
+        return blur.faded(x, ground, values["fading"] / 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +291,7 @@ class Weather(CheckedPart):
 
     def render(self, x: Batch, values: Values, key: Int[Tensor, " m"]) -> Batch:
         shares = {name: values[name] / 100 for name in ("fog", "rain", "snow")}
-        return weather.weathered(x, key, **shares)
+        return noise.weathered(x, key, **shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from hardcase.registry import space
 from hardcase.tensors import flat, per_row, total
 from hardcase.types import Encoded, Seeds
 
-__all__ = ["L2", "Blackout", "Brightness", "Linf", "Occlusion", "Pixels", "Unclipped"]
-
 # The domain constraints of Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, as spaces, so
 # that any method can move in them: a step in any direction is pulled back to the nearest picture
 # that the constraint allows.
@@ -175,7 +173,7 @@ class Linf:
 
     def pull(self, z: Tensor, centre: Tensor) -> Tensor:
         radius = math.floor(self.radius * 255 + 1e-6) / 255
-        return torch.minimum(torch.maximum(z, centre - radius), centre + radius)
+        return z.clamp(centre - radius, centre + radius)
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
         return flat(change).abs().amax(1)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from markupsafe import Markup
 
 from hardcase import statistics
 from hardcase.analysis.insight import attempted_labels
@@ -22,12 +21,11 @@ from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import words
 from hardcase.report.content import plain
-from hardcase.report.page import HERE as REPORT, templates
+from hardcase.report.page import render
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 
 
-@dataclass(frozen=True, slots=True)
 class Tried:
     """One run, seed by seed: attempted seeds by name, when each first failed (inf: never), the
     nearest finding of each.
@@ -35,40 +33,27 @@ class Tried:
     A method that keeps many findings has no more chances than one that keeps the best: whether a
     seed is confirmed is asked of its nearest finding alone."""
 
-    name: str
-    run: Run
-    failing: dict[str, bool]
-    confirmed: dict[str, bool] | None
-    first: dict[str, float]
-    spent: dict[str, float]
-    nearest: dict[str, float]
-
-    @staticmethod
-    def of(run: Run, name: str) -> Tried:
+    def __init__(self, run: Run, name: str) -> None:
+        self.name = name
+        self.run = run
         tried = attempted_labels(run)
         columns = ["id", "seed", "kind", "queries", "l2"]
         rows = run.findings.select(columns).to_pylist()
         rows = [row for row in rows if row["kind"] == "label" and row["seed"] in tried]
         rows.sort(key=lambda row: float(row["l2"]), reverse=True)
         nearest = {row["seed"]: row for row in rows}  # the last one stays
-        first = dict.fromkeys(tried, math.inf)
+        self.first = dict.fromkeys(tried, math.inf)
         for row in rows:
-            first[row["seed"]] = min(first[row["seed"]], float(row["queries"]))
-        confirmed = None
+            self.first[row["seed"]] = min(self.first[row["seed"]], float(row["queries"]))
+        self.failing = {seed: seed in nearest for seed in tried}
+        self.confirmed: dict[str, bool] | None = None
         if run.verdicts is not None:
             said = run.verdicts
             good = {seed for seed, row in nearest.items() if confirmed_by(said, row["id"])}
-            confirmed = {seed: seed in good for seed in tried}
+            self.confirmed = {seed: seed in good for seed in tried}
         seeds = run.seeds.select(["id", "queries"]).to_pylist()
-        return Tried(
-            name,
-            run,
-            failing={seed: seed in nearest for seed in tried},
-            confirmed=confirmed,
-            first=first,
-            spent={row["id"]: float(row["queries"]) for row in seeds if row["id"] in tried},
-            nearest={seed: float(nearest[seed]["l2"]) for seed in tried if seed in nearest},
-        )
+        self.spent = {row["id"]: float(row["queries"]) for row in seeds if row["id"] in tried}
+        self.nearest = {seed: float(nearest[seed]["l2"]) for seed in tried if seed in nearest}
 
 
 OUTCOMES = ("failing", "confirmed")
@@ -201,7 +186,7 @@ def compare(*given: Run | str | Path) -> Comparison:
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
         raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
-    sheets = [Tried.of(run, name) for run, name in zip(runs, _names(runs))]
+    sheets = [Tried(run, name) for run, name in zip(runs, _names(runs))]
     same, differ = _alike(runs)
     if "classes" in differ or "image" in differ:
         what = "classes" if "classes" in differ else "image size"
@@ -294,16 +279,10 @@ def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
-    style = Markup((REPORT / "style.css").read_text(encoding="utf-8"))  # ours, not input
     told = for_people(plain(table))
-    html = (
-        templates(Path(__file__).parent, filters)
-        .get_template("comparison.html")
-        .render(table=told, style=style)
-    )
-    write_atomically(
-        page.with_suffix(".json"), json.dumps(told, indent=1, allow_nan=False).encode()
-    )
+    html = render(Path(__file__).with_name("comparison.html"), filters, table=told)
+    twin = json.dumps(told, indent=1, allow_nan=False)
+    write_atomically(page.with_suffix(".json"), twin.encode())
     return write_atomically(page, html.encode())
 
 

@@ -107,6 +107,7 @@ def observe(
             for m, clock in zip(measures, clocks, strict=True):
                 with clock.running():
                     m.observe(frame)
+            del frame  # before the next is computed: activations of two batches may not fit
             if progress:
                 progress(start + part.stop, len(images) + start)
     return [clock.seconds() for clock in clocks]

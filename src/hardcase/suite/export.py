@@ -215,10 +215,10 @@ def _junit(run: Run, out: Path) -> Path:
         undecided = [status for status in _UNDECIDED if status in by_status]
         if "confirmed" in by_status:
             message = _in_words(run, by_status["confirmed"])
-            case = case._replace(outcome="failure", message=message)
+            case = case._replace(outcome="fail", message=message)
         elif undecided:
             message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
-            case = case._replace(outcome="skipped", message=message)
+            case = case._replace(outcome="cannot tell", message=message)
         cases.append(case)
     return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
 

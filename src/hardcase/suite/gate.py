@@ -90,6 +90,13 @@ class Check:
         return self.outcome == "pass"
 
 
+def _check(name: str, outcome: Outcome, text: str, decide: str, *counts: Any, **more: Any) -> Check:
+    """A check that says what would `decide` it only where it cannot be told."""
+    if outcome != "cannot tell":
+        decide = ""
+    return Check(name, outcome, text, decide, *counts, **more)
+
+
 def gate(run: Run, limits: GateLimits, baseline: Run | None = None) -> list[Check]:
     """Hold a complete run against `limits`, or, where none is given, against its reference."""
     _decidable(run, limits)
@@ -115,10 +122,8 @@ def _declared(run: Run, limits: GateLimits) -> list[Check]:
     every = set(tally.labels)
     usable = run.counts()["funnel"]["usable"] or 0
     text = f"{usable} usable seeds; at least {limits.usable} needed"
-    enough = Check("usable seeds", "pass", text, "", usable, usable, None, limits.usable)
-    found = [enough]
-    if usable < limits.usable:
-        found = [replace(enough, outcome="cannot tell", decide=MORE_SEEDS)]
+    enough = _between(False, usable >= limits.usable)
+    found = [_check("usable seeds", enough, text, MORE_SEEDS, usable, usable, None, limits.usable)]
 
     def confirmed(name: str, certain: set[str], among: set[str], limit: float) -> None:
         check = _rate(tally, name, certain & among, tally.undecided & among, among, limit, limits)
@@ -176,13 +181,11 @@ def _rate(
     if not of:
         outcome = "cannot tell"
         decide = "a longer run: no seed was attempted"
-    if outcome != "cannot tell":
-        decide = ""
     text = (
         f"{name}: {least} of {of} attempted seeds = {100 * (low.share or 0):.1f} %, "
         f"95 % interval {low.bounds}{more}; {rule} at most {100 * limit:.1f} %"
     )
-    return Check(name, outcome, text, decide, least, most, of, limit)
+    return _check(name, outcome, text, decide, least, most, of, limit)
 
 
 def _judged(tally: GateTally, check: Check) -> Check:
@@ -205,7 +208,7 @@ def _distinct(tally: GateTally, limit: int) -> Check:
         f"at most {limit} allowed"
     )
     outcome = _between(least > limit, most <= limit)
-    return Check("distinct", outcome, text, VERDICTS, least, most, None, float(limit))
+    return _check("distinct", outcome, text, VERDICTS, least, most, None, float(limit))
 
 
 def _witnessed(tally: GateTally, limit: float, limits: GateLimits) -> Check:
@@ -222,8 +225,7 @@ def _accuracy(run: Run, least: float) -> Check:
     seen = Rate(round((known.get("value") or 0) * images), images)
     outcome = _between(seen.high < least, seen.low >= least and images > 0)
     text = f"accuracy {seen}; at least {100 * least:.1f} %"
-    decide = MORE_SEEDS if outcome == "cannot tell" else ""
-    return Check("accuracy", outcome, text, decide, limit=least)
+    return _check("accuracy", outcome, text, MORE_SEEDS, limit=least)
 
 
 def _risk(run: Run, limit: float) -> Check:
@@ -234,11 +236,10 @@ def _risk(run: Run, limit: float) -> Check:
         return Check("risk", "cannot tell", "the risk was not measured", decide, limit=limit)
     low, high = risk["images_like_these"]
     outcome = _between(low > limit, high <= limit)
-    decide = MORE_SEEDS if outcome == "cannot tell" else ""
     interval = f"images like these {span((low, high))}"
     text = f"risk {percent(risk['value'])} ({interval}), limit {percent(limit)}"
-    draws = risk["draws"] * risk["seeds"]
-    return Check("risk", outcome, text, decide, risk["failing"], risk["failing"], draws, limit)
+    failing, draws = risk["failing"], risk["draws"] * risk["seeds"]
+    return _check("risk", outcome, text, MORE_SEEDS, failing, failing, draws, limit)
 
 
 def _least_scale(run: Run, least: float) -> Check:
@@ -259,12 +260,9 @@ def _least_scale(run: Run, least: float) -> Check:
         found = (
             f"a tenth of {seen['seeds']:,} images fail within {scale:.2f} of the declared ranges"
         )
-    outcome = _between(broken, comparable)
-    decide = ""
-    if outcome == "cannot tell":
-        decide = "another search: the gradients of this model are masked"
+    decide = "another search: the gradients of this model are masked"
     text = f"{found}; at least {least:.2f} wanted"
-    return Check("least scale", outcome, text, decide, limit=least)
+    return _check("least scale", _between(broken, comparable), text, decide, limit=least)
 
 
 def _compare_reference(run: Run, margin: float) -> Check:
@@ -293,11 +291,9 @@ def _compared(name: str, seen: RiskComparison, needed: int | None) -> Check:
         f"({100 * low:+.1f} to {100 * high:+.1f}) over {seen.seeds:,} common seeds, "
         f"at most {100 * seen.margin:+.1f}"
     )
-    decide = ""
-    if seen.verdict == "cannot tell":
-        count = str(needed) if needed is not None and needed > seen.seeds else "N"
-        decide = f"more seeds: --seeds {count}"
-    return Check(f"risk against {name}", seen.verdict, text, decide, limit=seen.margin)
+    count = str(needed) if needed is not None and needed > seen.seeds else "N"
+    decide = f"more seeds: --seeds {count}"
+    return _check(f"risk against {name}", seen.verdict, text, decide, limit=seen.margin)
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
@@ -465,8 +461,11 @@ class JunitCase(NamedTuple):
 
     group: str
     name: str
-    outcome: Literal["passed", "failure", "skipped"] = "passed"
+    outcome: Outcome = "pass"
     message: str = ""
+
+
+_ELEMENTS = {"fail": "failure", "cannot tell": "skipped"}
 
 
 def junit(name: str, cases: Sequence[JunitCase]) -> bytes:
@@ -478,27 +477,20 @@ def junit(name: str, cases: Sequence[JunitCase]) -> bytes:
         "testsuite",
         name=one_line(name),
         tests=str(len(cases)),
-        failures=str(outcomes.count("failure")),
-        skipped=str(outcomes.count("skipped")),
+        failures=str(outcomes.count("fail")),
+        skipped=str(outcomes.count("cannot tell")),
     )
     for case in cases:
         element = ElementTree.SubElement(
             suite, "testcase", classname=one_line(case.group), name=one_line(case.name)
         )
-        if case.outcome != "passed":
-            message = ElementTree.SubElement(element, case.outcome, message=case.message)
-            message.text = case.message
+        if case.outcome in _ELEMENTS:
+            kind = _ELEMENTS[case.outcome]
+            ElementTree.SubElement(element, kind, message=case.message).text = case.message
         elif case.message:
             ElementTree.SubElement(element, "system-out").text = case.message
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
-
-
-_OUTCOMES: Mapping[str, Literal["passed", "failure", "skipped"]] = {
-    "pass": "passed",
-    "fail": "failure",
-    "cannot tell": "skipped",
-}
 
 
 def write_junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
@@ -508,7 +500,7 @@ def write_junit(found: Sequence[Check], path: Path, *, name: str) -> Path:
         message = check.text
         if check.outcome == "cannot tell":
             message = f"{check.text}; what would decide it: {check.decide}"
-        cases.append(JunitCase(name, check.name, _OUTCOMES[check.outcome], message))
+        cases.append(JunitCase(name, check.name, check.outcome, message))
     return write_atomically(path, junit("hardcase gate", cases))
 
 
@@ -517,10 +509,8 @@ _LEVELS = {"pass": "notice", "fail": "error", "cannot tell": "warning"}
 
 def github(found: Sequence[Check]) -> list[str]:
     """Workflow commands that GitHub shows beside a change."""
+    escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     return [
-        f"::{_LEVELS[check.outcome]} title=hardcase gate::{_escaped(check.text)}" for check in found
+        f"::{_LEVELS[check.outcome]} title=hardcase gate::{check.text.translate(escapes)}"
+        for check in found
     ]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

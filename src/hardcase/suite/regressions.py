@@ -11,13 +11,12 @@ from typing import Any
 
 from hardcase.analysis.insight import attempted_labels
 from hardcase.analysis.regression import Excess, excess
-from hardcase.config import Config, parse, read
+from hardcase.config import parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.plan import plan_of
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
-from hardcase.runs.start import resume, start
+from hardcase.runs.start import plan_of, start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
 
 NULLS = {"swapped": "the roles swapped", "retrained": "a retraining of the old version"}
@@ -49,19 +48,21 @@ def against_nulls(
         raise Problem(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
-    again = retrained or _another_training(config.baseline)
+    retraining = retrained or _another_training(config.baseline)
     models = {"swapped": (config.baseline, config.model)}
-    if again is not None:
-        models["retrained"] = (again, config.baseline)
+    if retraining is not None:
+        models["retrained"] = (retraining, config.baseline)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
         say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
         changed = config.model_copy(update={"model": model, "baseline": was})
-        nulls[NULLS[name]] = nearest(_null(changed, done.folder, name))
+        folder = done.folder.with_name(f"{done.folder.name}-{name}")
+        again = (folder / "run.json").is_file()
+        nulls[NULLS[name]] = nearest(start(plan_of(Context(changed)), folder, again=again))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
-    keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": again})
+    keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
 
 
@@ -84,14 +85,6 @@ def _another_training(was: str) -> str | None:
 
     trained = {str(row["name"]) for row in rows("models") if row.get("recipe")}
     return f"{was}{RETRAINED}" if was.removeprefix("zoo:") in trained else None
-
-
-def _null(config: Config, beside: Path, name: str) -> Run:
-    folder = beside.with_name(f"{beside.name}-{name}")
-    plan = plan_of(Context(config))
-    if (folder / "run.json").is_file():
-        return resume(plan, folder)
-    return start(plan, folder)
 
 
 def stored(run: Run) -> Mapping[str, Any] | None:

@@ -105,14 +105,8 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
-    rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
-    tests = run.findings.take(rows)
-    if not len(tests):
-        raise Problem(
-            f"{run.folder} holds no failing findings to replay.", fix="a run that found some"
-        )
-    expected = _column(tests, "expected")
-    kept = rows.to_pylist()
+    kept, tests = failing_findings(run, "replay")
+    expected = column(tests, "expected").long()
     own = (run.images(kept[rows]) for rows in chunks(len(kept), batch))
     found = finding_claims(run)
     claims = found and found.take(torch.tensor(kept))
@@ -122,7 +116,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         said = [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()]
         confirmed = torch.tensor(said, dtype=torch.bool)
     seeds = run.seeds
-    label = _column(seeds, "label")
+    label = column(seeds, "label").long()
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
     images = map(run.seed_images, some)
     _, seeds_after = _asked(model, images, label, len(run.classes), seed_claims(run))
@@ -131,7 +125,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         tests,
         predicted,
         after,
-        _column(seeds, "predicted") != label,
+        column(seeds, "predicted") != label,
         seeds_after,
         confirmed,
         [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
@@ -162,8 +156,18 @@ def _asked(
     return said.clone(), (margin(logits.softmax(1), label) >= MIN_MARGIN).clone()
 
 
-def _column(table: pa.Table, name: str) -> Int[Tensor, " m"]:
-    return torch.from_numpy(table[name].to_numpy().copy()).long()
+def failing_findings(run: Run, verb: str) -> tuple[list[int], pa.Table]:
+    """The rows of a run's findings that left their label, and these findings."""
+    rows = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
+    if not len(rows):
+        raise Problem(
+            f"{run.folder} holds no failing findings to {verb}.", fix="a run that found some"
+        )
+    return rows.to_pylist(), run.findings.take(rows)
+
+
+def column(table: pa.Table, name: str) -> Tensor:
+    return torch.from_numpy(table[name].to_numpy().copy())
 
 
 @dataclass(frozen=True, slots=True)

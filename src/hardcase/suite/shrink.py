@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
@@ -23,6 +22,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENT, findings_table, to_parquet
 from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import count
+from hardcase.suite.replay import column, failing_findings
 from hardcase.tensors import chunks, from_bytes, margin, per_row, to_bytes, to_grid
 from hardcase.types import Findings, Images, Model, Seeds, Space
 
@@ -238,20 +238,11 @@ def _take_away(
 
 
 def _tests(run: Run) -> FailingFindings:
-    kept = pc.indices_nonzero(pc.equal(run.findings["kind"], "label"))
-    table = run.findings.take(kept)
-    if not len(table):
-        raise Problem(
-            f"{run.folder} holds no failing findings to shrink.", fix="a run that found some"
-        )
+    kept, table = failing_findings(run, "shrink")
     place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
-    x = run.images(kept.to_pylist())
-    expected = _column(table, "expected").long()
+    x = run.images(kept)
+    expected = column(table, "expected").long()
     return FailingFindings(table, x, run.seed_images(place), expected, torch.tensor(place))
-
-
-def _column(table: pa.Table, name: str) -> Tensor:
-    return torch.from_numpy(table[name].to_numpy().copy())
 
 
 def _stored(
@@ -279,9 +270,9 @@ def _stored(
         predicted=predicted,
         peer_predicted=nothing.long(),
         confidence=confidence,
-        score=_column(tests.table, "score"),
+        score=column(tests.table, "score"),
         distance=change.square().sum(1).sqrt(),
-        queries=_column(tests.table, "queries"),
+        queries=column(tests.table, "queries"),
         code=nothing if code is None else code,
         witnessed=whole.bool(),
         witness_margin=whole.float(),
@@ -305,8 +296,8 @@ def _stored(
             "tests": len(x),
             "failing": failing,
             "queries": spent + len(x),
-            "l2_before": float(_column(tests.table, "l2").median()),
-            "l2_after": float(_column(table, "l2").median()),
+            "l2_before": float(column(tests.table, "l2").median()),
+            "l2_after": float(column(table, "l2").median()),
             "needed": needed,
         },
     }

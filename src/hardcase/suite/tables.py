@@ -71,14 +71,11 @@ def said(cell: Cell) -> str:
 
 def page(outcome: Outcome, folder: Path, command: str) -> str:
     """The whole page; `command` is what makes it again. Figures are read from `folder`."""
-    from markupsafe import Markup
-
-    from hardcase.report.page import HERE, templates
+    from hardcase.report.page import render
 
     figures = [
         (Path(name).stem.replace("-", ", "), b64encode((folder / name).read_bytes()).decode())
         for name in outcome.figures
     ]
-    template = templates(Path(__file__).parent, {"said": said}).get_template("tables.html")
-    style = Markup((HERE / "style.css").read_text(encoding="utf-8"))  # ours, not input
-    return template.render(outcome=outcome, command=command, figures=figures, style=style)
+    template = Path(__file__).with_name("tables.html")
+    return render(template, {"said": said}, outcome=outcome, command=command, figures=figures)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.testing.criteria import (
+    from hardcase.testing.methods import check_method as check_method
+    from hardcase.testing.parts import (
         check_criterion as check_criterion,
         check_pull as check_pull,
+        check_space as check_space,
     )
-    from hardcase.testing.methods import check_method as check_method
-    from hardcase.testing.spaces import check_space as check_space
     from hardcase.testing.toys import World as World, toy_world as toy_world
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -39,11 +39,6 @@ from hardcase.types import (
     State,
 )
 
-__all__ = [
-    *("CHECKS", "check_deterministic", "check_method", "check_neighbours", "method_facts"),
-    *("search", "search_facts", "toy_method"),
-]
-
 Make = Callable[[], Method]
 Some = Callable[[int], Images]
 """Toy images, so many of them; methods that make their own seeds bring their own."""

@@ -26,14 +26,8 @@ from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Grid, Latent, partners
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.training.loop import own_randomness
+from hardcase.training.recipe import own_randomness
 from hardcase.types import Answer, Images, Method, Model, Offer, Space, Tap
-
-__all__ = [
-    *("CLASSES", "SIZE", "Counting", "Quarters", "ToyAutoencoder", "ToyGenerator", "ToyQuantiser"),
-    *("World", "digit_world", "generated_images", "toy_images", "toy_peer", "toy_subject"),
-    *("toy_world",),
-]
 
 SIZE = 8
 CLASSES = ("north-west", "north-east", "south-west", "south-east")

@@ -8,13 +8,10 @@ from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
     from hardcase.training.cards import cached as cached, load_card as load_card
-    from hardcase.training.loop import (
-        Goal as Goal,
-        History as History,
-        TrainingProgress as TrainingProgress,
+    from hardcase.training.loop import Goal as Goal, classify as classify, fit as fit
+    from hardcase.training.monitor import History as History, TrainingProgress as TrainingProgress
+    from hardcase.training.recipe import (
         TrainingRecipe as TrainingRecipe,
-        classify as classify,
-        fit as fit,
         own_randomness as own_randomness,
     )
 

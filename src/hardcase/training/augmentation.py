@@ -17,8 +17,6 @@ from torch.nn import functional
 from hardcase.imaging.blur import stroke_width
 from hardcase.imaging.resample import affine
 
-__all__ = ["AUGMENTS", "GENTLE", "Augment", "Bend", "Dice", "bend", "crop", "flip"]
-
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 

@@ -24,17 +24,7 @@ from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
-from hardcase.training.loop import (
-    Goal,
-    TrainingProgress,
-    TrainingRecipe,
-    fit,
-    remove_unfinished,
-    unfinished_folder,
-)
-from hardcase.types import Images
-
-__all__ = ["Card", "cached", "fitted_network", "folder_of", "load_card", "read_card"]
+from hardcase.training.monitor import History, TrainingProgress
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"
@@ -66,33 +56,47 @@ def cached(
     again, when `measured_on` (a hash of what it is measured with) has changed. Two processes may
     train the same network at once: the first to finish is kept, and both return that one.
     """
-    config = _plain(config)
     folder = folder_of(kind, name, config, data)
-    if not any((folder / part).exists() for part in (CARD, WEIGHTS)):
-        _make(folder.parent)
-        net = build(config)
-        entries = {**train(net), "measured_on": measured_on, **measure(net)}
-        head = {"schema": SCHEMA, "kind": kind, "name": name, "configuration": config, "data": data}
-        versions = {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "hardcase": VERSION,
-        }
-        _publish(folder, net, {**head, **entries, "versions": versions})
-    net, card = load_card(folder, build, kind=kind, config=config, data=data)
-    if card.get("measured_on") != measured_on:
-        card = {**card, "measured_on": measured_on, **_plain(measure(net))}
-        with suppress(Problem):
-            write_atomically(folder / CARD, _text(card))
-    return net, card
+    if not _is_kept(folder):
+        _keep(folder, kind, name, config, data, build, train, measure, measured_on)
+    expected: dict[str, Any] = {"kind": kind, "config": config, "data": data}
+    return load_card(folder, build, **expected, measure=measure, measured_on=measured_on)
+
+
+def _is_kept(folder: Path) -> bool:
+    return any((folder / part).exists() for part in (CARD, WEIGHTS))
+
+
+def _keep(
+    folder: Path,
+    kind: str,
+    name: str,
+    config: Config,
+    data: str,
+    build: Callable[[Config], nn.Module],
+    train: Callable[[nn.Module], Config],
+    measure: Callable[[nn.Module], Config],
+    measured_on: str,
+) -> None:
+    """Train a network and keep it in `folder` with its card."""
+    _make(folder.parent)
+    config = _plain(config)
+    net = build(config)
+    entries = {**train(net), "measured_on": measured_on, **measure(net)}
+    head = {"schema": SCHEMA, "kind": kind, "name": name, "configuration": config, "data": data}
+    versions = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "hardcase": VERSION,
+    }
+    _publish(folder, net, {**head, **entries, "versions": versions})
 
 
 def fitted_network(
     kind: str,
+    name: str,
     config: Config,
-    images: Images,
-    goal: Callable[[], Goal],
-    recipe: TrainingRecipe,
+    train: Callable[[nn.Module, Mapping[str, Any]], History],
     *,
     data: str,
     build: Callable[[Config], nn.Module],
@@ -101,51 +105,55 @@ def fitted_network(
     device: torch.device | str = "cpu",
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> tuple[nn.Module, Card]:
-    """The network of this configuration, trained by `fit` unless the cache has it, on `device` in
-    eval mode, and its card. A training that was stopped goes on.
+    """The network of this configuration, trained unless the cache has it, on `device` in eval mode,
+    and its card. A training that was stopped goes on.
 
     Args:
-        kind: Kind of network, the first word of its folder's name.
-        config: Its ``name`` and ``seed``, and all else that tells it from other networks.
-        goal: Makes what it learns, if it is trained.
+        kind: Kind of network, the first word of its folder's name; `name` is the second.
+        config: Its ``seed``, and all else that tells it from other networks.
+        train: Trains a network, given arguments of `fit` or `duel`.
         data: Hash of what it learns from.
         build: Makes the untrained network of a configuration.
         measure: Entries of the card, from the network on `device`.
         measured_on: Hash of what it is measured on.
     """
-    name, seed = config["name"], config["seed"]
-    unfinished = unfinished_folder(folder_of(kind, name, config, data))
+    folder = folder_of(kind, name, config, data)
+    unfinished = unfinished_folder(folder)
+    how = {
+        "seed": config["seed"],
+        "name": name,
+        "device": device,
+        "progress": progress,
+        "kept": unfinished,
+    }
 
-    def train(net: nn.Module) -> Config:
-        history = fit(
-            net,
-            images,
-            goal(),
-            recipe,
-            seed=seed,
-            name=name,
-            device=device,
-            progress=progress,
-            kept=unfinished,
-        )
-        return {"seed": seed, **asdict(history)}
+    def trained(net: nn.Module) -> Config:
+        return {"seed": config["seed"], **asdict(train(net, how))}
+
+    def measured(net: nn.Module) -> Config:
+        return measure(net.to(device))
 
     try:
-        net, card = cached(
-            kind,
-            name,
-            config,
-            data=data,
-            build=build,
-            train=train,
-            measure=lambda net: measure(net.to(device)),
-            measured_on=measured_on,
-        )
-    except Problem:  # nothing worth going on from
-        remove_unfinished(unfinished)
+        if not _is_kept(folder):
+            _keep(folder, kind, name, config, data, build, trained, measured, measured_on)
+        expected: dict[str, Any] = {"kind": kind, "config": config, "data": data}
+        net, card = load_card(folder, build, **expected, measure=measured, measured_on=measured_on)
+    except Problem as problem:
+        if not isinstance(problem.__cause__, OSError):  # else a full disk: it was learned well
+            remove_unfinished(unfinished)
         raise
     remove_unfinished(unfinished)
     return net.to(device), card
+
+
+def unfinished_folder(folder: Path) -> Path:
+    """Where the unfinished training of the network that will be in `folder` is kept."""
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what an unfinished training has left in `folder`, if anything."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def folder_of(kind: str, name: str, config: Config, data: str) -> Path:
@@ -161,8 +169,12 @@ def load_card(
     kind: str,
     config: Config | None = None,
     data: str | None = None,
+    measure: Callable[[nn.Module], Config] | None = None,
+    measured_on: str = "",
 ) -> tuple[nn.Module, Card]:
-    """The network in `folder` (eval mode, CPU) and its card; refused if damaged or another."""
+    """The network in `folder` (eval mode, CPU) and its card; refused if damaged or another. With
+    `measure`, it is measured again where it was not on `measured_on`.
+    """
     card = read_card(folder)
     if card["kind"] != kind:
         raise Problem(f"{folder / CARD} describes a {card['kind']}, not a {kind}.")
@@ -187,7 +199,12 @@ def load_card(
             folder / CARD, f"no network can be made from it ({type(error).__name__})"
         ) from error
     _fill(net, folder / WEIGHTS, card["weights"])
-    return net.eval(), card
+    net.eval()
+    if measure is not None and card.get("measured_on") != measured_on:
+        card = {**card, "measured_on": measured_on, **_plain(measure(net))}
+        with suppress(Problem):
+            write_atomically(folder / CARD, _text(card))
+    return net, card
 
 
 def read_card(folder: Path) -> Card:

@@ -1,428 +1,42 @@
-"""The one training loop: recipes, progress, checkpoints to resume from, and what is learned.
-
-`fit` trains one network towards a goal, `adversarial.duel` several against each other; both are
-`steps_of`, which makes the batches, reports, keeps and resumes.
+"""The one training loop: `fit` trains one network towards a goal, `duel` several against each
+other; both are `train`, which makes the batches, reports, keeps and resumes.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, is_dataclass
-from io import BytesIO
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.cache import write_atomically
-from hardcase.data.streams import check
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
-from hardcase.types import Images
-
-__all__ = [
-    "Goal",
-    "History",
-    "TrainingProgress",
-    "TrainingRecipe",
-    "classify",
-    "fit",
-    "geometry",
-    "own_randomness",
-    "patient_for",
-    "predict",
-]
-
-_log = logging.getLogger(__name__)
-
-UNSTATED: Mapping[str, Any] = {"unstated": True}
-"""Marks a field that a card states only where it differs from its default, so that networks which
-were kept before the field existed are found again.
-"""
-
-
-def stated(value: Any) -> Any:
-    """Parameters as a card states them: as `dataclasses.asdict`, less unstated defaults."""
-    if is_dataclass(value):
-        return {
-            one.name: stated(getattr(value, one.name))
-            for one in fields(value)
-            if not (one.metadata.get("unstated") and getattr(value, one.name) == one.default)
-        }
-    if isinstance(value, tuple):
-        return [stated(one) for one in value]
-    return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRecipe:
-    """How a network is trained, as plain values that fit into a table and into a card.
-
-    Args:
-        epochs: Passes over the data.
-        batch: Images in each step.
-        lr: The largest learning rate.
-        steps: The fewest steps: small data sets are passed over more often.
-        optimiser: A name of `OPTIMISERS`.
-        schedule: A name of `SCHEDULES`.
-        augment: A name of `AUGMENTS`.
-        decay: Weight decay.
-        half: Compute losses in bfloat16 on a GPU, and on a CPU that has instructions for it.
-        smoothing: Share of a label that is spread over all classes.
-        most: The most steps of an epoch, which then passes over a part of the images; 0: all.
-        clip: The longest gradient of a step; a longer one is shortened. 0: as long as it is.
-    """
-
-    epochs: int
-    batch: int
-    lr: float
-    steps: int = 0
-    optimiser: str = "adam"
-    schedule: str = "cosine"
-    augment: str = "none"
-    decay: float = 0.0
-    half: bool = field(default=False, metadata=UNSTATED)
-    smoothing: float = field(default=0.0, metadata=UNSTATED)
-    most: int = field(default=0, metadata=UNSTATED)
-    clip: float = field(default=0.0, metadata=UNSTATED)
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or not self.lr > 0:
-            seen = f"epochs {self.epochs}, batch {self.batch}, lr {self.lr}"
-            raise Problem(
-                "training needs at least one epoch, a batch of one and a positive rate; "
-                f"given: {seen}."
-            )
-
-    def rounds(self, count: int) -> tuple[int, int]:
-        """Epochs, and steps in each, for `count` images; a smaller last batch is left out."""
-        inside = max(count // self.batch, 1)
-        inside = min(inside, self.most or inside)
-        return max(self.epochs, math.ceil(self.steps / inside)), inside
-
-
-Optimiser = Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]
-"""Makes an optimiser of parameters, learning rate and weight decay."""
-Schedule = Callable[[float], float]
-"""The share of the training that is done (0 to 1) gives the factor of the learning rate."""
-_Row = TypeVar("_Row")
-
-
-def pick(kind: str, name: str, table: Mapping[str, _Row]) -> _Row:
-    """The row called `name`, or an error that lists the names there are."""
-    if name not in table:
-        raise choice(kind, name, list(table))
-    return table[name]
-
-
-OPTIMISERS: dict[str, Optimiser] = {
-    "adam": lambda parameters, lr, decay: torch.optim.AdamW(
-        parameters, lr=lr, weight_decay=decay, fused=True
-    ),
-    "sgd": lambda parameters, lr, decay: torch.optim.SGD(
-        parameters, lr=lr, weight_decay=decay, momentum=0.9, nesterov=True, fused=True
-    ),
-}
-
-
-def _cosine(done: float) -> float:
-    return (1 + math.cos(math.pi * done)) / 2
-
-
-def _warm(done: float, rise: float = 0.1) -> float:
-    """Up in the first tenth, then down along a cosine."""
-    if done < rise:
-        return (done + 0.01) / (rise + 0.01)
-    return _cosine((done - rise) / (1 - rise))
-
-
-SCHEDULES: dict[str, Schedule] = {
-    "constant": lambda done: 1.0,
-    "cosine": _cosine,
-    "warm": _warm,
-    # a tenth after two and after four fifths, as ARGUS's every 20 of 50 epochs
-    "stairs": lambda done: 0.1 ** int(done / 0.4 + 1e-9),
-}
-
-
-EVERY = 20
-"""Steps between two reports: a report waits for the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """Where the training of `what` stands; `loss` is the mean since the last report."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    warning: str = ""
-    what: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The mean loss of every epoch, the steps taken, what was odd."""
-
-    loss: tuple[float, ...]
-    steps: int
-    seconds: float
-    warnings: tuple[str, ...] = ()
-
-
-_PATIENCE: ContextVar[float] = ContextVar("patience", default=math.inf)
-PACED = 6
-"""Steps after which it is told how long a training will take."""
-LONG = 60.0
-"""Seconds from which on that is worth a word."""
-
-
-PATIENCE = 1800.0
-"""Seconds that the training of a network may take that nobody asked for by name."""
-
-
-@contextmanager
-def patient_for(seconds: float) -> Iterator[None]:
-    """Refuse trainings that would take longer than this, as soon as their pace is known."""
-    before = _PATIENCE.set(seconds)
-    try:
-        yield
-    finally:
-        _PATIENCE.reset(before)
-
-
-def minutes(seconds: float) -> str:
-    """So many seconds in words, as whole minutes."""
-    count = round(seconds / 60)
-    return "a minute" if count == 1 else f"{count} minutes"
-
-
-INSTEAD = (
-    "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
-    " hardcase train beforehand"
+from hardcase.training.monitor import (
+    INSTEAD,
+    Checkpoints,
+    History,
+    Monitor,
+    TrainingProgress,
 )
-
-
-@dataclass(slots=True)
-class Monitor:
-    """Adds up and reports losses, forecasts the time, stops at NaN, warns if nothing is learned."""
-
-    chance: float
-    epochs: int
-    inside: int
-    progress: Callable[[TrainingProgress], None] | None
-    what: str
-    most: float = math.inf
-    means: list[float] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    epoch: list[float] = field(default_factory=list)
-    waiting: list[Tensor] = field(default_factory=list)
-    step: int = 0
-    calls: int = 0
-    began: float = 0.0
-
-    def __call__(self, loss: Tensor) -> None:
-        self.step += 1
-        self._pace(float(loss) if self.calls == PACED - 1 else 0.0)
-        self.waiting.append(loss)
-        ended = self.step % self.inside == 0
-        if ended or self.step % EVERY == 1:
-            recent = torch.stack(self.waiting).tolist()
-            self.waiting.clear()
-            self._report(recent, ended)
-
-    def _pace(self, loss: float) -> None:
-        """After a few steps, forecast the time of all; refuse more than there is patience for."""
-        self.calls += 1
-        if self.calls == 1:  # the first step warms up
-            self.began = time.monotonic()
-        if self.calls != PACED:
-            return
-        steps = self.epochs * self.inside
-        pace = (time.monotonic() - self.began) / (PACED - 1)
-        seconds = min(pace * (steps - self.step), self.most)
-        patience = _PATIENCE.get()
-        if seconds > patience:
-            raise Problem(
-                f"training {self.what} would take about {minutes(seconds)} here.",
-                f"Nobody asked for it, so more than {patience / 60:.0f} minutes are not spent.",
-                fix=INSTEAD,
-            )
-        if seconds > LONG:
-            self.say(loss, f"takes about {minutes(seconds)}; it is trained once")
-
-    def say(self, loss: float, warning: str = "") -> None:
-        """Tell whoever watches where the training stands."""
-        if self.progress is not None:
-            steps = self.epochs * self.inside
-            epoch = max(self.step - 1, 0) // self.inside + 1
-            self.progress(
-                TrainingProgress(epoch, self.epochs, self.step, steps, loss, warning, self.what)
-            )
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
-        kept = {name: getattr(self, name) for name in ("means", "warnings", "epoch")}
-        return {**kept, "waiting": [float(loss) for loss in self.waiting]}
-
-    def restore(self, step: int, state: Mapping[str, Any], place: torch.device) -> None:
-        self.step = step
-        for name in ("means", "warnings", "epoch"):
-            setattr(self, name, state[name])
-        self.waiting = list(torch.tensor(state["waiting"], device=place))
-
-    def _report(self, recent: list[float], ended: bool) -> None:
-        wrong = [value for value in recent if not math.isfinite(value)]
-        if wrong:
-            raise Problem(
-                f"the loss became {wrong[0]} by step {self.step}.",
-                "Weights that are not numbers answer nothing; nothing was kept.",
-                fix="a smaller learning rate; and look for images or labels that are not numbers",
-            )
-        self.epoch += recent
-        warning = ""
-        if ended:
-            warning = self._learned()
-            self.means.append(sum(self.epoch) / len(self.epoch))
-            self.epoch.clear()
-        self.say(sum(recent) / len(recent), warning)
-
-    def _learned(self) -> str:
-        """After the first and the last epoch: was anything learned?"""
-        late = self.epoch[-max(len(self.epoch) // 4, 1) :]
-        seen = sum(late) / len(late)
-        epoch = len(self.means) + 1
-        if seen < self.chance or epoch not in (1, self.epochs):
-            return ""
-        warning = (
-            f"after epoch {epoch} of {self.epochs} the loss is {seen:.4g}; ignoring the input costs"
-            f" {self.chance:.4g}"
-        )
-        self.warnings.append(warning)
-        _log.warning(warning)
-        return warning
-
-
-STATE = "state.pt"
-"""The checkpoint of an unfinished training, in a folder beside that of the network."""
-SECONDS = 30.0
-"""Time between two checkpoints: as much work may be lost."""
-
-
-def unfinished_folder(folder: Path) -> Path:
-    """Where the unfinished training of the network that will be in `folder` is kept."""
-    return folder.with_name(f"{folder.name}.unfinished")
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what an unfinished training has left in `folder`, if anything."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(slots=True, kw_only=True)
-class Checkpoints:
-    """Checkpoints of everything that changes during a training, every now and then."""
-
-    folder: Path | None
-    nets: Sequence[nn.Module]
-    optimisers: Sequence[torch.optim.Optimizer]
-    noise: torch.Generator
-    place: torch.device
-    monitor: Monitor
-    on_checkpoint: Callable[[], object] = lambda: None
-    begun: float = field(default_factory=time.monotonic)
-    written: float = field(default_factory=time.monotonic)
-    pause: float = 0.0
-    earlier: float = 0.0
-
-    @property
-    def spent(self) -> float:
-        """Seconds of training, those before a stop included."""
-        return self.earlier + time.monotonic() - self.begun
-
-    def __call__(self, step: int, *, now: bool = False) -> None:
-        start = time.monotonic()
-        if self.folder is None or not (now or start - self.written >= max(SECONDS, self.pause)):
-            return
-        content = BytesIO()
-        torch.save(self._state(step), content)
-        write_atomically(self.folder / STATE, content.getvalue())
-        self.on_checkpoint()
-        self.written = time.monotonic()
-        self.pause = 20 * (self.written - start)  # at most a twentieth of the time for writing
-
-    def resume(self) -> int:
-        """Restore the last checkpoint and return its number of steps; 0 if there is none."""
-        if self.folder is None or not (self.folder / STATE).exists():
-            return 0
-        try:
-            state = torch.load(self.folder / STATE, map_location="cpu", weights_only=True)
-            self._check(state)
-        except Exception as error:  # whatever is wrong with it: the training can be done again
-            self._say(
-                f"what was kept of a stopped training cannot be used ({error}); it begins anew"
-            )
-            return 0
-        self._restore(state)
-        step = int(state["step"])
-        if step < self.monitor.epochs * self.monitor.inside:
-            self._say(f"goes on after step {step}, where it was stopped")
-        return step
-
-    def _state(self, step: int) -> dict[str, Any]:
-        random = {"noise": self.noise.get_state(), "layers": torch.get_rng_state()}
-        if self.place.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.place)
-        return {
-            "step": step,
-            "place": self.place.type,
-            "seconds": self.spent,
-            "nets": [net.state_dict() for net in self.nets],
-            "optimisers": [optimiser.state_dict()["state"] for optimiser in self.optimisers],
-            "random": random,
-            "monitor": self.monitor.state(),
-        }
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuse what does not fit before anything is changed."""
-        if state["place"] != self.place.type:
-            raise ValueError(f"it was begun on {state['place']}")
-        if [*map(_shapes, state["nets"])] != [_shapes(net.state_dict()) for net in self.nets]:
-            raise ValueError("it is of another network")
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        for net, weights in zip(self.nets, state["nets"]):
-            net.load_state_dict(weights)
-        for optimiser, moments in zip(self.optimisers, state["optimisers"]):
-            optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-        self.noise.set_state(state["random"]["noise"])
-        torch.set_rng_state(state["random"]["layers"])
-        if self.place.type == "cuda":
-            torch.cuda.set_rng_state(state["random"]["cuda"], self.place)
-        self.earlier = float(state["seconds"])
-        self.monitor.restore(state["step"], state["monitor"], self.place)
-
-    def _say(self, text: str) -> None:
-        _log.info("%s: %s", self.monitor.what, text)
-        self.monitor.say(float("nan"), text)
-
-
-def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in weights.items()}
+from hardcase.training.recipe import (
+    OPTIMISERS,
+    SCHEDULES,
+    TrainingRecipe,
+    own_randomness,
+    pick,
+)
+from hardcase.types import Images
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,23 +59,6 @@ AHEAD = 16
 """Steps whose images are made at once on a GPU, where small batches cost as much as large ones."""
 NUMBERS = 2**26
 """Numbers of the images that are made at once, at most, unless one step needs more."""
-
-
-@contextmanager
-def own_randomness(
-    seed: int, *names: str | int, device: torch.device | str = "cpu"
-) -> Iterator[None]:
-    """Let layers that draw from torch's global generator draw from a named stream in here."""
-    place = torch.device(device)
-    generators = [torch.default_generator]
-    devices = []
-    if place.type == "cuda":
-        devices = [torch.cuda.current_device() if place.index is None else place.index]
-        generators.append(torch.cuda.default_generators[devices[0]])
-    with torch.random.fork_rng(devices=devices):
-        for generator in generators:
-            generator.manual_seed(stream(seed, *names).initial_seed())
-        yield
 
 
 def _refuse_too_large(net: nn.Module, name: str, place: torch.device) -> None:
@@ -490,8 +87,18 @@ def free_memory(place: torch.device) -> int | None:
 
 Prepare = Callable[[Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
 """What is made of images and labels before a loss sees them."""
-Step = Callable[[int, float, Tensor, Tensor], Tensor]
-"""One step of training: its number, the share that is done, images, labels; the loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """The networks that one side may change, its loss on a batch, and how often it moves."""
+
+    nets: Sequence[nn.Module]
+    loss: Callable[[Tensor, Tensor, torch.Generator], Tensor]
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    every: int = 1
+    clip: float = 0.0
 
 
 def fit(
@@ -504,7 +111,7 @@ def fit(
     device: torch.device | str = "cpu",
     **how: Any,
 ) -> History:
-    """Train `net` in place and leave it on `device`, in eval mode; `how` goes to `steps_of`.
+    """Train `net` in place and leave it on `device`, in eval mode; `how` goes to `train`.
 
     On a CPU the same seed gives the same bytes (with the same number of threads: sums are taken in
     another order with another one). A network that has learned nothing is a `Problem`.
@@ -515,12 +122,15 @@ def fit(
     optimiser = pick("optimiser", recipe.optimiser, OPTIMISERS)(
         placed(net, place, half=half).parameters(), recipe.lr, recipe.decay
     )
-    history = steps_of(
-        lambda noise: _stepper(net, goal, recipe, optimiser, noise),
+
+    def loss(x: Tensor, y: Tensor, noise: torch.Generator) -> Tensor:
+        return goal.loss(net, x, y, noise)
+
+    history = train(
+        [Player(nets=[net], loss=loss, lr=recipe.lr, clip=recipe.clip)],
+        [optimiser],
         images,
         recipe,
-        learners=[net],
-        optimisers=[optimiser],
         label="training",
         chance=goal.chance,
         prepare=goal.prepare,
@@ -534,13 +144,40 @@ def fit(
     return history
 
 
-def steps_of(
-    stepper: Callable[[torch.Generator], Step],
+def duel(
+    players: Sequence[Player],
     images: Images,
     recipe: TrainingRecipe,
     *,
-    learners: Sequence[nn.Module],
+    name: str = "networks",
+    device: torch.device | str = "cpu",
+    half: bool = False,
+    **how: Any,
+) -> History:
+    """Train networks against each other: on every batch each player takes one step, in order; `how`
+    goes to `train`.
+
+    The first player's loss is reported. With `half`, losses are computed in bfloat16 on a GPU.
+    """
+    place = torch.device(device)
+    half = half and place.type == "cuda"
+    fused = place.type == "cuda" or None
+    optimisers = []
+    for player in players:
+        nets = [placed(net, place, half=half) for net in player.nets]
+        own = [p for net in nets for p in net.parameters() if p.requires_grad]
+        optimisers.append(torch.optim.Adam(own, player.lr, player.betas, fused=fused))
+    return train(
+        players, optimisers, images, recipe, label="duel", name=name, place=place, half=half, **how
+    )
+
+
+def train(
+    players: Sequence[Player],
     optimisers: Sequence[torch.optim.Optimizer],
+    images: Images,
+    recipe: TrainingRecipe,
+    *,
     label: str,
     name: str,
     place: torch.device,
@@ -563,8 +200,7 @@ def steps_of(
     schedule is that of the time, and bytes may differ.
 
     Args:
-        stepper: Makes the step, given the noise it may draw from.
-        learners: The networks that are trained; they end in eval mode.
+        players: Their networks are trained and end in eval mode.
         label: Of the streams of random numbers.
         ahead: Steps whose images are made at once; 0: as many as pay on a GPU.
         on_step: Called with the number of every step taken; it may change the networks `also`.
@@ -573,7 +209,8 @@ def steps_of(
     total = epochs * inside
     noise = stream(seed, label, "noise", device=place)
     order = stream(seed, label, "order")
-    step = stepper(noise)
+    schedule = pick("schedule", recipe.schedule, SCHEDULES)
+    learners = [net for player in players for net in player.nets]
     data = images.x.to(place), images.y.to(place)
     monitor = Monitor(chance, epochs, inside, progress, f"{name} on {images.name}", limit)
     keep = Checkpoints(
@@ -589,9 +226,10 @@ def steps_of(
         for net in learners:
             net.train()
         number = done = keep.resume()
-        for number, batch in _batches(prepare, recipe, data, order, noise, done, ahead):
+        for number, (x, y) in _batches(prepare, recipe, data, order, noise, done, ahead):
             share = max((number - 1) / total, keep.spent / limit)
-            monitor(step(number, share, *batch))
+            rate = schedule(min(share, 1.0))
+            monitor(_step(players, optimisers, number, rate, x, y, noise, half=half))
             on_step(number)
             over = number == total or keep.spent >= limit
             keep(number, now=over)
@@ -600,6 +238,50 @@ def steps_of(
     for net in learners:
         net.eval()
     return History(tuple(monitor.means), number, keep.spent, tuple(monitor.warnings))
+
+
+def _step(
+    players: Sequence[Player],
+    optimisers: Sequence[torch.optim.Optimizer],
+    number: int,
+    rate: float,
+    x: Tensor,
+    y: Tensor,
+    noise: torch.Generator,
+    *,
+    half: bool,
+) -> Tensor:
+    """A step of every player whose turn it is; the first one's loss, which stays on the device."""
+    own = [optimiser.param_groups[0]["params"] for optimiser in optimisers]
+    losses = []
+    for player, mine, optimiser in zip(players, own, optimisers):
+        if number % player.every:
+            continue
+        if len(players) > 1:  # who does not move is not differentiated
+            _set_learning(own, [mine])
+        for group in optimiser.param_groups:
+            group["lr"] = player.lr * rate
+        with halved(x.device, wanted=half):
+            loss = player.loss(x, y, noise)
+        optimiser.zero_grad(set_to_none=True)
+        # torch leaves Tensor.backward without types
+        loss.backward()  # type: ignore[no-untyped-call]
+        if player.clip:
+            nn.utils.clip_grad_norm_(mine, player.clip)
+        optimiser.step()
+        losses.append(loss.detach())
+    if len(players) > 1:
+        _set_learning(own, own)
+    return losses[0]
+
+
+def _set_learning(
+    everybody: Sequence[Sequence[nn.Parameter]], wanted: Sequence[Sequence[nn.Parameter]]
+) -> None:
+    for parameter in chain(*everybody):
+        parameter.requires_grad_(False)
+    for parameter in chain(*wanted):
+        parameter.requires_grad_(True)
 
 
 def _batches(
@@ -634,32 +316,6 @@ def _batches(
             cuts = chunks(len(chosen), recipe.batch)
             for number, cut in enumerate(cuts, epoch * inside + first + 1):
                 yield number, (made[0][cut], made[1][cut])
-
-
-def _stepper(
-    net: nn.Module,
-    goal: Goal,
-    recipe: TrainingRecipe,
-    optimiser: torch.optim.Optimizer,
-    noise: torch.Generator,
-) -> Step:
-    """A step of the optimiser on a batch; the loss that it returns stays on the device."""
-    schedule = pick("schedule", recipe.schedule, SCHEDULES)
-
-    def step(number: int, share: float, x: Tensor, y: Tensor) -> Tensor:
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * schedule(min(share, 1.0))
-        with halved(x.device, wanted=recipe.half):
-            loss = goal.loss(net, x, y, noise)
-        optimiser.zero_grad(set_to_none=True)
-        # torch leaves Tensor.backward without types
-        loss.backward()  # type: ignore[no-untyped-call]
-        if recipe.clip:
-            nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
-        optimiser.step()
-        return loss.detach()
-
-    return step
 
 
 def placed(net: nn.Module, place: torch.device, *, half: bool) -> nn.Module:
@@ -746,26 +402,3 @@ def predict(
         net(from_bytes(images.x[rows].to(device))).argmax(1) for rows in chunks(len(images), 256)
     ]
     return torch.cat(parts).cpu()
-
-
-def geometry(train: Images, test: Images) -> tuple[int, int, int]:
-    """Channels, size and classes of a data set, once it is known to be fit for training."""
-    _, channels, height, width = train.x.shape
-    if height != width or train.x.shape[1:] != test.x.shape[1:]:
-        seen = f"{tuple(train.x.shape[1:])} for training, {tuple(test.x.shape[1:])} for measuring"
-        raise Problem(
-            f"images must be square and alike; {train.name} has {seen} (channels, height, width)."
-        )
-    if train.classes != test.classes:
-        raise Problem(
-            f"{train.name} names {len(train.classes)} classes for training, {len(test.classes)}"
-            " others for measuring."
-        )
-    for part in (train, test):
-        check(part, f"the {part.split} split of {part.name}")
-    if bool((train.y == train.y[0]).all()):
-        raise Problem(
-            f"the {train.split} split of {train.name} holds a single class.",
-            "There is nothing to tell apart.",
-        )
-    return channels, height, len(train.classes)

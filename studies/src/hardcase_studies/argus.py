@@ -19,7 +19,7 @@ from hardcase.generators import quality
 from hardcase.inference import Interval
 from hardcase.methods.argus import argus_adaptive
 from hardcase.randomness import Rng
-from hardcase.searches.boundary import nearest
+from hardcase.searches.interpolation import nearest
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds

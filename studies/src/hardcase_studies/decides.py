@@ -40,7 +40,8 @@ from hardcase.randomness import keys_of, stream
 from hardcase.statistics import holm
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, steady, to_bytes
-from hardcase.training.loop import TrainingRecipe, classify, fit, own_randomness
+from hardcase.training.loop import classify, fit
+from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase.types import Images
 from hardcase_studies import gating
 from hardcase_studies.bench import Bench

@@ -16,8 +16,7 @@ from hardcase.campaign.in_memory import search, walk
 from hardcase.models.health import probabilities, usable
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
-from hardcase.searches.boundary import Exits, lengths
-from hardcase.searches.interpolation import Partners
+from hardcase.searches.boundary import Exits, Partners, lengths
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, to_bytes

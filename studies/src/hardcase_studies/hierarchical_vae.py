@@ -26,7 +26,9 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import Goal, History, TrainingRecipe, fit
+from hardcase.training.loop import Goal, fit
+from hardcase.training.monitor import History
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 KIND = "hierarchical"

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hardcase.training import cards
-from hardcase.training.loop import TrainingRecipe, classify, fit, own_randomness, predict, stated
+from hardcase.training.loop import classify, fit, predict
+from hardcase.training.recipe import TrainingRecipe, own_randomness, stated
 from hardcase.types import Images
 
 __all__ = ["Mixer", "trained_mixer"]

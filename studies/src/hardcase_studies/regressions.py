@@ -19,7 +19,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from hardcase.analysis.tags import figure_measures
+from hardcase.analysis.semantics import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
 from hardcase.errors import Problem
@@ -29,7 +29,8 @@ from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.suite.tables import Outcome, Table
 from hardcase.tensors import from_bytes
-from hardcase.training.loop import TrainingRecipe, classify, fit
+from hardcase.training.loop import classify, fit
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Budget, Images
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab

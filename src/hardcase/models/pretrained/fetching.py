@@ -12,11 +12,9 @@ import hashlib
 import logging
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hardcase.companions import teams_module
 from hardcase.data.public import NPM, run_client, unpack
 from hardcase.errors import Problem, choice, reading
 from hardcase.models import names
@@ -245,7 +244,8 @@ def _row(name: str) -> Pretrained:
 
 def _parts(row: Pretrained) -> tuple[Build, Convert]:
     file, _, name = row.where.partition(":")
-    pair: tuple[Build, Convert] = getattr(import_module(f"hardcase.models.pretrained.{file}"), name)
+    module = teams_module(f"pretrained.{file}", f"zoo:{row.name}", "teams")
+    pair: tuple[Build, Convert] = getattr(module, name)
     return pair
 
 
@@ -267,36 +267,3 @@ def _classes(row: Pretrained, *, offline: bool) -> dict[str, Any]:
         log.warning("the classes of %s stay without names: %s", row.name, problem.what)
         return {"classes": [str(number) for number in range(1000)]}
     return {"classes": [each.name for each in rows], "synsets": [each.synset for each in rows]}
-
-
-class TfLiteFile(nn.Module):
-    """A TFLite file as it is, which can only be asked: so many bytes, and those of its names."""
-
-    def __init__(self, file: int, labels: int) -> None:
-        super().__init__()
-        self.register_buffer("file", torch.zeros(file, dtype=torch.uint8))
-        self.register_buffer("labels", torch.zeros(labels, dtype=torch.uint8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise Problem("a TFLite file is no module of torch.", fix="--task, which runs it as it is")
-
-
-def tflite_from_package(files: Mapping[str, Path], options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The bytes of the network, and of the names beside it or inside it."""
-    network = next(path for name, path in files.items() if name.endswith(".tflite"))
-    text = next((path for name, path in files.items() if name.endswith(".txt")), None)
-    with reading(f"cannot read {network.name}"):
-        content = network.read_bytes()
-        if text is not None:
-            names = text.read_bytes()
-        else:
-            with zipfile.ZipFile(network) as packed:
-                names = packed.read("labelmap.txt")
-    return {"file": _bytes(content), "labels": _bytes(names)}
-
-
-def _bytes(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-TFLITE = (TfLiteFile, tflite_from_package)

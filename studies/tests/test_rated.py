@@ -1,0 +1,78 @@
+"""The judge against people, on bars: halves, words of raters, and tables that state their counts."""
+
+import numpy as np
+import pytest
+import torch
+
+from hardcase.errors import Problem
+from hardcase.judges import panel
+from hardcase.judges.networks import MemberConfig
+from hardcase.training.recipe import TrainingRecipe
+from hardcase_studies import rated
+from tiny import bars
+
+SHORT = TrainingRecipe(epochs=4, batch=32, lr=3e-3)
+QUICK = panel.TrainConfig(
+    ensemble=(MemberConfig(view="plain", width=12),), members=SHORT, density=SHORT, passes=2
+)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """Ninety bars by two generators; every third shows another class to both raters, some to one."""
+    images = bars(90, seed=5)
+    y = images.y.numpy().astype(np.int64)
+    row = np.arange(90)
+    first = np.where(row % 3 == 0, (y + 1) % 3, y)
+    second = np.where(row % 10 == 1, -1, first)
+    path = tmp_path / "people.npz"
+    names = np.array(["a", "b"])[row % 2]
+    np.savez(
+        path, images=images.x[:, 0].numpy(), expected=y, predicted=(y + 1) % 3, generator=names,
+        rater1=first, rater2=second,
+    )  # fmt: skip
+    return path
+
+
+def test_digits_are_counted_for_all_and_for_both_halves(bench, people, monkeypatch, written):
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
+    small = bench(people=str(people))
+    outcome = rated.digits(small)
+    area, agreement, confirmed = outcome.tables
+    kept = [row for row in area.rows if str(row[0]).startswith("label kept")]
+    assert [row[0] for row in kept] == [
+        f"label kept, {s}" for s in ("all", "even half", "odd half")
+    ]
+    assert kept[0][2] == kept[1][2] + kept[2][2]
+    assert agreement.rows[0][2] == pytest.approx(0.9, abs=0.05)
+    assert " of " in confirmed.rows[1][1]
+    assert "parity, not truth" in written(outcome, small)
+
+
+def test_without_ratings_it_says_what_is_missing(bench):
+    with pytest.raises(Problem, match="people=FILE"):
+        rated.digits(bench())
+
+
+def test_words_of_raters_become_classes():
+    given = {
+        "id": np.array(["dlf_0_e963_p415", "dlf_1_e963_p861", "dx_2_light_e963_p1"]),
+        "expected": np.array(["pizza, pizza pie"] * 3),
+        "rater1": np.array(["Pizza", rated.NOTHING, "Bakery"]),
+        "rater2": np.array(["Pizza pie", "Another object", "Pizza"]),
+    }
+    made = rated._numbered(given)
+    assert made["expected"].tolist() == [963] * 3
+    assert made["predicted"].tolist() == [415, 861, 1]
+    assert made["rater1"].tolist() == [963, -1, 962]
+    assert made["rater2"].tolist() == [963, 962, 963]
+    with pytest.raises(Problem, match="ids"):
+        rated._numbered({**given, "id": np.array(["a", "b", "c"])})
+
+
+def test_recall_is_reached_by_the_highest_ranks():
+    evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])
+    confirmed = torch.tensor([True, False, True, True, False])
+    precision, recall = rated._found(evidence, confirmed)
+    assert (precision["hits"], precision["total"]) == (2, 3)
+    assert (recall["hits"], recall["total"]) == (2, 3)

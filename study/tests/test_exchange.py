@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from hardcase.errors import Problem
+from hardcase_study import export, load, simulate
+from hardcase_study.answers import Answers
+from hardcase_study.bundle import DESIGNS
+
+
+def answers(study):
+    return {(one.rater, one.item): one for one in Answers(study.folder).all()}
+
+
+@pytest.mark.parametrize("to", ["csv", "label-studio"])
+@pytest.mark.parametrize("design", DESIGNS)
+def test_answers_come_back_as_they_went(make, tmp_path, design, to):
+    study = make(design, raters=3)
+    simulate(study)
+    file = export(study, to, tmp_path / "answers.json")
+    empty = make(design, raters=3, name="again")
+    assert load(empty, file) == len(answers(study)) > 0
+    assert load(empty, file) == 0
+    found = answers(empty)
+    for key, one in answers(study).items():
+        assert found[key].value == one.value
+        assert found[key].position == one.position
+        assert found[key].seconds == pytest.approx(one.seconds, abs=1e-3)
+    assert {one.kind for one in Answers(empty.folder).raters()} == {"simulated"}
+
+
+def test_label_studios_tasks_are_blind_and_hold_their_images(make, tmp_path):
+    study = make()
+    simulate(study, raters=2)
+    file = export(study, "label-studio", tmp_path / "tasks.json")
+    text = file.read_text()
+    assert not any(word in text for word in ("sinvad", "drawn/", '"expected', "attention"))
+    task = json.loads(text)[0]
+    assert task["data"]["image0"].startswith("data:image/png;base64,")
+    xml = (tmp_path / "tasks.xml").read_text()
+    assert '<Choice value="unsure"/>' in xml
+
+
+def test_an_export_of_label_studio_itself(make, tmp_path):
+    """Raters by number, no times, no meta: what the tool's own JSON export holds."""
+    study = make()
+    item = next(iter(study.main))
+    result = {"from_name": "label", "to_name": "image0", "type": "choices"}
+    said = {"completed_by": 4, "result": [{**result, "value": {"choices": ["3"]}}]}
+    task = {"id": 7, "data": {"item": item}, "annotations": [said]}
+    (tmp_path / "x.json").write_text(json.dumps([task]))
+    assert load(study, tmp_path / "x.json") == 1
+    (row,) = Answers(study.folder).all()
+    assert (row.rater, row.value) == ("4", {"label": "3"})
+    assert Answers(study.folder).raters()[0].kind == "imported"
+
+
+def test_wrong_files_are_told_and_leave_nothing(make, tmp_path):
+    study = make()
+    bad, item = tmp_path / "bad", next(iter(study.main))
+    head, kinds = "rater,item,question,value\n", "rater,kind,item,question,value\n"
+    both = f"a,simulated,{item},label,3\nb,person,{item},label,3\n"
+    for text, why in (
+        ("rater,item\na,b\n", "no column 'question'"),
+        (f"{head}a,nowhere,label,3\n", "no item 'nowhere'"),
+        (f"{head}a,{item},label,fish\n", "is no answer"),
+        ('[{"data": {}}]', "no export of Label Studio"),
+        (f"{kinds}a,boss,{item},label,3\n", "no kind of rater 'boss'"),
+        (f"{kinds}{both}", "would mix a simulated crowd with people"),
+    ):
+        bad.write_text(text)
+        with pytest.raises(Problem, match=why):
+            load(study, bad)
+    assert answers(study) == {}
+    with pytest.raises(Problem, match="there is no format 'xls'"):
+        export(study, "xls", tmp_path / "x")
+    with pytest.raises(Problem, match="cannot be read"):
+        load(study, tmp_path / "nothing")

@@ -1,0 +1,75 @@
+"""The pytest plug-in, run inside pytest: stored tests as items."""
+
+from importlib.metadata import entry_points
+
+import pytest
+from aftermath import verdict, write_run, write_world
+
+import hardcase.suite.replay  # noqa: F401 - inner runs share the modules that are loaded, as they must share their classes
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def world(pytester):
+    """Three stored tests; the run's data are pictures in an npz file."""
+    write_run(
+        pytester.path / "run", levels=[10, 60, 100], found={0: [140], 1: [150], 2: [220]},
+        verdicts=[verdict(), verdict(kept=False), verdict()],
+    )  # fmt: skip
+    write_world(pytester.path)
+    (pytester.path / "run/config.toml").write_text(
+        f'model = "x"\ndata = "npz:{pytester.path / "greys.npz"}"\n[method]\nname = "pgd"\n'
+    )
+    return pytester
+
+
+INSTALLED = "hardcase_teams.pytest_plugin" in {
+    point.value for point in entry_points(group="pytest11")
+}
+PLUGIN = ("-p", "no:cacheprovider", *(() if INSTALLED else ("-p", "hardcase_teams.pytest_plugin")))
+
+
+def run(world, *words):
+    return world.runpytest_inprocess(*PLUGIN, *words)
+
+
+def test_every_stored_test_is_an_item(world):
+    result = world.runpytest_subprocess(
+        *PLUGIN, "run/run.json", "--hardcase-model", "models.py:new", "-q"
+    )
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*from seed s2 still fails: expected dark, answered light*"])
+
+
+@pytest.mark.parametrize(("only", "count"), [("all", 3), ("confirmed", 2)])
+def test_only_confirmed_ones(world, only, count):
+    given = ("--hardcase-model", "models.py:new", "--hardcase-only", only, "--collect-only", "-q")
+    assert run(world, "run/run.json", *given).stdout.str().count("dark-light-") == count
+
+
+def test_runs_are_left_alone_without_a_model(world):
+    run(world).assert_outcomes()
+
+
+def test_the_fixture_runs_a_test_for_each(world):
+    world.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.hardcase("run")
+        def test_stored(hardcase_test):
+            assert hardcase_test.image.shape == (1, 2, 2)
+            assert hardcase_test.expected == 0
+            assert hardcase_test.image.mean() < 0.8
+        """
+    )
+    result = run(world, "--strict-markers", "-v")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*test_stored?dark-light-*"])
+
+
+def test_a_run_that_is_not_named_is_a_usage_error(world):
+    world.makepyfile("def test_stored(hardcase_test): pass")
+    assert run(world).ret != 0
+    assert run(world, "--hardcase-run", "run").ret == 0

@@ -1,0 +1,67 @@
+"""Release records: signed, chained, and what changed since the one before."""
+
+import json
+
+import pytest
+
+import hardcase as hc
+from hardcase.errors import FAILED, Problem
+from hardcase.testing.toys import toy_images, toy_subject
+from hardcase_teams.card import CardContent
+from hardcase_teams.record import latest_record, read_record, write_record
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    place = tmp_path_factory.mktemp("records")
+    given = {"method": "none", "judge": False}
+    return [
+        hc.run(toy_subject(), toy_images(24), out=place / str(i), conditions=conditions, **given)
+        for i, conditions in enumerate([{"shift": "±30 %"}, {"shift": "±10 %"}])
+    ]
+
+
+@pytest.fixture
+def folder(runs, tmp_path):
+    for version, run in zip(("1.0", "1.1"), runs):
+        write_record(CardContent(run), tmp_path, version=version)
+    return tmp_path
+
+
+def test_a_record_says_what_was_measured_and_what_changed(folder, runs):
+    newest = latest_record(folder)
+    assert (newest["version"], newest["number"]) == ("1.1", 2)
+    assert newest["figures"]["risk"]["value"] == runs[1].record["risk"]["value"]
+    assert newest["model"]["hash"] == runs[1].record["hashes"]["subject"]
+    changed = {row["what"]: (row["before"], row["now"]) for row in newest["changes"]}
+    assert changed["conditions.shift"] == ("±30 %", "±10 %")
+    assert "model.hash" not in changed
+    assert newest["sha256"] in (folder / "1.1.md").read_text()
+
+
+def test_what_was_changed_or_left_out_is_noticed(folder):
+    path = folder / "1.0.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({**said, "outcome": "pass"}))
+    with pytest.raises(Problem) as told:
+        read_record(path)
+    assert told.value.code == FAILED
+    path.unlink()
+    with pytest.raises(Problem) as told:
+        latest_record(folder)
+    assert told.value.code == FAILED
+
+
+def test_a_version_has_one_record_and_a_tame_name(folder, runs):
+    for version in ("1.1", "../x", ""):
+        if not version:  # the hash of the weights
+            write_record(CardContent(runs[0]), folder)
+        with pytest.raises(Problem):
+            write_record(CardContent(runs[0]), folder, version=version)
+    assert latest_record(folder)["number"] == 3
+
+
+def test_another_file_is_no_record(tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(Problem):
+        read_record(tmp_path / "x.json")
