@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from serving import Server, serving, write_onnx
 
 from hardcase.errors import Problem
 from hardcase.models.wrappers import Cached, ClientConfig, Retrying
@@ -17,7 +18,6 @@ from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 from hardcase_teams import http
 from hardcase_teams.http import Http
-from serving import Server, serving, write_onnx
 
 IMAGE = (1, SIZE, SIZE)
 QUICK = ClientConfig(timeout=5.0, retries=3, batch=8)

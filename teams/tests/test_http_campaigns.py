@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from serving import serving, write_onnx
 
 from hardcase import api, data, methods
 from hardcase.errors import Problem
@@ -18,7 +19,6 @@ from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, ToyAutoencoder, ToyQuantiser, toy_images, toy_subject
 from hardcase_teams.http import Http
 from hardcase_teams.onnx import Onnx
-from serving import serving, write_onnx
 
 SEEDS = toy_images(6)
 

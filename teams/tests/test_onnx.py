@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from serving import write_onnx
 
 from hardcase.errors import Problem
 from hardcase.models.health import check
@@ -11,7 +12,6 @@ from hardcase.tensors import from_bytes
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 from hardcase_teams.arrays import PixelLayout
 from hardcase_teams.onnx import Onnx
-from serving import write_onnx
 
 
 def pictures(count=20):

@@ -1,7 +1,6 @@
 """Whatever is wrong with the input: a clear error in the agreed form, the right exit code, and nothing written."""
 
 import errno
-import json
 import os
 from pathlib import Path
 

@@ -111,8 +111,9 @@ class Starting(Watcher):
 @pytest.mark.parametrize("how", CHANGED)
 def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tmp_path, how):
     pytest.importorskip("onnxruntime")
-    from hardcase_teams.http import Http
     from serving import serving, write_onnx
+
+    from hardcase_teams.http import Http
 
     method = sinvad_code(space=Latent(ToyAutoencoder()), spread=1.5, generations=3)
 
