@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from hardcase.cache import named_path
 from hardcase.errors import Problem, choice
-from hardcase.registry import Part, rows
+from hardcase.registry import Part, refuse_bare_file, rows
 from hardcase.usercode import likely_factory
 
 if TYPE_CHECKING:
@@ -333,6 +333,7 @@ def is_run(name: str) -> bool:
 def _known_method(method: MethodConfig) -> None:
     if ":" in method.name:
         return _present(method.name.rpartition(":")[0])
+    refuse_bare_file("method", method.name)
     known = {row["name"]: row for row in rows("methods")}
     others = [NO_SEARCH, *(point.name for point in entry_points(group="hardcase.method"))]
     if method.name not in known and method.name not in others:

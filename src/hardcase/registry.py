@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from hardcase.errors import Problem, choice
-from hardcase.usercode import file_member, guarded
+from hardcase.usercode import file_member, guarded, likely_factory
 
 ROOMS = {
     "method": "methods",
@@ -349,10 +349,20 @@ def resolve(kind: str, spec: str) -> Part:
     path, _, member = spec.rpartition(":")
     if path.endswith(".py"):
         return _supplied(kind, Path(path), member)
+    refuse_bare_file(kind, spec)
     known = parts(kind)
     if spec not in known:
         raise choice(_NOUNS.get(kind, kind), spec, list(known))
     return known[spec]
+
+
+def refuse_bare_file(kind: str, spec: str) -> None:
+    """Raise if `spec` is a file that does not say which of its parts is meant."""
+    if spec.endswith(".py"):
+        raise Problem(
+            f"{spec} is a file; which {kind} of it is meant?",
+            fix=f"{spec}:{likely_factory(Path(spec))}",
+        )
 
 
 @cache

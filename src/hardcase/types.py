@@ -373,7 +373,7 @@ class Verdicts:
     Args:
         valid: Does the image look like the data?
         label_kept: Does it still show what its seed showed?
-        columns: Further columns for the verdicts of a run, e.g. ``p_valid`` and ``p_label_kept``.
+        columns: What else is stored of each finding, by name: lists of numbers or words.
         features: What findings are compared by when likely duplicates are grouped.
 
     Example:
@@ -510,18 +510,29 @@ class Space(Protocol):
 class Evaluator(Protocol):
     """The one way from a search to the networks: it meters, stops finished seeds,
     records and feeds guides.
+
+    `rows` are positions of seeds, one for each candidate, in any number and order; what a search
+    may still ask about is ``evaluate.live.nonzero().squeeze(1)``.
     """
 
     @property
-    def live(self) -> Bool[Tensor, " n"]: ...
+    def live(self) -> Bool[Tensor, " n"]:
+        """Which seeds are neither finished nor out of budget: a mask over the shard's seeds."""
+        ...
 
     def __call__(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
-    ) -> Feedback: ...
+    ) -> Feedback:
+        """Evaluate candidates: one query each. Codes come back projected, in `Feedback.z`."""
+        ...
 
     def gradient(
         self, z: Tensor, rows: Int[Tensor, " m"], targets: Targets | None = None
-    ) -> tuple[Feedback, Tensor]: ...
+    ) -> tuple[Feedback, Tensor]:
+        """Evaluate, with the gradient of each score by its code, along which the score rises: one
+        query and one gradient each.
+        """
+        ...
 
     def choose(self, rows: Int[Tensor, " m"], following: Targets | None = None) -> Targets:
         """What guides ask of these rows.
@@ -532,9 +543,13 @@ class Evaluator(Protocol):
 
     def surrogates(
         self, z: Float[Tensor, "r *code"], rows: Int[Tensor, " r"]
-    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]: ...
+    ) -> tuple[Float[Tensor, "r s"], Float[Tensor, "r s d"]]:
+        """Each surrogate's margin and its gradient, for a subject that gives none."""
+        ...
 
-    def retire(self, rows: Int[Tensor, " r"]) -> None: ...
+    def retire(self, rows: Int[Tensor, " r"]) -> None:
+        """End these seeds, whatever of their budget is left."""
+        ...
 
 
 @runtime_checkable
@@ -543,9 +558,15 @@ class Search(Protocol):
     positions: each seed has numbers of its own, so that its way depends on no neighbour.
     """
 
-    def init(self, seeds: Seeds, rng: Rng) -> State: ...
+    def init(self, seeds: Seeds, rng: Rng) -> State:
+        """What is remembered at the start: tensors by name; ``seeds.z`` are the seeds' codes."""
+        ...
 
-    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State: ...
+    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
+        """Ask once or more about seeds that are live, and return the next state as a new
+        dictionary. The campaign calls it until no seed is live.
+        """
+        ...
 
 
 @runtime_checkable

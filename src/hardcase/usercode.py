@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 from hardcase.errors import Problem
 
 _interrupts = 0
+USER = "hardcase_user_"
+"""What the names of users' modules begin with."""
 Leave = Callable[["str | Path"], None]
 """Raises if a file may not be run, or an address not be talked to."""
 _leave: Leave | None = None
@@ -83,7 +85,19 @@ def reraise(
         message = f"{what} raised {type(error).__name__}: {first}"
     else:
         raise error
-    raise Raised(message, *filter(None, [why]), fix=fix) from error
+    place = user_line(error)
+    raise Raised(message, *filter(None, [place and f"in {place}", why]), fix=fix) from error
+
+
+def user_line(error: BaseException) -> str:
+    """The deepest line of a user's file that an exception passed; nothing where there is none."""
+    place = ""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__", "").startswith(USER):
+            place = f"{step.tb_frame.f_code.co_filename}, line {step.tb_lineno}"
+        step = step.tb_next
+    return place
 
 
 @contextmanager
@@ -141,7 +155,11 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
     module = _module(path)
     found = getattr(module, member, None)
     if not callable(found):
-        known = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
+        known = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and name[0] != "_" and value.__module__ == module.__name__
+        ]
         raise Problem(
             f"{path} has no function {member!r}.",
             f"callable there: {', '.join(known) or 'nothing'}",
@@ -153,7 +171,7 @@ def _module(path: Path) -> ModuleType:
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
     require_consent(path)
-    name = f"hardcase_user_{path.stem}"
+    name = f"{USER}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise Problem(f"{path} is not a Python file.")

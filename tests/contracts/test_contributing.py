@@ -40,9 +40,9 @@ def run(*words):
     return Run("found")
 
 
-def test_there_are_five_recipes():
+def test_there_are_six_recipes():
     kinds = {name.removeprefix("own_").removesuffix(".py") for name, _ in BLOCKS}
-    assert kinds == {"method", "criterion", "space", "judge", "data"}
+    assert kinds == {"method", "search", "criterion", "space", "judge", "data"}
 
 
 def test_method_and_judge():
@@ -51,6 +51,50 @@ def test_method_and_judge():
     assert len(found)
     assert main(["judge", "found", "--judge", "own_judge.py:bright", "--progress", "none"]) == 0
     assert Run("found").record["funnel"]["valid"] is not None
+
+
+def test_search():
+    words = ("--method", "pgd", "--set", "method.search=own_search.py:FadingSign")
+    found = run(*words, "--witness", "none", "--conditions", "none")
+    assert len(found)
+
+
+def test_a_method_that_asks_with_a_mask_is_told_so(capsys):
+    text = Path("own_search.py").read_text()
+    Path("own_search.py").write_text(text.replace(".nonzero().squeeze(1)", ""))
+    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--seeds", "2"]
+    words += ["--method", "pgd", "--set", "method.search=own_search.py:FadingSign"]
+    assert main([*words, "--out", "mask", "--progress", "none"]) == 2
+    said = capsys.readouterr().err  # with run-time type checks, the line that asked
+    assert "nonzero" in said or "own_search.py, line" in said
+
+
+JUDGE = """
+import hardcase as hc
+
+class Mine:
+    def __init__(self{argument}): pass
+    def __call__(self, findings):
+        yes = [{answer}] * len(findings)
+        return hc.Verdicts(valid=yes, label_kept=yes, columns={{"darkness": (255 - findings.x.float().mean((1, 2, 3))).tolist()}})
+"""
+
+
+def test_own_columns_of_a_judge_are_stored_and_its_mistakes_are_named(capsys):
+    run("--method", "own_method.py:brighter", "--conditions", "none", "--witness", "none")
+    words = ["judge", "found", "--judge", "mine.py:Mine", "--progress", "none"]
+    for answer, argument, code in (("True", "", 0), ("0.8", "", 2), ("True", ", limit", 2)):
+        Path("mine.py").write_text(JUDGE.format(answer=answer, argument=argument))
+        assert main(words) == code
+        assert "unforeseen" not in capsys.readouterr().err
+    kept = Run("found").verdicts.values()
+    assert all(0 <= one["darkness"] <= 255 for one in kept)
+
+
+def test_a_file_without_a_name_is_asked_for_one(capsys):
+    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars"]
+    assert main([*words, "--method", "own_method.py", "--out", "none"]) == 2
+    assert "own_method.py:brighter" in capsys.readouterr().err
 
 
 def test_options_are_explained_by_their_arguments():

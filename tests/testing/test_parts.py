@@ -34,3 +34,23 @@ def test_codes_that_are_no_images_are_kept_and_every_part_is_there(monkeypatch):
     monkeypatch.delattr(Flat, "name")
     with pytest.raises((AssertionError, TypeError)):  # run-time type checks may be quicker
         check_space(Flat())
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [
+        ("distance", lambda self, z, origin: (z - origin.z).norm()),
+        ("project", lambda self, z, origin: z.clamp_(0, 1)),
+        ("encode", lambda self, x, y, rng: x.flatten(1)),
+        ("decode", lambda self, z, origin: (z + z.mean(0)).reshape(origin.x.shape)),
+    ],
+)
+def test_usual_mistakes_of_a_space_are_seen(monkeypatch, method, wrong):
+    monkeypatch.setattr(Flat, method, wrong)
+    with pytest.raises(AssertionError):
+        check_space(Flat())
+
+
+def test_a_class_is_no_space():
+    with pytest.raises((AssertionError, TypeError)):
+        check_space(Flat)

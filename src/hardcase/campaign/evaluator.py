@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
+from hardcase.errors import Problem
 from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
@@ -112,6 +113,12 @@ class Query:
                     with torch.set_grad_enabled(graded):
                         code = code.detach().requires_grad_() if graded else code
                         x = to_grid(space.decode(code, origin))
+                        if graded and not x.requires_grad:
+                            raise Problem(
+                                f"space {space.name} gives no gradient of its images by its codes,"
+                                " which this method climbs.",
+                                fix="--method natural-blackbox, or torch operations in decode",
+                            )
                         seen = x if self.opened else x.detach()
                         asked: tuple[Callable[..., Answer], ...] = self.everybody
                         if self.claimed:
@@ -630,6 +637,11 @@ class ShardEvaluator:
         """Whether every row is of a live seed and paid for: the one thing that most steps must know
         before they can go on.
         """
+        if rows.dtype == torch.bool:
+            raise Problem(
+                "a search asked with a mask; rows are positions of seeds.",
+                fix="rows = evaluate.live.nonzero().squeeze(1)",
+            )
         if not len(rows):
             return False
         spent = counted(rows, len(self.seeds))

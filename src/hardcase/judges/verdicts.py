@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
-from hardcase.errors import Problem
+from hardcase.errors import Problem, reading
 from hardcase.judges import panel, photographs
 from hardcase.judges.calibration import (
     TooFewRated,
@@ -389,7 +389,8 @@ def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     if spec.rpartition(":")[0].endswith(".py"):
         made: Any = resolve("judge", spec).make
         if isinstance(made, type):  # one that remembers: made once, without arguments
-            made = made()
+            with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
+                made = made()
         judge: Judge = made
         return judge
     if cards.read_card(Path(spec)).get("name") == photographs.NAME:
@@ -416,11 +417,18 @@ def verdicts_of(judge: Judge, run: Run) -> Verdicts:
                 f"judge {name} returned {type(said).__name__}; it must return hardcase.Verdicts.",
                 fix="hc.Verdicts(valid=[...], label_kept=[...])",
             )
-        for answers in (said.valid, said.label_kept):
+        for answers in (said.valid, said.label_kept, *said.columns.values()):
             if len(answers) != len(rows):
                 raise Problem(
                     f"judge {name} gave {len(answers)} answers on {len(rows)} findings.",
                     fix="one answer for each finding, None where it cannot tell",
+                )
+        for answer in (*said.valid, *said.label_kept):
+            if not isinstance(answer, bool | np.bool_ | None):
+                raise Problem(
+                    f"judge {name} said {answer!r} of a finding; it says True, False or None.",
+                    "A probability can be kept beside it, as a column of its own.",
+                    fix=f"compare it with a limit, and columns={{'p_{name}': [...]}}",
                 )
         parts.append(said)
     return Verdicts.join(parts)
@@ -442,6 +450,9 @@ def _write(
         {name: columns.get(name, [None] * len(columns["id"])) for name in _COLUMNS},
         pa.schema(list(_COLUMNS.items())),
     )
+    for name in [name for name in columns if name not in _COLUMNS]:  # a judge's own
+        with reading(f"column {name} of the verdicts cannot be stored"):
+            table = table.append_column(name, pa.array(columns[name]))
     with locked(run.folder):
         sweep(run.folder, run.folder / "verdicts")
         name, data = "part-00000.parquet", to_parquet(table)

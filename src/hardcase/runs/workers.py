@@ -50,7 +50,7 @@ from hardcase.runs.tables import (
     to_parquet,
 )
 from hardcase.types import Guide, Images
-from hardcase.usercode import Raised, guarded
+from hardcase.usercode import Raised, guarded, user_line
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""
@@ -285,6 +285,9 @@ def _failure(task: Task, error: BaseException, by_user: str = "") -> Problem:
     if by_user:
         message = f"{by_user.removesuffix('.')}, in shard {task.number}."
         return Problem(message, stored, fix="mend the model", code=USAGE)
+    place = user_line(error)
+    if place:
+        return Problem(f"shard {task.number} could not be searched: {what}", f"in {place}", stored)
     return Problem(f"shard {task.number} could not be searched: {what}", stored, code=INTERNAL)
 
 

@@ -331,7 +331,10 @@ def _text(part: ChangeFamily) -> str:
 def _part(text: str) -> ChangeFamily:
     name, _, rest = (piece.strip() for piece in text.partition("("))
     if name not in PARTS:
-        raise choice("part of appearance", name, list(PARTS))
+        problem = choice("part of appearance", name, list(PARTS))
+        raise Problem(
+            problem.what, *problem.why, "A space of your own: file.py:Name.", fix=problem.fix
+        )
     made: Any = PARTS[name]
     known = {option.name: "int" in str(option.type) for option in fields(made)}
     options = dict[str, float]()

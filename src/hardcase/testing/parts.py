@@ -46,13 +46,18 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
         >>> import hardcase as hc
         >>> hc.testing.check_space(hc.spaces.Pixels())
     """
+    assert not isinstance(space, type), f"check_space wants a space: {space.__name__}(), no class"
     missing = [name for name in SPACE_PARTS if not hasattr(space, name)]
     assert not missing, f"a space has {', '.join(SPACE_PARTS)}; this one lacks {', '.join(missing)}"
     images = toy_images() if images is None else images
     x = from_bytes(images.x)
     y = images.y
     given = x.clone()
-    z, context = space.encode(x, y, Rng.numbered(0, "check", len(x)))
+    encoded = space.encode(x, y, Rng.numbered(0, "check", len(x)))
+    assert isinstance(encoded, tuple), (
+        "encode returns codes and a dictionary of what decoding needs"
+    )
+    z, context = encoded
     assert space.keeps_code or z.shape == x.shape, (
         "keeps_code is False, so that the image is the code; these codes are no images"
     )
@@ -61,12 +66,14 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert back.shape == x.shape, f"decoded to {tuple(back.shape)}, images are {tuple(x.shape)}"
     worst = float((back - x).detach().abs().amax())
     assert worst <= tolerance, f"decode(encode(x)) is off by {worst:.3g}"
-    assert bool((space.distance(z, seeds).abs() < 1e-6).all()), (
-        "a seed is not at distance 0 of itself"
-    )
+    distance = space.distance(z, seeds)
+    assert distance.shape == (len(z),), f"distances have the shape {tuple(distance.shape)}"
+    assert bool((distance.abs() < 1e-6).all()), "a seed is not at distance 0 of itself"
     code = z.clone()
     moved = z + torch.randn(z.shape, generator=stream(1, "check"))
+    before = moved.clone()
     once = space.project(moved, seeds)
+    assert torch.equal(moved, before), "project edits codes in place"
     assert torch.allclose(space.project(once, seeds), once, atol=1e-6), (
         "projecting twice is not projecting once"
     )
