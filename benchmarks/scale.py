@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
+from scipy import stats
 
 from benchmarks.figures import Figure, seconds
 from hardcase import data, generators
@@ -38,11 +41,14 @@ DESIGN = ((256, 10, 32), (256, 80, 32), (800, 10, 8), (800, 10, 256), (800, 80, 
 TERMS = (
     ("start-alone", "s", 1.0),
     ("start-workers-2", "s", 1.0),
+    ("start-ray-2", "s", 1.0),
     ("pass", "µs per network pass of LeNet-5", 1e6),
     ("shard", "ms per shard", 1e3),
 )
-QUANTILE = 2.306
-"""Student's t of 8 degrees of freedom at 97.5 %: 12 runs, 4 terms."""
+LEVEL = 0.975
+"""Of Student's t: intervals of 95 %."""
+NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
+"""One node of a local Ray cluster."""
 PHOTOGRAPHS, GPUS, SHARD = 1_000_000, 32, 1024
 PASSES = 80
 """Forward and backward passes of 40 gradients."""
@@ -55,7 +61,7 @@ def make():
 """
 GOES_ON = """
 import torch
-from time import perf_counter
+from time import perf_counter, sleep
 start = perf_counter()
 import os, sys
 from hardcase.cli.main import main
@@ -73,8 +79,11 @@ main(["resume", sys.argv[1], "--quiet"])
 def figures(size: float = 1.0) -> Iterator[Figure]:
     """`size` below 1 only shows that everything runs."""
     torch.set_num_threads(1)
-    yield from _speed_up(max(32, int(512 * size)), max(2, int(60 * size)))
-    yield from _model(size)
+    with nodes() as (address, cluster):
+        yield from _speed_up(max(32, int(512 * size)), max(2, int(120 * size)), address)
+        yield from _model(size, address)
+        if cluster is not None:
+            yield _lost_node(max(64, int(800 * size)), address, cluster)
     yield from _going_on(max(64, int(10_000 * size)))
     for name in ("sinvad", "pgd", "fgsm"):
         yield from _storing(name, max(32, int(1000 * size)))
@@ -105,13 +114,32 @@ def plan_of(name: str, seeds: int, **how: Any) -> start.Plan:
     return start.Plan(source=partial(campaign, name, **sizes), images=images, **how)
 
 
-def _speed_up(seeds: int, generations: int) -> Iterator[Figure]:
+@contextmanager
+def nodes() -> Iterator[tuple[str, Any]]:
+    """A Ray cluster of two nodes of this machine with a core each, by its address; none without Ray."""
+    if not importlib.util.find_spec("ray"):
+        print("no figures of Ray: it is not installed (pip install 'hardcase[ray]')")
+        yield "", None
+        return
+    from hardcase_teams.ray import QUIET
+
+    os.environ.update(QUIET, OMP_NUM_THREADS="1")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        cluster.add_node(**NODE)
+        cluster.wait_for_nodes()
+        yield cluster.address, cluster
+    finally:
+        cluster.shutdown()
+
+
+def _speed_up(seeds: int, generations: int, address: str) -> Iterator[Figure]:
     """The whole run, from an empty folder to the last file, on one core and on two."""
     ways: dict[str, dict[str, Any]] = {"workers-2-speedup": {"workers": 2}}
-    if importlib.util.find_spec("ray"):
-        ways["ray-2-speedup"] = {"cluster": "local:2"}
-    else:
-        print("ray-2-speedup: skipped, Ray is not installed (pip install 'hardcase[ray]')")
+    if address:
+        ways["ray-2-speedup"] = {"cluster": address}
     make = partial(plan_of, "sinvad@code", seeds, generations=generations)
     make()
     alone = min(_timed(make()) for _ in range(2))
@@ -126,24 +154,33 @@ def _timed(plan: start.Plan) -> float:
         return seconds(lambda: start.start(plan, Path(folder) / "run"))
 
 
-def _model(size: float) -> Iterator[Figure]:
+def _model(size: float, address: str) -> Iterator[Figure]:
     """Seconds = start + passes / (workers x rate) + shards x overhead, fitted to runs of different
-    sizes on one and two workers, and what it says of a million photographs on 32 GPUs.
+    sizes in one process, two and on two nodes of Ray, and what it says of a million photographs on
+    32 GPUs.
     """
+    places: list[tuple[int, dict[str, Any]]] = [(1, {}), (2, {"workers": 2})]
+    names = [name for name, *_ in TERMS if address or "ray" not in name]
+    if address:
+        places.append((2, {"cluster": address}))
     terms, spent = [], []
-    for processes in (1, 2):
+    for place, (processes, where) in enumerate(places):
         for seeds, gradients, shard in DESIGN:
-            how = {"workers": processes, "shard": shard, "gradients": gradients}
+            how = {**where, "shard": shard, "gradients": gradients}
             plan = plan_of("pgd", max(32, int(seeds * size)), **how)
             with tempfile.TemporaryDirectory() as folder:
                 taken = seconds(lambda: start.start(plan, Path(folder) / "run"))  # noqa: B023
                 record = Store(Path(folder) / "run").record()
             passes = record["totals"]["queries"] + record["totals"]["gradients"]
-            terms.append([processes == 1, processes == 2, passes / processes, record["shards"]])
+            starts = [float(place == other) for other in range(len(places))]
+            terms.append([*starts, passes / processes, record["shards"]])
             spent.append(taken)
     fit, spread = fitted(np.array(terms, dtype=float), np.array(spent))
-    half = QUANTILE * np.sqrt(np.diag(spread))
-    for at, (name, unit, scale) in enumerate(TERMS):
+    quantile = float(stats.t.ppf(LEVEL, len(spent) - len(names)))
+    half = quantile * np.sqrt(np.diag(spread))
+    kinds = {name: (unit, scale) for name, unit, scale in TERMS}
+    for at, name in enumerate(names):
+        unit, scale = kinds[name]
         ends = sorted(scale * (fit[at] + sign * half[at]) for sign in (-1, 1))
         yield Figure(
             name=f"scale-{name}", value=scale * fit[at], unit=unit,
@@ -151,15 +188,42 @@ def _model(size: float) -> Iterator[Figure]:
             command=COMMAND,
         )  # fmt: skip
     shards = PHOTOGRAPHS / SHARD
-    known = np.array([0.0, 1.0, 0.0, shards])
+    known = np.zeros(len(names))
+    known[[len(places) - 1, -1]] = 1.0, shards  # the start of the last place, and all shards
     search = PHOTOGRAPHS * PASSES / (GPUS * GPU_RATE)
-    wide = QUANTILE * float(np.sqrt(known @ spread @ known))
+    wide = quantile * float(np.sqrt(known @ spread @ known))
     value = search + float(known @ fit)
     yield Figure(
         name="scale-million-photographs", value=value / 3600, unit="hours on 32 GPUs, predicted",
         against=f"{PASSES} passes per seed at an assumed {GPU_RATE:,} a second and GPU ({search:.0f} s) "
         f"and {shards:,.0f} shards of {SHARD}; 95 % interval of start and overhead "
         f"{(value - wide) / 3600:.2f} to {(value + wide) / 3600:.2f}",
+        command=COMMAND,
+    )  # fmt: skip
+
+
+def _lost_node(seeds: int, address: str, cluster: Any) -> Figure:
+    """One of two nodes is taken away when the first shard is stored; every shard is still done once."""
+    plan = partial(plan_of, "pgd", seeds, gradients=80, shard=32, cluster=address)
+    whole = _timed(plan())
+    (other,) = cluster.worker_nodes
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+
+        def take_away() -> None:
+            while not (run / "findings/part-00000.parquet").exists():
+                sleep(0.02)
+            cluster.remove_node(other, allow_graceful=False)
+
+        threading.Thread(target=take_away, daemon=True).start()
+        lost = seconds(lambda: start.start(plan(), run))
+        done = Store(run).record()
+    if not done["complete"]:
+        raise RuntimeError("the run with a lost node is not complete")
+    return Figure(
+        name="ray-lost-node", value=lost - whole, unit="s more",
+        against=f"one of two nodes of Ray taken away at the first of {done['shards']} shards "
+        f"({whole:.0f} s undisturbed; one node alone does the rest)",
         command=COMMAND,
     )  # fmt: skip
 
