@@ -22,8 +22,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from hardcase.errors import Problem, choice
-from hardcase.usercode import file_member, guarded
+from hardcase.errors import Problem, choice, file_member, guarded
 
 ROOMS = {
     "method": "methods",

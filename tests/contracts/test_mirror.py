@@ -37,7 +37,6 @@ ELSEWHERE = {
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
     "claims/test_seeds.py": "whole runs of claims: runs/claims report/claims",
-    "cli/test_main.py": "errors",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "cli/inspect config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",

@@ -25,8 +25,7 @@ from typer.core import TyperGroup
 from hardcase.cli.output import begin
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import ADDRESS_SPACE, address_space, keep_freed, redact, sanitize
-from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem
-from hardcase.usercode import count_interrupt
+from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem, count_interrupt
 
 
 def usage(error: BaseException) -> int | None:

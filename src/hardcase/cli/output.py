@@ -42,7 +42,7 @@ _words: list[str] = []
 
 def begin(words: Sequence[str]) -> None:
     """A command begins: it may do what its words say."""
-    from hardcase.usercode import guard_code
+    from hardcase.errors import guard_code
 
     _words[:] = words
     guard_code(None)
@@ -51,8 +51,8 @@ def begin(words: Sequence[str]) -> None:
 def guard_folder() -> None:
     """A run folder is opened: from now on this command runs no code and talks to no server but
     those that the user has named or allowed before."""
+    from hardcase.errors import guard_code
     from hardcase.runs.identity import consent_of
-    from hardcase.usercode import guard_code
 
     guard_code(consent_of(_words))
 

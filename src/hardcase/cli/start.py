@@ -12,8 +12,7 @@ import typer
 from hardcase.cli import options as o
 from hardcase.cli.output import answer, facts, grid, note, opened, shown, tell
 from hardcase.environment import duration
-from hardcase.errors import Problem
-from hardcase.usercode import likely_factory
+from hardcase.errors import Problem, likely_factory
 
 if TYPE_CHECKING:
     from hardcase.config import Config

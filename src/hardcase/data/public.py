@@ -37,10 +37,9 @@ from hardcase.data.formats import (
     open_npz,
     to_tensor,
 )
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors
-from hardcase.usercode import require_consent
 
 log = logging.getLogger(__name__)
 

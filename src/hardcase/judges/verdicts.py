@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
-from hardcase.errors import Problem
+from hardcase.errors import Problem, guarded
 from hardcase.judges import panel, photographs
 from hardcase.judges.calibration import (
     TooFewRated,
@@ -67,7 +67,6 @@ from hardcase.runs.tables import to_parquet
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
-from hardcase.usercode import guarded
 
 _COLUMNS = {
     "id": pa.string(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hardcase import registry
-from hardcase.errors import Problem
+from hardcase.errors import Problem, guarded
 from hardcase.objectives import Margin, TargetMargin
 from hardcase.oracles import Disagree, LeavesLabel, Reaches
 from hardcase.randomness import Rng
@@ -25,7 +25,6 @@ from hardcase.types import (
     Space,
     State,
 )
-from hardcase.usercode import guarded
 
 _ROLES: dict[str, tuple[type, str]] = {
     "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),

@@ -21,12 +21,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, reading
+from hardcase.errors import Problem, Raised, reading, require_consent
 from hardcase.models.subject import Subject, device_of, in_evaluation_mode
 from hardcase.models.wrappers import ModelWrapper
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import Raised, require_consent
 
 KEYS = ("logits", "scores", "output", "outputs", "out", "class_logits", "predictions", "prediction")
 """Under which a dictionary or an object holds one row of class scores for each image."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.sources import check_labels
 from hardcase.data.streams import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Raised
 from hardcase.models.mistakes import (
     FINE,
     Mistake,
@@ -26,7 +26,6 @@ from hardcase.models.mistakes import (
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Answer, Images, Model, is_photographic
-from hardcase.usercode import Raised
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""

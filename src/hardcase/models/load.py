@@ -22,7 +22,7 @@ from torch import nn
 from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Unanswered, file_member, guarded, require_consent
 from hardcase.models.adapters import (
     Adapted,
     adapted_if_needed,
@@ -46,7 +46,6 @@ from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
 from hardcase.training.monitor import TrainingProgress
 from hardcase.types import Images, Model
-from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
 _log = logging.getLogger(__name__)
 

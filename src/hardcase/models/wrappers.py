@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Unanswered, within
 from hardcase.tensors import chunks
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import Unanswered, within
 
 SURE = 30.0
 """The lead in logits of a class that is all a model names."""
