@@ -15,7 +15,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, note, shown, tell
+from hardcase.cli.options import as_json, note, shown, tell
 from hardcase.cli.repair import demonstrate, tell_repair
 from hardcase.cli.run import (
     KEPT_NETWORKS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, facts, note, opened, plural, table_of, tell
+from hardcase.cli.options import answer, facts, note, opened, plural, table_of, tell
 from hardcase.errors import USAGE, Problem
 
 if TYPE_CHECKING:

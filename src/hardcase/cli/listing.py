@@ -9,7 +9,7 @@ import typer
 
 from hardcase import companions, registry
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, console, facts, table_of, tell
+from hardcase.cli.options import as_json, console, facts, table_of, tell
 from hardcase.errors import choice
 
 KINDS = (

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.output import clock, note, shown
+from hardcase.cli.options import clock, note, shown
 from hardcase.errors import count_interrupt
 from hardcase.report.words import budget
 from hardcase.runs.progress import Progress, Watcher

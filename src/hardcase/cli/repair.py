@@ -10,7 +10,7 @@ import typer
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, MaybeRun, named_context
-from hardcase.cli.output import as_json, grid, opened, show, shown
+from hardcase.cli.options import as_json, grid, opened, show, shown
 from hardcase.cli.results import context_of, declared_conditions
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 

@@ -12,7 +12,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, facts, guard_folder, note, shown, tell
+from hardcase.cli.options import as_json, facts, guard_folder, note, shown, tell
 from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 

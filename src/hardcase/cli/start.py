@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, facts, grid, note, opened, shown, tell
+from hardcase.cli.options import answer, facts, grid, note, opened, shown, tell
 from hardcase.environment import duration
 from hardcase.errors import Problem, likely_factory
 

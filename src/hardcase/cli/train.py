@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, as_json, facts, grid, note, opened, rate, show, shown
+from hardcase.cli.options import answer, as_json, facts, grid, note, opened, rate, show, shown
 from hardcase.cli.results import project_limits
 from hardcase.errors import Problem
 
