@@ -38,7 +38,7 @@ ELSEWHERE = {
     "claims/test_answers.py": "claims/load",
     "claims/test_seeds.py": "whole runs of claims: runs/claims report/claims",
     "data/test_images.py": "data/streams",
-    "end_to_end/test_commands.py": "cli/inspect config",
+    "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",

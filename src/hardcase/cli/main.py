@@ -114,7 +114,7 @@ VERBS = (
     Verb("demo", "demo:demo", "Test a digit classifier: how often and where it fails, one report."),
     Verb("init", "start:init", "Look at a folder and write a hardcase.toml for it."),
     Verb("doctor", "inspect:doctor", "Check environment, model, data, normalisation."),
-    Verb("list", "listing:listing", "Show methods, criteria, data sets, models and more."),
+    Verb("list", "inspect:listing", "Show methods, criteria, data sets, models and more."),
     Verb("train", "train:train", "Train a network that methods or judges need."),
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
