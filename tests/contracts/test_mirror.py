@@ -44,7 +44,7 @@ ELSEWHERE = {
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
-    "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
+    "repair/test_front.py": "repairs from end to end: repair/gate",
     "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",

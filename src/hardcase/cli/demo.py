@@ -16,7 +16,6 @@ import typer
 from hardcase.cache import free
 from hardcase.cli import options as o
 from hardcase.cli.options import as_json, note, shown, tell
-from hardcase.cli.repair import demonstrate, tell_repair
 from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
@@ -27,6 +26,7 @@ from hardcase.cli.run import (
     stored,
     watched,
 )
+from hardcase.cli.train import demonstrate, tell_repair
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:

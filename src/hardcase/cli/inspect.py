@@ -1,5 +1,5 @@
-"""``hardcase list``, ``doctor``, ``data``, ``layers`` and ``coverage``: what there is, and whether it
-is in order. Nothing here imports torch before a verb needs it.
+"""``hardcase list``, ``doctor``, ``data``, ``layers`` and ``coverage``: what there is, and whether
+it is in order. Nothing here imports torch before a verb needs it.
 """
 
 from __future__ import annotations
