@@ -1,5 +1,5 @@
-"""``hardcase train``, ``judge`` and ``repair``: train the networks that methods and judges need, ask the
-judge, train a model on with the search inside the loop and prove it.
+"""``hardcase train``, ``judge`` and ``repair``: train the networks that methods and judges need,
+ask the judge, train a model on with the search inside the loop and prove it.
 """
 
 from __future__ import annotations
