@@ -111,7 +111,9 @@ _LOOK = "look closer"
 _PASS = "pass on"
 _PREPARE = "prepare, look after"
 VERBS = (
-    Verb("demo", "start:demo", "Test a digit classifier: how often and where it fails, one report."),
+    Verb(
+        "demo", "start:demo", "Test a digit classifier: how often and where it fails, one report."
+    ),
     Verb("init", "start:init", "Look at a folder and write a hardcase.toml for it."),
     Verb("doctor", "inspect:doctor", "Check environment, model, data, normalisation."),
     Verb("list", "inspect:listing", "Show methods, criteria, data sets, models and more."),
