@@ -129,6 +129,11 @@ def from_bytes(x: UInt8[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     return x.float() / 255
 
 
+def to_tensor(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of its own: contiguous, and free to be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
 def pad_rows(x: Tensor, tile: int = TILE) -> Tensor:
     """`x` with its last row repeated up to a multiple of `tile` rows."""
     missing = -len(x) % tile

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.data.formats import open_npz
+from hardcase.cache import open_npz
 from hardcase.errors import Problem
 from hardcase.inference import mean_interval
 from hardcase.judges.rules import (
