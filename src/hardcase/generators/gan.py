@@ -16,10 +16,11 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
+from hardcase.randomness import own_randomness
 from hardcase.registry import generator
 from hardcase.training.loop import Player, average, duel
 from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe, own_randomness
+from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 

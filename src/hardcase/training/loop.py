@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.monitor import (
@@ -29,13 +29,7 @@ from hardcase.training.monitor import (
     Monitor,
     TrainingProgress,
 )
-from hardcase.training.recipe import (
-    OPTIMISERS,
-    SCHEDULES,
-    TrainingRecipe,
-    own_randomness,
-    pick,
-)
+from hardcase.training.recipe import OPTIMISERS, SCHEDULES, TrainingRecipe, pick
 from hardcase.types import Images
 
 

@@ -14,7 +14,6 @@ from torch import nn
 
 from hardcase.data.sources import check_labels
 from hardcase.errors import Problem, choice
-from hardcase.randomness import stream
 from hardcase.types import Images
 
 UNSTATED: Mapping[str, Any] = {"unstated": True}
@@ -141,23 +140,6 @@ def patient_for(seconds: float) -> Iterator[None]:
         yield
     finally:
         patience.reset(before)
-
-
-@contextmanager
-def own_randomness(
-    seed: int, *names: str | int, device: torch.device | str = "cpu"
-) -> Iterator[None]:
-    """Let layers that draw from torch's global generator draw from a named stream in here."""
-    place = torch.device(device)
-    generators = [torch.default_generator]
-    devices = []
-    if place.type == "cuda":
-        devices = [torch.cuda.current_device() if place.index is None else place.index]
-        generators.append(torch.cuda.default_generators[devices[0]])
-    with torch.random.fork_rng(devices=devices):
-        for generator in generators:
-            generator.manual_seed(stream(seed, *names).initial_seed())
-        yield
 
 
 def geometry(train: Images, test: Images) -> tuple[int, int, int]:
