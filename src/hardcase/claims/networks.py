@@ -36,8 +36,7 @@ from hardcase.randomness import Rng, keys_of, own_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.training.loop import Goal, fit
-from hardcase.training.monitor import TrainingProgress
-from hardcase.training.recipe import TrainingRecipe, stated
+from hardcase.training.recipe import TrainingProgress, TrainingRecipe, stated
 from hardcase.types import Images
 
 __all__ = [

@@ -25,8 +25,15 @@ from hardcase.spaces.latent import Grid, latent
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest, digest_tensors, from_bytes, steady
 from hardcase.training import cards
-from hardcase.training.monitor import History, TrainingProgress
-from hardcase.training.recipe import PATIENCE, TrainingRecipe, geometry, patient_for, stated
+from hardcase.training.recipe import (
+    PATIENCE,
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    geometry,
+    patient_for,
+    stated,
+)
 from hardcase.types import Images, Model, Space
 
 KEPT = 0.8

@@ -19,8 +19,7 @@ from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.randomness import own_randomness
 from hardcase.registry import generator
 from hardcase.training.loop import Player, average, duel
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.recipe import History, TrainingRecipe
 from hardcase.types import Images
 
 

@@ -19,8 +19,7 @@ from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.loop import predict
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.recipe import History, TrainingRecipe
 from hardcase.types import Images, Model
 
 _log = logging.getLogger(__name__)

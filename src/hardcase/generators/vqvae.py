@@ -19,8 +19,7 @@ from hardcase.randomness import own_randomness
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
 from hardcase.training.loop import Goal, Player, duel, fit
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe, pick
+from hardcase.training.recipe import History, TrainingRecipe, pick
 from hardcase.types import Images
 
 

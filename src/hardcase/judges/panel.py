@@ -46,8 +46,14 @@ from hardcase.training import cards
 from hardcase.training.augmentation import GENTLE, bend
 from hardcase.training.cards import remove_unfinished, unfinished_folder
 from hardcase.training.loop import AHEAD, Goal, fit
-from hardcase.training.monitor import History, TrainingProgress
-from hardcase.training.recipe import UNSTATED, TrainingRecipe, geometry, stated
+from hardcase.training.recipe import (
+    UNSTATED,
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    geometry,
+    stated,
+)
 from hardcase.types import Images
 
 VOTES = {

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from hardcase.randomness import own_randomness as own_randomness
     from hardcase.training.cards import cached as cached, load_card as load_card
     from hardcase.training.loop import Goal as Goal, classify as classify, fit as fit
-    from hardcase.training.monitor import History as History, TrainingProgress as TrainingProgress
-    from hardcase.training.recipe import TrainingRecipe as TrainingRecipe
+    from hardcase.training.recipe import (
+        History as History,
+        TrainingProgress as TrainingProgress,
+        TrainingRecipe as TrainingRecipe,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -24,7 +24,7 @@ from hardcase.cache import cache_folder, regular, write_atomically
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.tensors import digest, digest_tensors
-from hardcase.training.monitor import History, TrainingProgress
+from hardcase.training.recipe import History, TrainingProgress
 
 CARD = "card.json"
 WEIGHTS = "weights.safetensors"

@@ -22,14 +22,15 @@ from hardcase.errors import Problem
 from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.monitor import (
-    INSTEAD,
-    Checkpoints,
+from hardcase.training.monitor import INSTEAD, Checkpoints, Monitor
+from hardcase.training.recipe import (
+    OPTIMISERS,
+    SCHEDULES,
     History,
-    Monitor,
     TrainingProgress,
+    TrainingRecipe,
+    pick,
 )
-from hardcase.training.recipe import OPTIMISERS, SCHEDULES, TrainingRecipe, pick
 from hardcase.types import Images
 
 

@@ -16,6 +16,30 @@ from hardcase.data.sources import check_labels
 from hardcase.errors import Problem, choice
 from hardcase.types import Images
 
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """Where the training of `what` stands; `loss` is the mean since the last report."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    warning: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The mean loss of every epoch, the steps taken, what was odd."""
+
+    loss: tuple[float, ...]
+    steps: int
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
 UNSTATED: Mapping[str, Any] = {"unstated": True}
 """Marks a field that a card states only where it differs from its default, so that networks which
 were kept before the field existed are found again.

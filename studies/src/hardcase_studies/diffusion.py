@@ -33,8 +33,7 @@ from hardcase.generators.quality import Family, Settings, draw_samples, measure,
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes, per_row
 from hardcase.training.loop import Goal, average, fit, halved, placed
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.recipe import History, TrainingRecipe
 from hardcase.types import Images
 
 LEAST = 0.002
