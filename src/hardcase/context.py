@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hardcase.methods.neurons import Profiles
     from hardcase.models.witnesses import WitnessSelection
     from hardcase.spaces.latent import Library
-    from hardcase.training.recipe import TrainingProgress
+    from hardcase.training.cards import TrainingProgress
 
 __all__ = ["SEEDS", "Context"]
 

@@ -52,7 +52,7 @@ ELSEWHERE = {
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
     "played/test_played_device.py": "shards side by side on a device: campaign/pool",
-    "training/test_loop.py": "training/cards training/monitor training/recipe",
+    "training/test_loop.py": "training/cards training/monitor",
 }
 """Files without tests of their own name, and which tests run them instead."""
 

@@ -24,8 +24,8 @@ from hardcase.generators.vqvae import (
 )
 from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import from_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import Player, duel, fit
-from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)

@@ -13,9 +13,17 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.randomness import own_randomness
 from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.cards import cached, folder_of, load_card, read_card
+from hardcase.training.cards import (
+    OPTIMISERS,
+    SCHEDULES,
+    TrainingRecipe,
+    cached,
+    folder_of,
+    geometry,
+    load_card,
+    read_card,
+)
 from hardcase.training.loop import Goal, classify, fit, predict
-from hardcase.training.recipe import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)

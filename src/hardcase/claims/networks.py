@@ -35,8 +35,8 @@ from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of, own_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
+from hardcase.training.cards import TrainingProgress, TrainingRecipe, stated
 from hardcase.training.loop import Goal, fit
-from hardcase.training.recipe import TrainingProgress, TrainingRecipe, stated
 from hardcase.types import Images
 
 __all__ = [

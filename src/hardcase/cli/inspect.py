@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
     from hardcase.config import Config
     from hardcase.models.subject import Subject
-    from hardcase.training.recipe import TrainingProgress
+    from hardcase.training.cards import TrainingProgress
     from hardcase.types import Images, Model
 
 KINDS = (

@@ -27,7 +27,7 @@ from hardcase.errors import count_interrupt
 from hardcase.report.words import budget
 from hardcase.runs.progress import Progress, Watcher
 from hardcase.statistics import kinds_in_words
-from hardcase.training.recipe import TrainingProgress as Training
+from hardcase.training.cards import TrainingProgress as Training
 from hardcase.types import ClassNames
 
 OFTEN = 0.25

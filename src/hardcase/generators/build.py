@@ -25,7 +25,7 @@ from hardcase.spaces.latent import Grid, latent
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest, digest_tensors, from_bytes, steady
 from hardcase.training import cards
-from hardcase.training.recipe import (
+from hardcase.training.cards import (
     PATIENCE,
     History,
     TrainingProgress,

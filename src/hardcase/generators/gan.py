@@ -18,8 +18,8 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
 from hardcase.randomness import own_randomness
 from hardcase.registry import generator
+from hardcase.training.cards import History, TrainingRecipe
 from hardcase.training.loop import Player, average, duel
-from hardcase.training.recipe import History, TrainingRecipe
 from hardcase.types import Images
 
 

@@ -44,7 +44,7 @@ from hardcase.models.subject import Subject, device_of
 from hardcase.models.wrappers import ClientConfig, LabelOnly, Retrying
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
-from hardcase.training.recipe import TrainingProgress
+from hardcase.training.cards import TrainingProgress
 from hardcase.types import Images, Model
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from hardcase.errors import Problem, choice, reading
 from hardcase.randomness import own_randomness
 from hardcase.tensors import per_row
 from hardcase.training import cards
-from hardcase.training.loop import Perturb, classify, fit, predict
-from hardcase.training.recipe import (
+from hardcase.training.cards import (
     History,
     TrainingProgress,
     TrainingRecipe,
@@ -27,6 +26,7 @@ from hardcase.training.recipe import (
     pick,
     stated,
 )
+from hardcase.training.loop import Perturb, classify, fit, predict
 from hardcase.types import Images
 
 # Projected gradient ascent inside the training loop, for networks that are to withstand small

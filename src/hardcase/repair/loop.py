@@ -29,8 +29,8 @@ from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prep
 from hardcase.randomness import own_randomness, stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
 from hardcase.tensors import chunks, digest, from_bytes, steady
+from hardcase.training.cards import OPTIMISERS, SCHEDULES
 from hardcase.training.loop import AHEAD, NUMBERS, average, halved, tuned
-from hardcase.training.recipe import OPTIMISERS, SCHEDULES
 from hardcase.types import Images
 
 __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]

@@ -22,8 +22,7 @@ from hardcase.errors import Problem
 from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import chunks, from_bytes, steady
 from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.monitor import INSTEAD, Checkpoints, Monitor
-from hardcase.training.recipe import (
+from hardcase.training.cards import (
     OPTIMISERS,
     SCHEDULES,
     History,
@@ -31,6 +30,7 @@ from hardcase.training.recipe import (
     TrainingRecipe,
     pick,
 )
+from hardcase.training.monitor import INSTEAD, Checkpoints, Monitor
 from hardcase.types import Images
 
 

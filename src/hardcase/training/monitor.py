@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.training.recipe import TrainingProgress, patience
+from hardcase.training.cards import TrainingProgress, patience
 
 _log = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ from hardcase.randomness import own_randomness, stream
 from hardcase.spaces.latent import Grid, Library
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_grid
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
-from hardcase.training.recipe import TrainingRecipe
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import decode_mixture, mse, ssim
 from hardcase_studies.argus_paper import PAPER, published_name

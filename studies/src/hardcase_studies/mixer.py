@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from hardcase.randomness import own_randomness
 from hardcase.training import cards
+from hardcase.training.cards import TrainingRecipe, stated
 from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe, stated
 from hardcase.types import Images
 
 __all__ = ["Mixer", "trained_mixer"]
