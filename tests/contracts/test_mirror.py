@@ -51,7 +51,6 @@ ELSEWHERE = {
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
-    "played/test_played_device.py": "shards side by side on a device: campaign/pool",
     "training/test_loop.py": "training/cards training/monitor",
 }
 """Files without tests of their own name, and which tests run them instead."""

@@ -32,8 +32,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.campaign.in_memory import Ask, search_together, shares_tiles
 from hardcase.campaign.loop import run_shard
-from hardcase.campaign.pool import Ask, search_together, shares_tiles
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
