@@ -24,8 +24,7 @@ ACROSS = {
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/deepxplore methods/dlfuzz methods/pgd methods/neurons testing/toys "
-    "searches/gradient searches/interpolation "
-    "searches/worklist",
+    "searches/gradient searches/interpolation",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Fuzzing as Fuzzing,
         Metamorphic as Metamorphic,
         WhiteNoise as WhiteNoise,
+        Worklist as Worklist,
     )
     from hardcase.searches.genetic import (
         Genetic as Genetic,
@@ -39,6 +40,5 @@ if TYPE_CHECKING:
         GrowingMix as GrowingMix,
         Interpolation as Interpolation,
     )
-    from hardcase.searches.worklist import Worklist as Worklist
 
 __getattr__, __dir__, __all__ = lazy(__name__)
