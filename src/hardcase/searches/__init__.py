@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hardcase.searches.genetic import (
         Genetic as Genetic,
         HillClimbing as HillClimbing,
+        Illumination as Illumination,
         PixelGenetic as PixelGenetic,
     )
     from hardcase.searches.gradient import (
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         sign as sign,
         unit as unit,
     )
-    from hardcase.searches.illumination import Illumination as Illumination
     from hardcase.searches.interpolation import (
         AnchoredSteps as AnchoredSteps,
         Bisection as Bisection,
