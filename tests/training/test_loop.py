@@ -12,7 +12,6 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.randomness import own_randomness
-from hardcase.training.augmentation import AUGMENTS
 from hardcase.training.cards import (
     OPTIMISERS,
     SCHEDULES,
@@ -23,7 +22,7 @@ from hardcase.training.cards import (
     load_card,
     read_card,
 )
-from hardcase.training.loop import Goal, classify, fit, predict
+from hardcase.training.loop import AUGMENTS, Goal, classify, fit, predict
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)

@@ -43,7 +43,6 @@ from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
 from hardcase.training import cards
-from hardcase.training.augmentation import GENTLE, bend
 from hardcase.training.cards import (
     UNSTATED,
     History,
@@ -54,7 +53,7 @@ from hardcase.training.cards import (
     stated,
     unfinished_folder,
 )
-from hardcase.training.loop import AHEAD, Goal, fit
+from hardcase.training.loop import AHEAD, GENTLE, Goal, bend, fit
 from hardcase.types import Images
 
 VOTES = {
