@@ -25,6 +25,9 @@ from hardcase.companions import teams_module
 from hardcase.errors import Problem, Unanswered, file_member, guarded, require_consent
 from hardcase.models.adapters import (
     Adapted,
+    ClientConfig,
+    LabelOnly,
+    Retrying,
     adapted_if_needed,
     fit_state,
     from_model_file,
@@ -41,7 +44,6 @@ from hardcase.models.names import aligned
 from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
 from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
 from hardcase.models.subject import Subject, device_of
-from hardcase.models.wrappers import ClientConfig, LabelOnly, Retrying
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import TrainingProgress

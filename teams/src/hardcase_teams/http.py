@@ -23,8 +23,8 @@ from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
 from hardcase.claims.outputs import Task
 from hardcase.claims.subjects import flat_table
 from hardcase.errors import Problem, Unanswered, require_consent
+from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.models.load import Loading, with_outputs
-from hardcase.models.wrappers import Cached, ClientConfig, Retrying
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Model, Offer, Tap
