@@ -273,6 +273,11 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
             module.training = flag
 
 
+def is_softmax(scores: Float[Tensor, "n k"]) -> bool:
+    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
+    return bool((scores >= 0).all() and (scores.sum(1) - 1).abs().max() < 1e-3)
+
+
 def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:
     """What a network returned, as logits; `outputs` is one of `OUTPUTS`."""
     if outputs == "probabilities":
