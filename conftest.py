@@ -133,6 +133,6 @@ def _usual_log():
 def no_folder_is_open():
     """A verb that a test calls without the frame around it leaves its guard to nobody."""
     yield
-    from hardcase.usercode import guard_code
+    from hardcase.errors import guard_code
 
     guard_code(None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hardcase.cli.listing import KINDS, rows
+from hardcase.cli.inspect import KINDS, rows
 from hardcase.cli.options import CAMPAIGN, shared
 from hardcase.config import Config, MethodConfig
 
@@ -19,7 +19,12 @@ Written by `make docs` from the catalogue that `hardcase list` prints.
 
 
 def section(kind: str) -> str:
-    lines = [f"## {kind.capitalize()}", "", "| name | what it is | needs | from |", "|---|---|---|---|"]
+    lines = [
+        f"## {kind.capitalize()}",
+        "",
+        "| name | what it is | needs | from |",
+        "|---|---|---|---|",
+    ]
     for row in rows(kind):
         cells = (str(row.get(key, "")).replace("|", "\\|") for key in ("summary", "needs", "paper"))
         lines.append(f"| `{row['name']}` | {' | '.join(cells)} |")
@@ -36,14 +41,32 @@ method are keys of `[method]` beside its `name`: `hardcase list methods NAME` sh
 
 def configuration() -> str:
     """The reference of all keys: type, default, flag and meaning."""
-    sections = {"": Config, **{name: field.annotation for name, field in Config.model_fields.items()}}
+    sections = {
+        "": Config,
+        **{name: field.annotation for name, field in Config.model_fields.items()},
+    }
     text = [CONFIGURATION]
     for name, model in sections.items():
         if not (isinstance(model, type) and issubclass(model, BaseModel)) or model is MethodConfig:
             continue
-        title, about = ("Top level", "One campaign.") if not name else (f"[{name}]", model.__doc__.splitlines()[0])
-        text += [f"## {title}", "", about, "", "| key | values | default | flag | meaning |", "|---|---|---|---|---|"]
-        text += [row(key, field) for key, field in model.model_fields.items() if not hasattr(field.annotation, "model_fields")]
+        title, about = (
+            ("Top level", "One campaign.")
+            if not name
+            else (f"[{name}]", model.__doc__.splitlines()[0])
+        )
+        text += [
+            f"## {title}",
+            "",
+            about,
+            "",
+            "| key | values | default | flag | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        text += [
+            row(key, field)
+            for key, field in model.model_fields.items()
+            if not hasattr(field.annotation, "model_fields")
+        ]
         text.append("")
     return "\n".join(text)
 
@@ -57,13 +80,21 @@ def row(key: str, field: FieldInfo) -> str:
     kind = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace(", ", " or "), kind)
     kind = re.sub(r"(?:Optional|Union)\[(.*)\]$", r"\1", kind).removesuffix(" | None")
     default = "required" if field.is_required() else f"`{field.default!r}`".replace("`None`", "")
-    cells = (f"`{key}`", f"`{kind}`", default, f"`--{flag.replace('_', '-')}`" if option else "", field.description or option.help)
+    cells = (
+        f"`{key}`",
+        f"`{kind}`",
+        default,
+        f"`--{flag.replace('_', '-')}`" if option else "",
+        field.description or option.help,
+    )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def main() -> None:
     here = Path(__file__).parent
-    (here / "catalogue.md").write_text("\n".join([HEAD, *(section(kind) for kind in KINDS if kind != "plugins")]), encoding="utf-8")
+    (here / "catalogue.md").write_text(
+        "\n".join([HEAD, *(section(kind) for kind in KINDS if kind != "plugins")]), encoding="utf-8"
+    )
     (here / "configuration.md").write_text(configuration(), encoding="utf-8")
 
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hardcase.errors import INTERNAL, Problem
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.lib.npyio import NpzFile
+    from pyarrow import parquet as pq
+
 SPREAD = 100
 """Times their size to which compressed images may unfold."""
+BATCH = 1024
+"""Rows of a table that are unfolded at a time."""
 
 
 def cache_folder() -> Path:
@@ -52,6 +61,52 @@ def regular(path: Path) -> Path:
 def unpacked(path: Path, least: int = 2**30) -> int:
     """Bytes, at most, to which a file may unfold; a few of them can stand for any number."""
     return SPREAD * path.stat().st_size + least
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[NpzFile]:
+    """The arrays of an npz file, each read when it is asked for; nothing is unpickled."""
+    import numpy as np
+
+    most = unpacked(regular(path))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > most:
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        raise ValueError("it holds one bare array, no labels")
+    with loaded as arrays:
+        yield arrays
+
+
+def parquet_groups(
+    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
+) -> Iterator[pa.Table]:
+    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
+    can stand for more rows than any memory takes, by compression or by repetition.
+    """
+    import pyarrow as pa
+
+    about = file.schema_arrow.metadata
+    left = most
+    for group in groups:
+        said = file.metadata.row_group(group)
+        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
+        if pages > left:
+            raise ValueError(f"it unfolds to more than {most:,} bytes")
+        parts = []
+        for part in file.iter_batches(
+            BATCH, row_groups=[group], columns=columns, use_threads=False
+        ):
+            parts.append(part)
+            left -= part.nbytes
+            if left < 0:
+                raise ValueError(f"it unfolds to more than {most:,} bytes")
+        if parts:
+            yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
+    if not file.metadata.num_rows:
+        yield file.read(columns, use_threads=False)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice
-from hardcase.usercode import file_member
+from hardcase.errors import Problem, choice, file_member
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",

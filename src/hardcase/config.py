@@ -13,9 +13,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, likely_factory
 from hardcase.registry import Part, refuse_bare_file, rows
-from hardcase.usercode import likely_factory
 
 if TYPE_CHECKING:
     from hardcase.claims.outputs import Task

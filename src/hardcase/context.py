@@ -21,8 +21,8 @@ from hardcase.config import (
 )
 from hardcase.data.streams import ImageSet, Stream
 from hardcase.errors import Problem
+from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model
-from hardcase.models.wrappers import ClientConfig
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.registry import SUPPLIED, Part, check_offer, resolve
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hardcase.methods.neurons import Profiles
     from hardcase.models.witnesses import WitnessSelection
     from hardcase.spaces.latent import Library
-    from hardcase.training.monitor import TrainingProgress
+    from hardcase.training.cards import TrainingProgress
 
 __all__ = ["SEEDS", "Context"]
 

@@ -1,9 +1,18 @@
-"""One error for everything a user can put right: what happened, why it matters, what to do."""
+"""One error for everything a user can put right: what happened, why it matters, what to do; and the
+guards that turn what files and code of others raise into it, except the user's own Ctrl-C.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.util
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
 from hardcase.environment import redact, sanitize
 
@@ -77,3 +86,181 @@ def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem
         f"known: {', '.join(known)}",
         fix=spelled[near[0]] if near else "",
     )
+
+
+_interrupts = 0
+USER = "hardcase_user_"
+"""What the names of users' modules begin with."""
+Leave = Callable[["str | Path"], None]
+"""Raises if a file may not be run, or an address not be talked to."""
+_leave: Leave | None = None
+
+
+def guard_code(leave: Leave | None) -> None:
+    """From now on nothing that can run code is opened without `leave`; None: anything is."""
+    global _leave
+    _leave = leave
+
+
+def require_consent(thing: str | Path) -> None:
+    """Raise if another's run folder named this file or address, and the user has not allowed it."""
+    if _leave is not None:
+        _leave(thing)
+
+
+class Raised(Problem):
+    """What user code raised, as a problem that names the code; its cause is the exception."""
+
+
+class Unanswered(Exception):  # noqa: N818 - what happened, not an error of ours
+    """A model did not answer a call: too late, or not at all."""
+
+
+class Endless(Unanswered):
+    """A call took longer than any call should."""
+
+
+def count_interrupt() -> None:
+    """Tell the guard that the user has typed Ctrl-C (called by whoever handles the signal)."""
+    global _interrupts
+    _interrupts += 1
+
+
+def interrupts() -> int:
+    """How often the user has typed Ctrl-C so far; `reraise` compares."""
+    return _interrupts
+
+
+def reraise(
+    error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
+) -> NoReturn:
+    """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C, memory that
+    ran out, calls that were broken off and problems stay themselves.
+
+    For calls too frequent for `guarded`; `before` are the `interrupts()` when the call began.
+    """
+    # torch's class is looked up by its name: nothing here imports torch
+    no_memory = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    if isinstance(error, (Problem, MemoryError, Unanswered)) or no_memory:
+        raise error
+    if isinstance(error, KeyboardInterrupt):
+        # under Python's own handler nobody counts: Ctrl-C cannot be told from the model's
+        python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if _interrupts > before or python:
+            raise error
+        message = f"{what} raised KeyboardInterrupt."
+    elif isinstance(error, SystemExit):
+        message = f"{what} called sys.exit({error.code})."
+    elif isinstance(error, Exception):
+        first = (str(error).splitlines() or ["no message"])[0]
+        message = f"{what} raised {type(error).__name__}: {first}"
+    else:
+        raise error
+    place = user_line(error)
+    raise Raised(message, *filter(None, [place and f"in {place}", why]), fix=fix) from error
+
+
+def user_line(error: BaseException) -> str:
+    """The deepest line of a user's file that an exception passed; nothing where there is none."""
+    place = ""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__", "").startswith(USER):
+            place = f"{step.tb_frame.f_code.co_filename}, line {step.tb_lineno}"
+        step = step.tb_next
+    return place
+
+
+@contextmanager
+def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
+    """Run user code; anything it raises, `SystemExit` included, becomes a `Problem` naming `what`
+    and saying `why` that matters and what to do.
+    """
+    before = _interrupts
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        reraise(error, what, before=before, why=why, fix=fix)
+
+
+@contextmanager
+def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
+    """Break off what takes longer, where the system can (the main thread of a POSIX process).
+
+    Inside another such block, the outer one's time holds.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    can = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
+    if seconds is None or not can:
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise error(f"no answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def likely_factory(path: Path) -> str:
+    """The function or class of a file that seems to make a network; the file is not run."""
+    import ast
+
+    try:
+        nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return "factory"
+    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+    usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return next(iter([*usual, *classes, *functions]), "factory")
+
+
+def file_member(path: Path, member: str) -> Callable[..., Any]:
+    """The function or class called `member` of a Python file, which is run for that."""
+    module = _module(path)
+    found = getattr(module, member, None)
+    if not callable(found):
+        known = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and name[0] != "_" and value.__module__ == module.__name__
+        ]
+        raise Problem(
+            f"{path} has no function {member!r}.",
+            f"callable there: {', '.join(known) or 'nothing'}",
+        )
+    return found  # type: ignore[no-any-return]  # callable, checked above
+
+
+def _module(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise Problem(f"there is no file {path}.")
+    require_consent(path)
+    name = f"{USER}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise Problem(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    home = str(path.absolute().parent)  # where modules beside the file are, as for `python file.py`
+    sys.path.insert(0, home)
+    try:
+        with guarded(f"importing {path}"):
+            spec.loader.exec_module(module)
+    except Raised as raised:
+        del sys.modules[name]
+        cause = raised.__cause__
+        raise Problem(f"{path} cannot be imported: {type(cause).__name__}: {cause}") from cause
+    finally:
+        sys.path.remove(home)
+        if home not in sys.path:
+            sys.path.append(home)  # for what its functions import later
+    return module

@@ -180,6 +180,13 @@ def joint(objective: Objective, oracle: Oracle, least: float) -> Objective:
     return KeptByWitnesses(objective, oracle, least)
 
 
+def targeted_objective(target: int | None, untargeted: Objective) -> Objective:
+    """Return the objective of a targeted search, or `untargeted` where there is no target."""
+    if target is None:
+        return untargeted
+    return TargetMargin(target)
+
+
 def with_witnesses(method: Method, margin: float = MARGIN) -> Method:
     """Return the method as a search for failures on which every witness keeps the label.
 

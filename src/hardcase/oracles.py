@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from hardcase.errors import Problem, choice
 from hardcase.registry import part
 from hardcase.tensors import margin
-from hardcase.types import Kind, Objective, Oracle, Probe
+from hardcase.types import Kind, Model, Objective, Oracle, Probe
 
 __all__ = [
     *("MARGIN", "MIN_MARGIN", "NAMED", "Anything", "Confident", "Disagree", "LeavesLabel"),
@@ -227,6 +227,15 @@ NAMED: Mapping[str, Callable[[], Oracle]] = {
     "any": Anything,
 }
 """Oracles that ``--oracle`` puts in the place of a method's own."""
+
+
+def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
+    """Return what counts as a failure: `target` reached, peers contradicted, or the label left."""
+    if target is not None:
+        return Reaches(target)
+    if peers:
+        return Disagree()
+    return LeavesLabel()
 
 
 def wanted_oracle(wanted: str | None, own: Oracle, *, peers: bool, regressions: bool) -> Oracle:

@@ -8,7 +8,8 @@ sees all images, draws from a `stream`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +27,23 @@ def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> 
     ``stream(7, "training", 3)``; streams do not overlap or interact.
     """
     return torch.Generator(device=device).manual_seed(_number("/".join(map(str, (seed, *names)))))
+
+
+@contextmanager
+def own_randomness(
+    seed: int, *names: str | int, device: torch.device | str = "cpu"
+) -> Iterator[None]:
+    """Let layers that draw from torch's global generator draw from a named stream in here."""
+    place = torch.device(device)
+    generators = [torch.default_generator]
+    devices = []
+    if place.type == "cuda":
+        devices = [torch.cuda.current_device() if place.index is None else place.index]
+        generators.append(torch.cuda.default_generators[devices[0]])
+    with torch.random.fork_rng(devices=devices):
+        for generator in generators:
+            generator.manual_seed(stream(seed, *names).initial_seed())
+        yield
 
 
 def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:

@@ -20,10 +20,12 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from hardcase.errors import Problem, choice
-from hardcase.usercode import file_member, guarded, likely_factory
+from hardcase.errors import Problem, choice, file_member, guarded, likely_factory
+
+if TYPE_CHECKING:
+    from hardcase.types import Method
 
 ROOMS = {
     "method": "methods",
@@ -363,6 +365,50 @@ def refuse_bare_file(kind: str, spec: str) -> None:
             f"{spec} is a file; which {kind} of it is meant?",
             fix=f"{spec}:{likely_factory(Path(spec))}",
         )
+
+
+def with_parts(
+    method: Method,
+    *,
+    space: str = "",
+    search: str = "",
+    objective: str = "",
+    shape: tuple[int, int, int] | None = None,
+) -> Method:
+    """Return the method with other parts where they are named."""
+    named = {"space": space, "search": search, "objective": objective}
+    changes: dict[str, Any] = {
+        kind: built(kind, spec, shape) for kind, spec in named.items() if spec
+    }
+    if search:
+        changes["needs"] = resolve("search", search).facts.get("needs", method.needs)
+    return replace(method, **changes)
+
+
+def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
+    """Return the part that `spec` names, made with its own options and the images' shape."""
+    from hardcase.types import Objective, Search, Space
+
+    roles: dict[str, tuple[type, str]] = {
+        "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
+        "search": (Search, "A search has init and step."),
+        "objective": (Objective, "An objective takes a probe and returns a score for each row."),
+    }
+    part = resolve(kind, spec)
+    if kind == "objective" and part.given == ("probe",):  # a plain function is an objective itself
+        return part.make
+    unknown = [name for name in part.given if name != "shape"]
+    if unknown:
+        raise Problem(
+            f"{kind} {spec} takes {unknown[0]!r}, which no campaign can give it.",
+            "Such a part may ask for `shape`; everything else needs a default.",
+        )
+    protocol, contract = roles[kind]
+    with guarded(f"{kind} {spec}"):
+        made = part(**dict.fromkeys(part.given, shape))
+    if not isinstance(made, protocol):
+        raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
+    return made
 
 
 @cache

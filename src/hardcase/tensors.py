@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -127,6 +128,11 @@ def to_bytes(x: Float[Tensor, " *shape"]) -> UInt8[Tensor, " *shape"]:
 
 def from_bytes(x: UInt8[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     return x.float() / 255
+
+
+def to_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor of its own: contiguous, and free to be written to."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def pad_rows(x: Tensor, tile: int = TILE) -> Tensor:

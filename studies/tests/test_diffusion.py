@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from hardcase import generators
+from hardcase.randomness import own_randomness
 from hardcase.spaces.latent import Labelled, latent
 from hardcase.testing import check_space
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.monitor import STATE
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase_studies import diffusion
 from tiny import bars, global_state, weights
 

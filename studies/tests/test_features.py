@@ -9,7 +9,7 @@ from hardcase import registry
 from hardcase.generators import vae
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from hardcase_studies import features
 
 

@@ -5,9 +5,9 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase.generators import build
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase_studies.hierarchical_vae import hierarchical, reconstruct
 from tiny import bars, global_state
 

@@ -5,7 +5,7 @@ from functools import partialmethod
 from hardcase.judges import panel
 from hardcase.judges.networks import MemberConfig
 from hardcase.judges.training_data import Shares
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from hardcase_studies import photographs
 from hardcase_studies.diffusion import Diffusion
 

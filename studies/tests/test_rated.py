@@ -7,7 +7,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.networks import MemberConfig
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from hardcase_studies import rated
 from tiny import bars
 

@@ -4,7 +4,7 @@ import torch
 
 from hardcase.models.subject import Subject
 from hardcase.repair.front import joined_images
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from hardcase_studies.retraining import (
     AUGMENTED,
     BEFORE,

@@ -12,7 +12,7 @@ fo = pytest.importorskip("fiftyone", reason="in an environment of its own: docs/
 import hardcase as hc  # noqa: E402
 from claims.toys import SIDE, Windows, scenes  # noqa: E402
 from hardcase.claims.annotations import AnnotatedImages  # noqa: E402
-from hardcase.runs.claims import finding_claims  # noqa: E402
+from hardcase.runs.results import finding_claims  # noqa: E402
 
 PLUGIN = Path(__file__).parents[2] / "teams" / "fiftyone"
 NET = """

@@ -16,11 +16,10 @@ import torch
 from hostile import ANSWERS, METADATA, TOKEN, TRANSPORT, hostile
 
 from hardcase.environment import redact
-from hardcase.errors import Problem
-from hardcase.models.wrappers import ClientConfig
+from hardcase.errors import Problem, Unanswered
+from hardcase.models.adapters import ClientConfig
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
-from hardcase.usercode import Unanswered
 from hardcase_teams.http import Http
 
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"

@@ -13,7 +13,7 @@ import torch
 from serving import Server, serving, write_onnx
 
 from hardcase.errors import Problem
-from hardcase.models.wrappers import Cached, ClientConfig, Retrying
+from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import SIZE, toy_images, toy_subject
 from hardcase_teams import http

@@ -11,7 +11,7 @@ from serving import serving, write_onnx
 from hardcase import api, data, methods
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles
-from hardcase.models.wrappers import Cached, ClientConfig, LabelOnly, Retrying
+from hardcase.models.adapters import Cached, ClientConfig, LabelOnly, Retrying
 from hardcase.randomness import Rng, stream
 from hardcase.runs.results import Run
 from hardcase.spaces.latent import Grid, Latent, collect

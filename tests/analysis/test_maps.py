@@ -8,7 +8,7 @@ from hardcase.analysis.insight import STATES, map_of_run
 from hardcase.analysis.maps import Features, grid_from, grid_of, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
-from hardcase.searches.illumination import Illumination
+from hardcase.searches.genetic import Illumination
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Images

@@ -18,8 +18,7 @@ from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
-from hardcase.runs.claims import finding_claims, seed_claims
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.replay import replay
 from hardcase.tensors import from_bytes

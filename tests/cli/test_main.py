@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from hardcase.cli import main as frame
-from hardcase.cli.listing import KINDS
+from hardcase.cli.inspect import KINDS
 from hardcase.cli.main import VERBS, main, spread
 from hardcase.errors import Problem
 

@@ -13,7 +13,7 @@ from hardcase.campaign.record import Counts
 from hardcase.cli import progress
 from hardcase.cli.progress import Front, Lines, Screen, doubts, front, line
 from hardcase.runs.progress import Progress
-from hardcase.training.monitor import TrainingProgress as Training
+from hardcase.training.cards import TrainingProgress as Training
 
 RECORD = {"method": "pgd", "model": "m", "data": "d", "seeds": 20, "budget": {"gradients": 40}}
 RECORD |= {"classes": ["cat", "dog"]}

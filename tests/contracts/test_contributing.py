@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hardcase.cli.main import main
+from hardcase.errors import file_member
 from hardcase.registry import resolve
 from hardcase.runs.results import Run
 from hardcase.testing import check_space
-from hardcase.usercode import file_member
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)

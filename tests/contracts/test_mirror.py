@@ -24,8 +24,7 @@ ACROSS = {
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
     "methods/deepxplore methods/dlfuzz methods/pgd methods/neurons testing/toys "
-    "searches/gradient searches/interpolation "
-    "searches/worklist",
+    "searches/gradient searches/interpolation",
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
@@ -36,24 +35,22 @@ ELSEWHERE = {
     "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
-    "claims/test_seeds.py": "whole runs of claims: runs/claims report/claims",
-    "cli/test_main.py": "errors",
+    "claims/test_seeds.py": "whole runs of claims: report/claims",
     "data/test_images.py": "data/streams",
-    "end_to_end/test_commands.py": "cli/inspect config",
+    "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
-    "repair/test_front.py": "repairs from end to end: repair/gate cli/repair",
+    "repair/test_front.py": "repairs from end to end: repair/gate",
     "report/test_page.py": "report/trust report/weakness",
     "report/test_pictures.py": "report/charts",
     "runs/test_folder.py": "runs/tables",
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",
-    "played/test_played_device.py": "shards side by side on a device: campaign/pool",
-    "training/test_loop.py": "training/cards training/monitor training/recipe",
+    "training/test_loop.py": "training/cards training/monitor",
 }
 """Files without tests of their own name, and which tests run them instead."""
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.models.wrappers import LabelOnly
+from hardcase.models.adapters import LabelOnly
 from hardcase.oracles import MIN_MARGIN
 from hardcase.registry import parts
 from hardcase.testing.methods import search, toy_method

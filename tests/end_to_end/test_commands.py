@@ -200,15 +200,15 @@ def test_doctor_names_the_problem_and_the_remedy(world):
 def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     from judged import QUICK
 
-    from hardcase.cli import demo
+    from hardcase.cli import start
     from hardcase.judges import panel
 
     for name in ("trained", "folder"):
         monkeypatch.setattr(panel, name, partial(getattr(panel, name), config=QUICK))
-    monkeypatch.setattr(demo, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
-    monkeypatch.setattr(demo, "_assistant", lambda flags: nullcontext())
+    monkeypatch.setattr(start, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
+    monkeypatch.setattr(start, "_assistant", lambda flags: nullcontext())
     methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
-    monkeypatch.setattr(demo, "METHODS", methods)
+    monkeypatch.setattr(start, "METHODS", methods)
     done = world("demo", "--seeds", 4)
     assert done.code == 0, done.err
     assert "first images, not yet judged: runs/demo/report/index.html" in done.err

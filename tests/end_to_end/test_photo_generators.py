@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 
 FAR = ("--set", "method.step_size=0.5", "--set", "method.radius=2000")
 FILES = '''

@@ -8,8 +8,8 @@ import torch
 from garbage import DEEP, damaged, lawful, often, twisted
 from hypothesis import example, given, strategies as st
 
-from hardcase.models.wrappers import ClientConfig
-from hardcase.usercode import Unanswered
+from hardcase.errors import Unanswered
+from hardcase.models.adapters import ClientConfig
 from hardcase_teams import http
 from hardcase_teams.client import Client
 from hardcase_teams.http import LENGTH, Http, MalformedAnswer, TensorSpec

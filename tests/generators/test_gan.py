@@ -5,7 +5,7 @@ import torch
 
 from hardcase.generators import gan
 from hardcase.training import monitor
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from tiny import StopError, bars, stop_at, weights
 
 SHORT = TrainingRecipe(epochs=3, batch=16, lr=1e-3)

@@ -6,8 +6,8 @@ import torch
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.vae import reconstruct
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
-from hardcase.training.recipe import TrainingRecipe
 from tiny import bars, global_state, weights
 
 KINDS = ["linear", "conv", "conditional"]

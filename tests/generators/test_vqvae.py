@@ -22,10 +22,10 @@ from hardcase.generators.vqvae import (
     reconstruct,
     train_jointly,
 )
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import from_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import Player, duel, fit
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from tiny import bars, global_state, weights
 
 IMAGES = bars(64, size=12)

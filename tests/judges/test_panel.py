@@ -14,8 +14,7 @@ from hardcase.judges.calibration import PeopleCounts
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
 from hardcase.judges.panel import TrainConfig, attacked
 from hardcase.tensors import fingerprints, from_bytes
-from hardcase.training.cards import unfinished_folder
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe, unfinished_folder
 from tiny import bars
 
 

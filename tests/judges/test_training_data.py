@@ -22,7 +22,7 @@ from hardcase.judges.training_data import (
     with_shades_of,
 )
 from hardcase.tensors import from_bytes
-from hardcase.training.augmentation import Bend, Dice, bend
+from hardcase.training.loop import Bend, Dice, bend
 from tiny import bars
 
 SHAPES = [(1, 12), (3, 13)]

@@ -19,7 +19,7 @@ from hardcase.runs.results import Run
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.tensors import from_bytes
 from hardcase.testing import check_space
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from hardcase.types import Images
 from tiny import bars
 

@@ -10,14 +10,13 @@ from torch import nn
 
 from hardcase.cli.main import main
 from hardcase.config import chosen_method
-from hardcase.errors import Problem
+from hardcase.errors import Problem, guard_code
 from hardcase.models.health import check
 from hardcase.models.load import Loading, is_stated, load_model, model_of, names_outputs
 from hardcase.models.subject import Subject
 from hardcase.runs.identity import consent_of, rights
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
-from hardcase.usercode import guard_code
 
 
 def net(classes=3):

@@ -15,7 +15,7 @@ from hardcase.cli.main import main
 from hardcase.conditions import condition_box
 from hardcase.data.sources import load
 from hardcase.errors import Problem
-from hardcase.models.wrappers import LabelOnly
+from hardcase.models.adapters import LabelOnly
 from hardcase.randomness import keys_of
 from hardcase.repair.hardest import climb, export_hardest, render_draws, seeds_at
 from hardcase.tensors import from_bytes, margin

@@ -8,7 +8,7 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits
 from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural_blackbox
-from hardcase.models.wrappers import LabelOnly
+from hardcase.models.adapters import LabelOnly
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.black_box import Evolution, SurrogateGradients, _ranked

@@ -11,10 +11,18 @@ from played_device import PlayedDevice
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.cards import cached, folder_of, load_card, read_card
-from hardcase.training.loop import Goal, classify, fit, predict
-from hardcase.training.recipe import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry, own_randomness
+from hardcase.randomness import own_randomness
+from hardcase.training.cards import (
+    OPTIMISERS,
+    SCHEDULES,
+    TrainingRecipe,
+    cached,
+    folder_of,
+    geometry,
+    load_card,
+    read_card,
+)
+from hardcase.training.loop import AUGMENTS, Goal, classify, fit, predict
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)

@@ -12,8 +12,8 @@ import hardcase as hc
 from hardcase.campaign.record import Campaign
 from hardcase.errors import Problem
 from hardcase.methods import sinvad_code
+from hardcase.models.adapters import Cached, LabelOnly, Retrying
 from hardcase.models.subject import Subject
-from hardcase.models.wrappers import Cached, LabelOnly, Retrying
 from hardcase.runs.behaviour import Fingerprint, behaviour_of
 from hardcase.runs.start import Plan, Watcher, resume, start
 from hardcase.spaces.latent import Latent

@@ -17,10 +17,10 @@ from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models import witnesses
+from hardcase.models.adapters import LabelOnly
 from hardcase.models.health import check
 from hardcase.models.mistakes import diagnose, settled, trying
 from hardcase.models.subject import Subject
-from hardcase.models.wrappers import LabelOnly
 from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
 

@@ -34,13 +34,12 @@ from hardcase.conditions.risk import (
 )
 from hardcase.conditions.worst import most_questions
 from hardcase.data.streams import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import Problem, guarded
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.tensors import chunks, decode_all, encode_all, from_bytes, remade, to_bytes
 from hardcase.types import WAYS, Findings, Judge, Model, Seeds
-from hardcase.usercode import guarded
 
 EFFECT = 0.01
 """The difference of risks for which the number of images is told that shows it."""

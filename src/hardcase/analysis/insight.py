@@ -24,8 +24,7 @@ from hardcase.errors import NO_SEEDS, Problem, choice
 from hardcase.guides.archive import LEVELS
 from hardcase.models.health import answers as first_answers
 from hardcase.randomness import keys_of
-from hardcase.runs.claims import seed_claims
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, seed_claims
 from hardcase.statistics import Rate, confirmed_by
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images, Model

@@ -20,7 +20,7 @@ from hardcase.errors import Problem, choice
 from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
 from hardcase.oracles import Witnessed
-from hardcase.searches.illumination import Illumination
+from hardcase.searches.genetic import Illumination
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Method, Probe, Space
 

@@ -60,7 +60,7 @@ def run_shard(
         first: The campaign-wide position of the first image.
         guides: The method's guides and the campaign's criteria, as the round began with them.
         stop: Asked before each step whether to stop.
-        ask: Asks about its seeds together with other shards, see `hardcase.campaign.pool`.
+        ask: Asks about its seeds together with other shards, see `hardcase.campaign.in_memory`.
     """
     with campaign.arithmetic():
         rng = numbers(campaign, images, "search")

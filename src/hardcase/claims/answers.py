@@ -18,9 +18,8 @@ from torch.nn import functional
 from hardcase.claims.outputs import ABSENT, Detections, Task, corners
 from hardcase.claims.subjects import flat_table
 from hardcase.errors import Problem, choice
-from hardcase.models.adapters import logits_of
+from hardcase.models.adapters import SURE, logits_of
 from hardcase.models.subject import as_logits, in_evaluation_mode
-from hardcase.models.wrappers import SURE
 from hardcase.types import Answer, Offer, Tap
 
 __all__ = [

@@ -32,12 +32,11 @@ from hardcase.claims.outputs import Annotation, Detections, average_precision, o
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
-from hardcase.randomness import Rng, keys_of
+from hardcase.randomness import Rng, keys_of, own_randomness
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
+from hardcase.training.cards import TrainingProgress, TrainingRecipe, stated
 from hardcase.training.loop import Goal, fit
-from hardcase.training.monitor import TrainingProgress
-from hardcase.training.recipe import TrainingRecipe, own_randomness, stated
 from hardcase.types import Images
 
 __all__ = [

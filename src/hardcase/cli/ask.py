@@ -20,7 +20,7 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 
 from hardcase.cache import write_atomically
-from hardcase.cli.output import note, shown
+from hardcase.cli.options import note, shown
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:

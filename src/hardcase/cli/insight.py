@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, grid, opened
+from hardcase.cli.options import answer, grid, opened
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:

@@ -22,11 +22,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from hardcase.cli.output import begin
+from hardcase.cli.options import begin
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import ADDRESS_SPACE, address_space, keep_freed, redact, sanitize
-from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem
-from hardcase.usercode import count_interrupt
+from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem, count_interrupt
 
 
 def usage(error: BaseException) -> int | None:
@@ -112,10 +111,12 @@ _LOOK = "look closer"
 _PASS = "pass on"
 _PREPARE = "prepare, look after"
 VERBS = (
-    Verb("demo", "demo:demo", "Test a digit classifier: how often and where it fails, one report."),
+    Verb(
+        "demo", "start:demo", "Test a digit classifier: how often and where it fails, one report."
+    ),
     Verb("init", "start:init", "Look at a folder and write a hardcase.toml for it."),
     Verb("doctor", "inspect:doctor", "Check environment, model, data, normalisation."),
-    Verb("list", "listing:listing", "Show methods, criteria, data sets, models and more."),
+    Verb("list", "inspect:listing", "Show methods, criteria, data sets, models and more."),
     Verb("train", "train:train", "Train a network that methods or judges need."),
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
@@ -131,7 +132,7 @@ VERBS = (
     Verb("layers", "inspect:layers", group=_LOOK),
     Verb("replay", "results:replay", group=_LOOK),
     Verb("shrink", "results:shrink", group=_LOOK),
-    Verb("repair", "repair:repair", group=_PASS),
+    Verb("repair", "train:repair", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),

@@ -22,13 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 from hardcase.campaign.record import Counts
-from hardcase.cli.output import clock, note, shown
+from hardcase.cli.options import clock, note, shown
+from hardcase.errors import count_interrupt
 from hardcase.report.words import budget
 from hardcase.runs.progress import Progress, Watcher
 from hardcase.statistics import kinds_in_words
-from hardcase.training.monitor import TrainingProgress as Training
+from hardcase.training.cards import TrainingProgress as Training
 from hardcase.types import ClassNames
-from hardcase.usercode import count_interrupt
 
 OFTEN = 0.25
 """Seconds between two looks at the counts of the shard being searched."""

@@ -15,7 +15,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, facts, grid, note, opened, rate, shown, tell
+from hardcase.cli.options import answer, facts, grid, note, opened, rate, shown, tell
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:

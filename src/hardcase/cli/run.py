@@ -12,7 +12,7 @@ import typer
 
 from hardcase.cache import free
 from hardcase.cli import options as o
-from hardcase.cli.output import as_json, facts, guard_folder, note, shown, tell
+from hardcase.cli.options import answer, as_json, facts, guard_folder, note, shown, tell
 from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 
@@ -28,6 +28,8 @@ KEPT_NETWORKS = (
 )
 
 
+TRYING = 2.0
+"""Seconds of processor time that a preview asks the model for."""
 NEEDED = "the model, the images and what the method needs"
 
 
@@ -171,8 +173,6 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     folder = folder_for(wanted, flags.out)
     remember(wanted.model_dump())
     if flags.dry_run:
-        from hardcase.cli.start import preview
-
         preview(wanted, folder, flags)
         return
     done = None
@@ -182,6 +182,68 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
     if done is None:
         done = left_behind(folder)
     conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
+
+
+def preview(config: Config, folder: Path, flags: o.Flags) -> None:
+    """What a campaign would take: everything that has to be loaded or trained for it is, and each
+    network is asked once; nothing is searched and no folder is made."""
+    import resource
+    from dataclasses import asdict
+    from time import monotonic
+
+    from hardcase.campaign.record import overlay
+    from hardcase.cli.progress import front
+    from hardcase.context import Context
+    from hardcase.models.health import affordable, check
+    from hardcase.models.mistakes import trying
+    from hardcase.report.words import budget as words
+    from hardcase.runs.start import plan_of
+    from hardcase.statistics import settings_in_words
+
+    began = monotonic()
+    with front(flags.progress, quiet=flags.quiet) as screen:
+        screen.prepare("loading the data and the model")
+        context = Context(config, progress=screen.train)
+        model = context.subject
+        screen.prepare("loading what the method needs")
+        seeds = context.seeds
+        screen.prepare("asking the model about the images")
+        with trying(TRYING, screen.prepare):
+            some = affordable(model, seeds, TRYING)
+            lenient = config.allow_low_accuracy
+            health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
+        screen.prepare("timing a seed")
+        each = context.seconds_per_seed()
+        method = context.method
+    prepared = monotonic() - began
+    usable = round(health.accuracy * len(context.seeds))
+    limits = overlay(plan_of(context).budget, method.budget)
+    budget = words(asdict(limits))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {
+        "method": f"{method.name}: {settings_in_words(method.details.get('options', {}))}",
+        "model": f"{config.model}, {100 * health.accuracy:.0f} % right, on {context.device}",
+        "data": f"{context.data}, {len(context.seeds)} seeds, about {usable} usable",
+        "budget": budget or "none",
+        "witnesses": ", ".join(one.name for one in context.witnesses) or "none",
+        "prepared in": duration(prepared),
+        "search, at most": duration(each * usable),
+        "conditions": _declared(context),
+        "memory so far": f"{memory / 2**30:.1f} GB",
+        "folder": shown(folder),
+    }
+    numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
+    answer(flags, {**told, **numbers}, facts(told))
+    if not flags.json:
+        note("estimates: seeds that fail early take less; risk and judging come on top")
+
+
+def _declared(context: Context) -> str:
+    """The conditions under which the risk will be measured, and beside which models."""
+    if context.conditions is None:
+        return "none"
+    beside = ", ".join(one.name for one in context.references) or "no reference"
+    return f"{context.conditions.name} ({context.conditions}); beside {beside}"
 
 
 def _beyond_nulls(

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
-from hardcase.errors import Problem
+from hardcase.errors import Problem, file_member
 from hardcase.randomness import Rng
 from hardcase.spaces.appearance import PARTS, Appearance
 from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
 from hardcase.tensors import constant
 from hardcase.types import Seeds
-from hardcase.usercode import file_member
 
 __all__ = ["ConditionBox", "ConditionDraws", "condition_box"]
 

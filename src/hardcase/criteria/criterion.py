@@ -29,12 +29,11 @@ from hardcase.criteria.network import (
 )
 from hardcase.criteria.profile import Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, guarded
 from hardcase.randomness import Rng
 from hardcase.registry import Option, explain, options_of
 from hardcase.tensors import from_bytes, steady
 from hardcase.types import Images, Model, Probe, Scores, State, Tap, Targets
-from hardcase.usercode import guarded
 
 Options = Mapping[str, str | int | float | bool]
 

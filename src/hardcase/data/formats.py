@@ -9,22 +9,15 @@ import hashlib
 import io
 import json
 import math
-import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import torch
-from numpy.lib.npyio import NpzFile
 from PIL import Image, ImageOps, UnidentifiedImageError
-from pyarrow import parquet as pq
-from torch import Tensor
 
 from hardcase.cache import regular, unpacked
 from hardcase.errors import Problem, reading
@@ -35,11 +28,6 @@ Bytes = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 Part = tuple[Bytes, Labels]
 """Images N x C x H x W and their labels."""
-
-
-def to_tensor(array: Bytes | Labels) -> Tensor:
-    """A tensor of its own: contiguous, and free to be written to."""
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 # Encoded images of any size.
@@ -227,21 +215,6 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-@contextmanager
-def open_npz(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an npz file, each read when it is asked for; nothing is unpickled."""
-    most = unpacked(regular(path))
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if sum(member.file_size for member in archive.infolist()) > most:
-                raise ValueError(f"it unfolds to more than {most:,} bytes")
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        raise ValueError("it holds one bare array, no labels")
-    with loaded as arrays:
-        yield arrays
-
-
 def read_idx(path: Path) -> Bytes:
     """An IDX file of bytes (MNIST's own): 0, 0, 8, the number of axes, their sizes, the data."""
     data = read_bytes(path)
@@ -381,34 +354,3 @@ def _read_5k(files: Mapping[str, Path]) -> Parts:
 
 
 DIGITS_5K = Form(("mnist_5k.csv",), _read_5k)
-
-
-BATCH = 1024
-"""Rows of a table that are unfolded at a time."""
-
-
-def parquet_groups(
-    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None, most: int
-) -> Iterator[pa.Table]:
-    """Row groups of a file, unless they unfold to more than `most` bytes: a few bytes of Parquet
-    can stand for more rows than any memory takes, by compression or by repetition.
-    """
-    about = file.schema_arrow.metadata
-    left = most
-    for group in groups:
-        said = file.metadata.row_group(group)
-        pages = sum(said.column(i).total_uncompressed_size for i in range(said.num_columns))
-        if pages > left:
-            raise ValueError(f"it unfolds to more than {most:,} bytes")
-        parts = []
-        for part in file.iter_batches(
-            BATCH, row_groups=[group], columns=columns, use_threads=False
-        ):
-            parts.append(part)
-            left -= part.nbytes
-            if left < 0:
-                raise ValueError(f"it unfolds to more than {most:,} bytes")
-        if parts:
-            yield pa.Table.from_batches(parts, parts[0].schema.with_metadata(about))
-    if not file.metadata.num_rows:
-        yield file.read(columns, use_threads=False)

@@ -20,20 +20,12 @@ import pyarrow as pa
 import torch
 from pyarrow import parquet
 
-from hardcase.cache import regular, unpacked
-from hardcase.data.formats import (
-    Array,
-    Bytes,
-    Labels,
-    Sizing,
-    decoded,
-    open_npz,
-    parquet_groups,
-    to_tensor,
-)
+from hardcase.cache import open_npz, parquet_groups, regular, unpacked
+from hardcase.data.formats import Array, Bytes, Labels, Sizing, decoded
 from hardcase.data.streams import ImageSet, Stream
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
+from hardcase.tensors import to_tensor
 from hardcase.types import Images
 
 IMAGES = ("image", "images", "img", "x", "pixel_values")

@@ -25,22 +25,11 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from hardcase import registry
-from hardcase.cache import cache_folder, write_atomically
-from hardcase.data.formats import (
-    BATCHES,
-    DIGITS_5K,
-    IDX,
-    PIXEL_ROWS,
-    Form,
-    Part,
-    Parts,
-    open_npz,
-    to_tensor,
-)
-from hardcase.errors import Problem, choice, reading
+from hardcase.cache import cache_folder, open_npz, write_atomically
+from hardcase.data.formats import BATCHES, DIGITS_5K, IDX, PIXEL_ROWS, Form, Part, Parts
+from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.registry import data
-from hardcase.tensors import digest_tensors
-from hardcase.usercode import require_consent
+from hardcase.tensors import digest_tensors, to_tensor
 
 log = logging.getLogger(__name__)
 

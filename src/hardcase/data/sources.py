@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from hardcase.cache import named_path
-from hardcase.data.formats import content_hashes, split_by_content, to_tensor
+from hardcase.data.formats import content_hashes, split_by_content
 from hardcase.data.own import OwnData, numbered
 from hardcase.data.public import PublicSet, public_part
 from hardcase.data.streams import ImageSet, LabelledSet, Stream, peeked
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, guarded
 from hardcase.registry import Part, options_of, parts, resolve
+from hardcase.tensors import to_tensor
 from hardcase.types import Images
-from hardcase.usercode import guarded
 
 
 def describe(images: Images) -> dict[str, Any]:

@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from hardcase.data.formats import Bytes, stacked, to_tensor
+from hardcase.data.formats import Bytes, stacked
 from hardcase.errors import Problem
 from hardcase.randomness import balanced_order
+from hardcase.tensors import to_tensor
 from hardcase.types import Images
 
 SHARD = 256

@@ -22,10 +22,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, reading
+from hardcase.errors import Problem, guarded, reading
 from hardcase.randomness import stream
 from hardcase.tensors import digest_tensors
-from hardcase.usercode import guarded
 
 STEPS = 200
 """Steps of the descent to an image's code."""

@@ -19,17 +19,18 @@ from hardcase.generators.quality import Family, measure
 from hardcase.generators.staged import Decoder, Recalled, Supplied
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
+from hardcase.randomness import own_randomness
 from hardcase.spaces.activations import Activations, early_places
 from hardcase.spaces.latent import Grid, latent
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import digest, digest_tensors, from_bytes, steady
 from hardcase.training import cards
-from hardcase.training.monitor import History, TrainingProgress
-from hardcase.training.recipe import (
+from hardcase.training.cards import (
     PATIENCE,
+    History,
+    TrainingProgress,
     TrainingRecipe,
     geometry,
-    own_randomness,
     patient_for,
     stated,
 )

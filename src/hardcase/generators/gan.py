@@ -16,10 +16,10 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure_samples
+from hardcase.randomness import own_randomness
 from hardcase.registry import generator
+from hardcase.training.cards import History, TrainingRecipe
 from hardcase.training.loop import Player, average, duel
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase.types import Images
 
 

@@ -18,9 +18,8 @@ from hardcase.cache import write_atomically
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.training.cards import History, TrainingRecipe
 from hardcase.training.loop import predict
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images, Model
 
 _log = logging.getLogger(__name__)

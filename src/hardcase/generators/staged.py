@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, guarded
 from hardcase.generators.gan import NormalCodes
 from hardcase.generators.vae import Vae
 from hardcase.generators.vqvae import VqVae
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
-from hardcase.usercode import guarded
 
 Meet = Callable[[int, Tensor], Tensor]
 

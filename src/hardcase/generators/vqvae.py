@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from hardcase.errors import Problem
 from hardcase.generators.quality import LAWS, Family, Settings, measure
+from hardcase.randomness import own_randomness
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
+from hardcase.training.cards import History, TrainingRecipe, pick
 from hardcase.training.loop import Goal, Player, duel, fit
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe, own_randomness, pick
 from hardcase.types import Images
 
 

@@ -84,10 +84,10 @@ def main(folder: str, niceness: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(niceness)
+    from hardcase.errors import guard_code
     from hardcase.judges.held_out import for_run
     from hardcase.runs.identity import consent_of
     from hardcase.runs.results import Run
-    from hardcase.usercode import guard_code
 
     guard_code(consent_of(()))
     with suppress(Problem):  # whoever judges the run meets it again, and says so

@@ -14,11 +14,11 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from hardcase.data.formats import open_npz
+from hardcase.cache import open_npz
 from hardcase.errors import Problem
 from hardcase.inference import mean_interval
-from hardcase.judges.own_run import FEWEST, own_rule
 from hardcase.judges.rules import (
+    FEWEST,
     MISSED,
     Answers,
     DecisionRule,
@@ -26,6 +26,7 @@ from hardcase.judges.rules import (
     auroc_interval,
     error_rates,
     fit_to_people,
+    own_rule,
     precise_from,
     precision,
 )

@@ -18,8 +18,9 @@ from torch.nn import functional
 from hardcase.imaging.blur import binomial
 from hardcase.judges.judge import RATED_DIGITS, Neighbours, SignalSource, closer
 from hardcase.judges.rules import Signals
+from hardcase.randomness import own_randomness
 from hardcase.tensors import digest_tensors
-from hardcase.training.recipe import UNSTATED, own_randomness
+from hardcase.training.cards import UNSTATED
 
 # Three ways of looking at the same image, so that members of a panel are not fooled by the same
 # change.

@@ -43,11 +43,17 @@ from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
 from hardcase.training import cards
-from hardcase.training.augmentation import GENTLE, bend
-from hardcase.training.cards import remove_unfinished, unfinished_folder
-from hardcase.training.loop import AHEAD, Goal, fit
-from hardcase.training.monitor import History, TrainingProgress
-from hardcase.training.recipe import UNSTATED, TrainingRecipe, geometry, stated
+from hardcase.training.cards import (
+    UNSTATED,
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    geometry,
+    remove_unfinished,
+    stated,
+    unfinished_folder,
+)
+from hardcase.training.loop import AHEAD, GENTLE, Goal, bend, fit
 from hardcase.types import Images
 
 VOTES = {

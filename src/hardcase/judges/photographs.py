@@ -32,7 +32,7 @@ from hardcase.models.pretrained.catalogue import PRETRAINED
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
-from hardcase.training.monitor import TrainingProgress
+from hardcase.training.cards import TrainingProgress
 from hardcase.types import Findings, Images, Verdicts
 
 SHARD = 256

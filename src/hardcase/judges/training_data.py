@@ -20,8 +20,8 @@ from torch.nn import functional
 from hardcase.imaging.blur import binomial, stroke_width
 from hardcase.imaging.jpeg import compressed
 from hardcase.tensors import from_bytes
-from hardcase.training.augmentation import Bend, Dice, bend, crop
-from hardcase.training.recipe import UNSTATED
+from hardcase.training.cards import UNSTATED
+from hardcase.training.loop import Bend, Dice, bend, crop
 from hardcase.types import Images
 
 # Small random drawings that the made images share. Every function follows the device of its images

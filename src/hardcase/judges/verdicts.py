@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase import companions
 from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
-from hardcase.errors import Problem, reading
+from hardcase.errors import Problem, guarded, reading
 from hardcase.judges import panel, photographs
 from hardcase.judges.calibration import (
     TooFewRated,
@@ -44,7 +44,6 @@ from hardcase.judges.judge import (
     keep_calibration,
     unrated_rules,
 )
-from hardcase.judges.own_run import OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
     CERTAIN,
@@ -56,7 +55,7 @@ from hardcase.judges.people import (
     trusted,
 )
 from hardcase.judges.photographs import ReservedJudge
-from hardcase.judges.rules import rules_from_card, silent
+from hardcase.judges.rules import OwnRule, rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic
@@ -67,7 +66,6 @@ from hardcase.runs.tables import to_parquet
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
-from hardcase.usercode import guarded
 
 _COLUMNS = {
     "id": pa.string(),

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import built, method, with_parts
+from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
+from hardcase.registry import built, with_parts
 from hardcase.searches.black_box import Evolution, SurrogateGradients
 from hardcase.searches.gradient import AdamAscent
 from hardcase.spaces.appearance import Appearance, appearance

@@ -13,8 +13,9 @@ from hardcase.errors import Problem
 from hardcase.guides.units import Deviating, FailingOnly, StrongestUnits
 from hardcase.methods.dlfuzz import ADAPT_PAPER, AS_CODED, TOY, adapt
 from hardcase.methods.neurons import Profiles, Reader, first_convolutions, groups_of, push
-from hardcase.methods.parts import failure_oracle, method, pixel_walk
+from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import Differential, Pushed, Sum
+from hardcase.oracles import failure_oracle
 from hardcase.registry import Preset
 from hardcase.searches.gradient import Fan, GradientAscent, Shape, Square, free, raw, rms
 from hardcase.spaces.pixel import Blackout, Brightness, Occlusion, Pixels, Unclipped

@@ -23,8 +23,8 @@ from hardcase.methods.parts import method, pixel_walk
 from hardcase.objectives import Competitors, LabelFalls, Pushed, Sum
 from hardcase.oracles import LeavesLabel
 from hardcase.registry import Preset
+from hardcase.searches.fuzzing import Worklist
 from hardcase.searches.gradient import raw, rms
-from hardcase.searches.worklist import Worklist
 from hardcase.types import Budget, Guide, Method, Model
 
 LEARNT = "adaptive"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from hardcase.methods.parts import method, targeted_objective
-from hardcase.objectives import ConfidenceFalls, Margin
+from hardcase.methods.parts import method
+from hardcase.objectives import ConfidenceFalls, Margin, targeted_objective
 from hardcase.oracles import Confident
 from hardcase.registry import Preset
 from hardcase.searches.gradient import AdamAscent

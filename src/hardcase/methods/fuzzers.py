@@ -19,10 +19,10 @@ from hardcase.criteria.trace import Novelty, NovelVectors
 from hardcase.errors import Problem
 from hardcase.guides.corpus import Corpus, Fading, Recent
 from hardcase.methods.neurons import Profiles
-from hardcase.methods.parts import method, with_parts
+from hardcase.methods.parts import method
 from hardcase.objectives import Margin
 from hardcase.oracles import Disagree, LeavesLabel, NonFinite
-from hardcase.registry import Preset
+from hardcase.registry import Preset, with_parts
 from hardcase.searches.fuzzing import AFFINE, LIGHT, NOISE, PIXELS, Fuzzing, Metamorphic, WhiteNoise
 from hardcase.searches.genetic import PixelGenetic
 from hardcase.spaces.pixel import Linf, Pixels

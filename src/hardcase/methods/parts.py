@@ -1,38 +1,18 @@
-"""Parts that recipes share, and those that a user names in place of a method's own."""
+"""What recipes share: the decorator that explains their arguments, walks over pixels, no search."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hardcase import registry
-from hardcase.errors import Problem
-from hardcase.objectives import Margin, TargetMargin
-from hardcase.oracles import Disagree, LeavesLabel, Reaches
+from hardcase.objectives import Margin
+from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng
-from hardcase.registry import argument_helps, explain, resolve
+from hardcase.registry import argument_helps, explain
 from hardcase.spaces.pixel import Pixels, Unclipped
-from hardcase.types import (
-    Budget,
-    Evaluator,
-    Method,
-    Model,
-    Objective,
-    Oracle,
-    Search,
-    Seeds,
-    Space,
-    State,
-)
-from hardcase.usercode import guarded
-
-_ROLES: dict[str, tuple[type, str]] = {
-    "space": (Space, "A space has name, keeps_code, encode, decode, project and distance."),
-    "search": (Search, "A search has init and step."),
-    "objective": (Objective, "An objective takes a probe and returns a score for each row."),
-}
-
+from hardcase.types import Budget, Evaluator, Method, Seeds, State
 
 SHARED = {
     "subject": "The network under test.",
@@ -73,64 +53,11 @@ def method(name: str, *, explained_by: Sequence[type] = (), **facts: Any) -> Cal
     return decorate
 
 
-def failure_oracle(target: int | None = None, peers: Sequence[Model] = ()) -> Oracle:
-    """Return what counts as a failure: `target` reached, peers contradicted, or the label left."""
-    if target is not None:
-        return Reaches(target)
-    if peers:
-        return Disagree()
-    return LeavesLabel()
-
-
-def targeted_objective(target: int | None, untargeted: Objective) -> Objective:
-    """Return the objective of a targeted search, or `untargeted` where there is no target."""
-    if target is None:
-        return untargeted
-    return TargetMargin(target)
-
-
 def pixel_walk(*, clip: bool) -> dict[str, Any]:
     """Return the space of walks over pixels and what is kept of them; published codes clip not."""
     if clip:
         return {"space": Pixels(), "keep": "best-per-label"}
     return {"space": Unclipped(), "keep": "all"}
-
-
-def with_parts(
-    method: Method,
-    *,
-    space: str = "",
-    search: str = "",
-    objective: str = "",
-    shape: tuple[int, int, int] | None = None,
-) -> Method:
-    """Return the method with other parts where they are named."""
-    named = {"space": space, "search": search, "objective": objective}
-    changes: dict[str, Any] = {
-        kind: built(kind, spec, shape) for kind, spec in named.items() if spec
-    }
-    if search:
-        changes["needs"] = resolve("search", search).facts.get("needs", method.needs)
-    return replace(method, **changes)
-
-
-def built(kind: str, spec: str, shape: tuple[int, int, int] | None) -> Any:
-    """Return the part that `spec` names, made with its own options and the images' shape."""
-    part = resolve(kind, spec)
-    if kind == "objective" and part.given == ("probe",):  # a plain function is an objective itself
-        return part.make
-    unknown = [name for name in part.given if name != "shape"]
-    if unknown:
-        raise Problem(
-            f"{kind} {spec} takes {unknown[0]!r}, which no campaign can give it.",
-            "Such a part may ask for `shape`; everything else needs a default.",
-        )
-    protocol, contract = _ROLES[kind]
-    with guarded(f"{kind} {spec}"):
-        made = part(**dict.fromkeys(part.given, shape))
-    if not isinstance(made, protocol):
-        raise Problem(f"{spec} makes a {type(made).__name__}, which is no {kind}.", contract)
-    return made
 
 
 @dataclass(frozen=True, slots=True)

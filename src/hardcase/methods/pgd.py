@@ -6,8 +6,10 @@ import math
 from typing import Literal
 
 from hardcase.errors import Problem
-from hardcase.methods.parts import failure_oracle, method, targeted_objective, with_parts
-from hardcase.objectives import CrossEntropy, Margin
+from hardcase.methods.parts import method
+from hardcase.objectives import CrossEntropy, Margin, targeted_objective
+from hardcase.oracles import failure_oracle
+from hardcase.registry import with_parts
 from hardcase.searches.gradient import CarliniWagner, GradientAscent, sign, unit
 from hardcase.spaces.pixel import L2, Linf, Pixels
 from hardcase.types import Budget, Method

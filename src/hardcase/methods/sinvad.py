@@ -6,10 +6,10 @@ from typing import Literal
 
 from hardcase.errors import Problem
 from hardcase.methods.neurons import Profiles, likelihood, trace
-from hardcase.methods.parts import failure_oracle, method, targeted_objective, with_parts
-from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise
-from hardcase.oracles import Splits, Surprising
-from hardcase.registry import Preset
+from hardcase.methods.parts import method
+from hardcase.objectives import Margin, NearestFailing, NearestSplit, Surprise, targeted_objective
+from hardcase.oracles import Splits, Surprising, failure_oracle
+from hardcase.registry import Preset, with_parts
 from hardcase.searches.boundary import Crossing, Exits, Partners
 from hardcase.searches.genetic import Genetic, HillClimbing
 from hardcase.searches.gradient import AdamAscent

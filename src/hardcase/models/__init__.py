@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
+    from hardcase.models.adapters import (
+        Cached as Cached,
+        LabelOnly as LabelOnly,
+        Retrying as Retrying,
+    )
     from hardcase.models.health import Health as Health
     from hardcase.models.load import (
         Loading as Loading,
@@ -15,11 +20,6 @@ if TYPE_CHECKING:
     )
     from hardcase.models.quantised import bfloat16 as bfloat16, float16 as float16, int8 as int8
     from hardcase.models.subject import Subject as Subject
-    from hardcase.models.wrappers import (
-        Cached as Cached,
-        LabelOnly as LabelOnly,
-        Retrying as Retrying,
-    )
     from hardcase.models.zoo import (
         build_classifier as build_classifier,
         trained_classifier as trained_classifier,

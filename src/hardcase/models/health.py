@@ -14,19 +14,12 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.sources import check_labels
 from hardcase.data.streams import ImageSet
-from hardcase.errors import Problem
-from hardcase.models.mistakes import (
-    FINE,
-    Mistake,
-    diagnosis_of,
-    is_softmax,
-    odd_outputs,
-    reordered,
-)
+from hardcase.errors import Problem, Raised
+from hardcase.models.mistakes import CLEARLY, FINE, Mistake, diagnosis_of, odd_outputs, reordered
+from hardcase.models.subject import is_softmax
 from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
 from hardcase.types import Answer, Images, Model, is_photographic
-from hardcase.usercode import Raised
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
@@ -160,9 +153,9 @@ def check(
             _better_than_chance(subject, logits, some, accuracy)
             if accuracy < DOUBTFUL:
                 doubts = _suspicion(subject, some, accuracy)
-        order = reordered(logits, some)
-        if order and not doubts:
-            doubts = [str(order)]
+        if accuracy < 1 - 2 * CLEARLY and not doubts:  # above it no other order is clearly better
+            order = reordered(logits, some)
+            doubts = [str(order)] if order else []
     return Health(
         accuracy=accuracy,
         images=len(some),
@@ -287,7 +280,7 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
     notes = []
     if getattr(subject, "outputs", "") == "probabilities" or is_softmax(logits):
         notes.append("the model returns probabilities; their logarithm is used as logits")
-    else:
+    elif logits.min() >= 0 and logits.max() <= 1:
         odd = odd_outputs(logits, images)
         notes += [str(one) for one in odd if one.name in ("several labels", "sigmoid")]
     if logits.shape[1] > len(images.classes):

@@ -22,9 +22,12 @@ from torch import nn
 from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Unanswered, file_member, guarded, require_consent
 from hardcase.models.adapters import (
     Adapted,
+    ClientConfig,
+    LabelOnly,
+    Retrying,
     adapted_if_needed,
     fit_state,
     from_model_file,
@@ -36,17 +39,15 @@ from hardcase.models.adapters import (
     without_trainer,
 )
 from hardcase.models.health import answers
-from hardcase.models.mistakes import binary_reading, is_softmax, settled, stated_by
+from hardcase.models.mistakes import binary_reading, settled, stated_by
 from hardcase.models.names import aligned
 from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
 from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
-from hardcase.models.subject import Subject, device_of
-from hardcase.models.wrappers import ClientConfig, LabelOnly, Retrying
+from hardcase.models.subject import Subject, device_of, is_softmax
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes
-from hardcase.training.monitor import TrainingProgress
+from hardcase.training.cards import TrainingProgress
 from hardcase.types import Images, Model
-from hardcase.usercode import Unanswered, file_member, guarded, require_consent
 
 _log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from hardcase.models.subject import (
     as_logits,
     device_of,
     in_evaluation_mode,
+    is_softmax,
     prepared,
 )
 from hardcase.tensors import chunks, from_bytes
@@ -128,11 +129,6 @@ class Trial:
             return None, problem.what
         except Exception as error:  # a network may raise anything
             return None, f"{type(error).__name__}: {error}"
-
-
-def is_softmax(scores: Float[Tensor, "n k"]) -> bool:
-    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
-    return bool((scores >= 0).all() and (scores.sum(1) - 1).abs().max() < 1e-3)
 
 
 def _in_unit_interval(scores: Float[Tensor, "n k"]) -> bool:

@@ -14,12 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, choice
+from hardcase.errors import Endless, Problem, choice, interrupts, reraise, within
 from hardcase.graphs import replayed
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
 from hardcase.types import Answer, Offer, Tap
-from hardcase.usercode import Endless, interrupts, reraise, within
 
 CHANNELS = ("rgb", "bgr", "grey", "colour", "last")
 """What a network may want of images: blue first, their luma, grey ones three times, channels last.
@@ -272,6 +271,11 @@ def in_evaluation_mode(net: nn.Module) -> Iterator[nn.Module]:
     finally:
         for module, flag in flags.items():
             module.training = flag
+
+
+def is_softmax(scores: Float[Tensor, "n k"]) -> bool:
+    """Whether every row is non-negative and sums to one: a softmax's output rather than logits."""
+    return bool((scores >= 0).all() and (scores.sum(1) - 1).abs().max() < 1e-3)
 
 
 def as_logits(scores: Float[Tensor, "m k"], outputs: str) -> Float[Tensor, "m l"]:

@@ -23,8 +23,7 @@ from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import fingerprints
-from hardcase.training.monitor import TrainingProgress
-from hardcase.training.recipe import PATIENCE, patient_for
+from hardcase.training.cards import PATIENCE, TrainingProgress, patient_for
 from hardcase.types import Images, Model, is_photographic
 
 _log = logging.getLogger(__name__)

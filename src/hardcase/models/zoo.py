@@ -15,11 +15,18 @@ from torch.nn import functional
 
 from hardcase import registry
 from hardcase.errors import Problem, choice, reading
+from hardcase.randomness import own_randomness
 from hardcase.tensors import per_row
 from hardcase.training import cards
+from hardcase.training.cards import (
+    History,
+    TrainingProgress,
+    TrainingRecipe,
+    geometry,
+    pick,
+    stated,
+)
 from hardcase.training.loop import Perturb, classify, fit, predict
-from hardcase.training.monitor import History, TrainingProgress
-from hardcase.training.recipe import TrainingRecipe, geometry, own_randomness, pick, stated
 from hardcase.types import Images
 
 # Projected gradient ascent inside the training loop, for networks that are to withstand small

@@ -24,8 +24,8 @@ from hardcase.models.subject import Subject, in_evaluation_mode
 from hardcase.repair.hardest import render_draws
 from hardcase.repair.loop import JUDGED, Learner, RepairRecipe, Trained
 from hardcase.tensors import chunks, from_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import Goal, fit
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 __all__ = ["train_on_claims"]

@@ -30,10 +30,9 @@ from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
 from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
 from hardcase.repair.weights import repairable, write_weights
-from hardcase.runs.claims import finding_claims
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, finding_claims
 from hardcase.suite.tables import Cell, Outcome, Table, page
 from hardcase.tensors import fingerprints, usable_device
 from hardcase.types import Images, Model

@@ -26,11 +26,11 @@ from hardcase.cache import write_atomically
 from hardcase.conditions import ConditionBox
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
 from hardcase.repair.hardest import hardest_rows, render_draws, worst_rows
 from hardcase.tensors import chunks, digest, from_bytes, steady
+from hardcase.training.cards import OPTIMISERS, SCHEDULES
 from hardcase.training.loop import AHEAD, NUMBERS, average, halved, tuned
-from hardcase.training.recipe import OPTIMISERS, SCHEDULES, own_randomness
 from hardcase.types import Images
 
 __all__ = ["RATES", "Learner", "RepairRecipe", "Source", "Trained", "condition_source", "train_on"]

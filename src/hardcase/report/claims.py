@@ -12,8 +12,7 @@ from PIL import Image, ImageDraw
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
 from hardcase.report.words import Sheet, Told
-from hardcase.runs.claims import finding_claims, seed_claims
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.types import WAYS
 
 OTHER = "taken for another class"

@@ -21,8 +21,8 @@ from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
+from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
-from hardcase.models.wrappers import Cached, LabelOnly
 from hardcase.runs.identity import ANOTHER
 from hardcase.tensors import TILE, from_bytes, steady
 from hardcase.types import Images, Model

@@ -374,7 +374,7 @@ def require(values: Mapping[str, Any], folder: Path, *, trusted: bool = False) -
 
 def consent_of(words: Sequence[str]) -> Callable[[str | Path], None]:
     """What raises unless the user has named a file or an address on the command line (`words`), or
-    has allowed it before; asked by `usercode.require_consent`, however its name came about.
+    has allowed it before; asked by `errors.require_consent`, however its name came about.
     """
     said = [*words, *(word.partition("=")[2] for word in words)]
     stated = (*rights({"words": said, "trust_pickle": True}), *_fetching(said))

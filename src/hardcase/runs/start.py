@@ -39,12 +39,11 @@ from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
 from hardcase.runs import behaviour
 from hardcase.runs.behaviour import Canaries, networks_of
-from hardcase.runs.claims import keep_claims
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, code_digests, identity_of, require_same
 from hardcase.runs.progress import ProgressLog, Watcher, logged
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, keep_claims
 from hardcase.runs.tables import SPENDING, asked_seeds, usable_rows, with_images
 from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
 from hardcase.runs.workers import (

@@ -22,10 +22,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from hardcase import tensors
-from hardcase.cache import unpacked
+from hardcase.cache import parquet_groups, unpacked
 from hardcase.campaign.claims import CLAIMED, stored_label
 from hardcase.campaign.record import Campaign
-from hardcase.data.formats import parquet_groups
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers

@@ -32,12 +32,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hardcase.campaign.in_memory import Ask, search_together, shares_tiles
 from hardcase.campaign.loop import run_shard
-from hardcase.campaign.pool import Ask, search_together, shares_tiles
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.streams import ImageSet
 from hardcase.environment import keep_freed
-from hardcase.errors import INTERNAL, USAGE, Problem
+from hardcase.errors import INTERNAL, USAGE, Problem, Raised, guarded, user_line
 from hardcase.runs.behaviour import Canaries
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
@@ -50,7 +50,6 @@ from hardcase.runs.tables import (
     to_parquet,
 )
 from hardcase.types import Guide, Images
-from hardcase.usercode import Raised, guarded, user_line
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
         Fuzzing as Fuzzing,
         Metamorphic as Metamorphic,
         WhiteNoise as WhiteNoise,
+        Worklist as Worklist,
     )
     from hardcase.searches.genetic import (
         Genetic as Genetic,
         HillClimbing as HillClimbing,
+        Illumination as Illumination,
         PixelGenetic as PixelGenetic,
     )
     from hardcase.searches.gradient import (
@@ -32,13 +34,11 @@ if TYPE_CHECKING:
         sign as sign,
         unit as unit,
     )
-    from hardcase.searches.illumination import Illumination as Illumination
     from hardcase.searches.interpolation import (
         AnchoredSteps as AnchoredSteps,
         Bisection as Bisection,
         GrowingMix as GrowingMix,
         Interpolation as Interpolation,
     )
-    from hardcase.searches.worklist import Worklist as Worklist
 
 __getattr__, __dir__, __all__ = lazy(__name__)

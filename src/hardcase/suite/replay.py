@@ -20,8 +20,7 @@ from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
-from hardcase.runs.claims import finding_claims, seed_claims
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.statistics import confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model

@@ -20,13 +20,12 @@ from hardcase.generators.gan import Gan, small as small_gan
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
 from hardcase.registry import Part
 from hardcase.spaces.activations import Activations, Staged, early_places
 from hardcase.spaces.latent import Grid, Latent, partners
 from hardcase.spaces.pixel import Pixels
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.training.recipe import own_randomness
 from hardcase.types import Answer, Images, Method, Model, Offer, Space, Tap
 
 SIZE = 8

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.training.cards import cached as cached, load_card as load_card
-    from hardcase.training.loop import Goal as Goal, classify as classify, fit as fit
-    from hardcase.training.monitor import History as History, TrainingProgress as TrainingProgress
-    from hardcase.training.recipe import (
+    from hardcase.randomness import own_randomness as own_randomness
+    from hardcase.training.cards import (
+        History as History,
+        TrainingProgress as TrainingProgress,
         TrainingRecipe as TrainingRecipe,
-        own_randomness as own_randomness,
+        cached as cached,
+        load_card as load_card,
     )
+    from hardcase.training.loop import Goal as Goal, classify as classify, fit as fit
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -16,35 +16,12 @@ from torch import Tensor, nn
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.training.recipe import patience
+from hardcase.training.cards import TrainingProgress, patience
 
 _log = logging.getLogger(__name__)
 
 EVERY = 20
 """Steps between two reports: a report waits for the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingProgress:
-    """Where the training of `what` stands; `loss` is the mean since the last report."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    warning: str = ""
-    what: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The mean loss of every epoch, the steps taken, what was odd."""
-
-    loss: tuple[float, ...]
-    steps: int
-    seconds: float
-    warnings: tuple[str, ...] = ()
 
 
 PACED = 6

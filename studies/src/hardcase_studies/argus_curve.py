@@ -25,12 +25,12 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import measure
 from hardcase.generators.vqvae import Codebook, VqVae, healthy, reconstruct
 from hardcase.models.subject import Subject
-from hardcase.randomness import stream
+from hardcase.randomness import own_randomness, stream
 from hardcase.spaces.latent import Grid, Library
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_grid
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import fit
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase_studies.argus import quantised
 from hardcase_studies.argus_measure import decode_mixture, mse, ssim
 from hardcase_studies.argus_paper import PAPER, published_name

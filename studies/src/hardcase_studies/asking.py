@@ -24,8 +24,14 @@ from hardcase.judges.asking import (
     most_in_doubt,
 )
 from hardcase.judges.calibration import People, read_people
-from hardcase.judges.own_run import OwnRule, own_rule
-from hardcase.judges.rules import DecisionRule, Signals, fit_to_people, rules_from_card
+from hardcase.judges.rules import (
+    DecisionRule,
+    OwnRule,
+    Signals,
+    fit_to_people,
+    own_rule,
+    rules_from_card,
+)
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes

@@ -9,7 +9,7 @@ import typer
 
 from hardcase.cache import free, write_atomically
 from hardcase.cli import insight, options as o
-from hardcase.cli.output import as_json, console, grid, opened, shown, tell
+from hardcase.cli.options import as_json, console, grid, opened, shown, tell
 from hardcase.errors import choice
 
 if TYPE_CHECKING:

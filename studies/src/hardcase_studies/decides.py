@@ -36,12 +36,12 @@ from hardcase.environment import arithmetic
 from hardcase.errors import Problem
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
-from hardcase.randomness import keys_of, stream
+from hardcase.randomness import keys_of, own_randomness, stream
 from hardcase.statistics import holm
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, steady, to_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit
-from hardcase.training.recipe import TrainingRecipe, own_randomness
 from hardcase.types import Images
 from hardcase_studies import gating
 from hardcase_studies.bench import Bench

@@ -32,9 +32,8 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import Family, Settings, draw_samples, measure, measure_samples
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes, per_row
+from hardcase.training.cards import History, TrainingRecipe
 from hardcase.training.loop import Goal, average, fit, halved, placed
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 LEAST = 0.002

@@ -35,8 +35,8 @@ from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, digest, from_bytes, to_bytes
 from hardcase.training import cards
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images, Method, Space
 from hardcase_studies import figures, paired
 from hardcase_studies.bench import Bench, share

@@ -26,9 +26,8 @@ from hardcase.errors import Problem
 from hardcase.generators.quality import Family, Settings, measure
 from hardcase.registry import generator
 from hardcase.tensors import from_bytes
+from hardcase.training.cards import History, TrainingRecipe
 from hardcase.training.loop import Goal, fit
-from hardcase.training.monitor import History
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 
 KIND = "hierarchical"

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardcase.randomness import own_randomness
 from hardcase.training import cards
+from hardcase.training.cards import TrainingRecipe, stated
 from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe, own_randomness, stated
 from hardcase.types import Images
 
 __all__ = ["Mixer", "trained_mixer"]

@@ -20,7 +20,7 @@ from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.monitor import TrainingProgress
+from hardcase.training.cards import TrainingProgress
 from hardcase_studies.bench import Bench, share
 from hardcase_studies.diffusion import Diffusion
 from hardcase_studies.lab import Lab

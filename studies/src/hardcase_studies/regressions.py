@@ -29,8 +29,8 @@ from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.suite.tables import Outcome, Table
 from hardcase.tensors import from_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Budget, Images
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab

@@ -19,9 +19,8 @@ from hardcase.randomness import stream
 from hardcase.repair.front import joined_images
 from hardcase.suite.tables import Cell, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
-from hardcase.training.augmentation import AUGMENTS
-from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
+from hardcase.training.loop import AUGMENTS, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
 from hardcase_study.agreement import crossed_interval
 

@@ -25,8 +25,8 @@ from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
 from hardcase.suite.tables import Outcome, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
+from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit, predict
-from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Images
 from hardcase_studies.bench import Bench, share
 from hardcase_studies.traits import HIGH, NAMES, measures, render

@@ -14,11 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.analysis.semantics import FEATURES, measured
-from hardcase.errors import Problem
+from hardcase.errors import Problem, file_member, guarded
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
-from hardcase.usercode import file_member, guarded
 
 # Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or
 # tied to it.

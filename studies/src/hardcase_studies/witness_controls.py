@@ -30,8 +30,8 @@ from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.pgd import pgd
 from hardcase.methods.sinvad import sinvad_gradient
+from hardcase.models.adapters import LabelOnly
 from hardcase.models.health import answers
-from hardcase.models.wrappers import LabelOnly
 from hardcase.objectives import with_witnesses
 from hardcase.randomness import Rng, stream
 from hardcase.searches.black_box import Evolution

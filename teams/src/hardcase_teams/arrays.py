@@ -16,9 +16,9 @@ from torch.nn import functional
 from hardcase.claims.answers import Layout, checked_head, drawn_to, standard_outputs, together
 from hardcase.claims.outputs import Detections, Task
 from hardcase.errors import Problem
+from hardcase.models.adapters import SURE
 from hardcase.models.load import Loading
 from hardcase.models.subject import as_logits
-from hardcase.models.wrappers import SURE
 
 Array = npt.NDArray[np.generic]
 

@@ -21,9 +21,8 @@ from time import monotonic, sleep
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from hardcase.errors import Problem
-from hardcase.models.wrappers import ClientConfig
-from hardcase.usercode import Unanswered
+from hardcase.errors import Problem, Unanswered
+from hardcase.models.adapters import ClientConfig
 
 TOKEN = "HARDCASE_TOKEN"
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})

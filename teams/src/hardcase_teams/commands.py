@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hardcase.cli import options as o
-from hardcase.cli.output import answer, facts, opened
+from hardcase.cli.options import answer, facts, opened
 from hardcase.cli.results import project_limits
 from hardcase.errors import Problem
 

@@ -22,13 +22,12 @@ from torch import Tensor
 from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
 from hardcase.claims.outputs import Task
 from hardcase.claims.subjects import flat_table
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Unanswered, require_consent
+from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.models.load import Loading, with_outputs
-from hardcase.models.wrappers import Cached, ClientConfig, Retrying
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Model, Offer, Tap
-from hardcase.usercode import Unanswered, require_consent
 from hardcase_teams.arrays import Array, PixelLayout, filled, layout_of, to_logits
 from hardcase_teams.client import TOKEN, Client, Refused, checked_url, is_here
 

@@ -22,10 +22,9 @@ import torch
 from torch import nn
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem, choice, reading
+from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.models.adapters import fit_state, own_names, read_state, timm_config
 from hardcase.models.names import imagenet_if_known
-from hardcase.usercode import require_consent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hardcase.cli.listing import KINDS, rows
+from hardcase.cli.inspect import KINDS, rows
 from hardcase.cli.main import main
 
 

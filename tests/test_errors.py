@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Raised, Unanswered, count_interrupt, file_member, guarded
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.testing.toys import Quarters
-from hardcase.usercode import Raised, Unanswered, count_interrupt, file_member, guarded
 
 MODELS = '''
 import sys

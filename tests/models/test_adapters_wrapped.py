@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.models.wrappers import LabelOnly, Retrying
+from hardcase.models.adapters import LabelOnly, Retrying
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardcase.training.augmentation import AUGMENTS, flip
+from hardcase.training.loop import AUGMENTS, flip
 
 
 def test_a_shift_moves_whole_images_and_a_flip_mirrors_them():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardcase.cli.output import cell, clock, facts, grid, shown
+from hardcase.cli.options import cell, clock, facts, grid, shown
 from hardcase.environment import duration
 
 
