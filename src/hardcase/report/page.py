@@ -10,7 +10,7 @@ from typing import Any
 from hardcase.cache import sweep, write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
-from hardcase.report import charts, pictures, words
+from hardcase.report import pictures, words
 from hardcase.report.content import plain, report_content
 from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run
@@ -70,5 +70,5 @@ def _page(report: dict[str, Any], **images: pictures.Pictures) -> str:
         {name: getattr(words, name) for name in filters},
         report={**report, "runs": runs},
         **{name: found.uris for name, found in images.items()},
-        charts=charts,
+        charts=pictures,
     )
