@@ -36,7 +36,7 @@ ELSEWHERE = {
     "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
-    "claims/test_seeds.py": "whole runs of claims: runs/claims report/claims",
+    "claims/test_seeds.py": "whole runs of claims: runs/claims",
     "cli/test_main.py": "errors",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "cli/inspect config",

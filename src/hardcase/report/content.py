@@ -20,10 +20,9 @@ import numpy as np
 from hardcase.catalogue import bibtex, citations
 from hardcase.registry import rows as listed
 from hardcase.report import words
-from hardcase.report.claims import MEANINGS, claims_section
 from hardcase.report.decision import decision, together
 from hardcase.report.trust import trust
-from hardcase.report.weakness import differences, weakness
+from hardcase.report.weakness import MEANINGS, claims_section, differences, weakness
 from hardcase.report.where import failure_map, severities, where
 from hardcase.report.words import Sheet, number, plural
 from hardcase.runs.files import read_plain

@@ -1,6 +1,6 @@
-"""What the page draws: images as data URIs, no larger than the page allows, and charts as inline SVG.
+"""What the page draws: images as data URIs, and charts as inline SVG.
 
-Only what is shown is ever decoded. Sizes of charts are in their own units; the page stretches them
+Only what is shown is ever decoded, no larger than the page allows. Sizes of charts are in their own units; the page stretches them
 to the width there is.
 """
 
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup, escape
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from hardcase.analysis.conditions import shown_draws
-from hardcase.report.claims import ClaimPictures
+from hardcase.campaign.claims import CLAIM_KINDS
+from hardcase.runs.claims import finding_claims, seed_claims
 from hardcase.runs.results import Run
 from hardcase.tensors import remade
 
@@ -36,6 +37,8 @@ SIDES = (224, 160, 112, 80, 56, 40, 28)
 
 BRIGHTER = (24, 146, 160)
 DARKER = (216, 104, 42)
+CLAIMED = (255, 64, 64)
+"""Colours of what changed, and of the box or mask of a claim."""
 
 Key = tuple[str, int, int]
 Files = dict[Key, bytes]
@@ -125,6 +128,44 @@ def _with_claims(runs: Sequence[Run], files: Files) -> Files:
                 for key, data in files.items()
             }
     return files
+
+
+class ClaimPictures:
+    """Draws the boxes and masks of a run's seeds and findings onto their images."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.claims = {"seed": seed_claims(run), "test": None}
+        if self.claims["seed"] is not None:
+            self.claims["test"] = finding_claims(run)
+
+    def seeds(self, rows: Sequence[int]) -> list[bytes]:
+        """Seeds of the run with what is claimed of them."""
+        return [self.drawn("seed", *one) for one in zip(rows, self.run.stored_seed_images(rows))]
+
+    def findings(self, rows: Sequence[int]) -> list[bytes]:
+        """Findings of the run with what is claimed of them."""
+        return [self.drawn("test", *one) for one in zip(rows, self.run.stored_images(rows))]
+
+    def drawn(self, kind: str, row: int, data: bytes) -> bytes:
+        """An image with what is claimed of it; as it was where nothing has a place."""
+        claims = self.claims.get(kind)
+        if claims is None:
+            return data
+        word = CLAIM_KINDS[int(claims.kind[row])]
+        if word not in ("at", "covers"):
+            return data
+        with Image.open(io.BytesIO(data)) as picture:
+            image = picture.convert("RGB")
+        if word == "at":
+            left, top, right, bottom = (round(side) for side in claims.box[row].tolist())
+            width = max(1, min(image.size) // 120)
+            box = (left, top, max(left, right - 1), max(top, bottom - 1))
+            ImageDraw.Draw(image).rectangle(box, outline=CLAIMED, width=width)
+        else:
+            mask = Image.fromarray((claims.mask[row] > 0).numpy().astype(np.uint8) * 96)
+            image.paste(Image.new("RGB", image.size, CLAIMED), mask=mask)
+        return _encoded(image, "PNG")
 
 
 def _used(shown: Sequence[Shown]) -> list[Key]:

@@ -1,4 +1,5 @@
-"""Where the model is weak, and how failing findings differ from their seeds."""
+"""Where the model is weak: how failing findings differ from their seeds, which classes it takes for
+which, and how claims are lost."""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.analysis.semantics import FEATURES, equal_noise, fitting, measured, moved, noticeable
+from hardcase.campaign.claims import Claims
 from hardcase.inference import max_statistic
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, Told, percent, rate
+from hardcase.runs.claims import seed_claims
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import ClassNames
+from hardcase.types import WAYS, ClassNames
 
 PIXELS = 20_000_000
 TESTS = 1000
@@ -217,3 +220,50 @@ def _per_class(
         said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
         rows.append({"label": label, **steps, **rates, "taken_for": said})
     return rows
+
+
+OTHER = "taken for another class"
+PARTS = ("smallest third", "middle third", "largest third")
+MEANINGS = {
+    "seeds": "claims about images",
+    "usable": "the model makes the claim about the unchanged image",
+    "failing": "a changed image of which the model no longer makes the claim",
+    "witnessed": "a failing input on which every witness still makes it",
+    "label_kept": "a failing input still shows what is claimed",
+    "confirmed": "one finding is failing, valid and still shows what is claimed",
+}
+"""Steps of the funnel, where they mean something else than for classes."""
+
+
+def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
+    """How claims were lost, and how often by the size of the object; None for a classifier."""
+    claims = seed_claims(run)
+    if claims is None:
+        return None
+    failing = {name for name, label in zip(sheet.seed, sheet.label.tolist()) if label}
+    first = dict(zip(reversed(sheet.seed), reversed(sheet.predicted.tolist())))
+    ways = Counter(OTHER if first[name] >= 0 else WAYS[-1 - first[name]] for name in failing)
+    done = [
+        (row, name in failing)
+        for row, (name, seed) in enumerate(sheet.seeds.items())
+        if seed["status"] == "done"
+    ]
+    return {
+        **run.record["claims"],
+        "ways": {way: ways[way] for way in (*WAYS, OTHER) if ways[way]},
+        "sizes": _sizes(claims, done, told),
+    }
+
+
+def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dict[str, Any]]:
+    """Claims with a place by the side of a square of the object's area, in thirds."""
+    sides = claims.places().get("claimed size")
+    if sides is None or len(rows) < len(PARTS):
+        return []
+    order = sorted((float(sides[row]), fails) for row, fails in rows)
+    found = list[dict[str, Any]]()
+    for name, part in zip(PARTS, np.array_split(np.arange(len(order)), len(PARTS))):
+        own = [order[i] for i in part]
+        hits = told(sum(fails for _, fails in own), len(own))
+        found.append({"size": name, "from": own[0][0], "to": own[-1][0], "failing": hits})
+    return found
