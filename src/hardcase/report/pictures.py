@@ -1,7 +1,7 @@
 """What the page draws: images as data URIs, and charts as inline SVG.
 
-Only what is shown is ever decoded, no larger than the page allows. Sizes of charts are in their own units; the page stretches them
-to the width there is.
+Only what is shown is ever decoded, no larger than the page allows. Sizes of charts are in their own
+units; the page stretches them to the width there is.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import words
-from hardcase.report.content import plain
-from hardcase.report.page import render
+from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 
