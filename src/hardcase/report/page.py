@@ -23,8 +23,8 @@ from hardcase.report.words import Sheet
 from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
-from hardcase.suite import regressions
 from hardcase.suite.gate import GateLimits
+from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
 
 HERE = Path(__file__).parent
@@ -131,7 +131,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     triples = [sheet.facts(row) for row in words.triples(sheet, TRIPLES)]
     weak = weakness(sheet, run.classes, told)
     place = where(run, counts)
-    regression = regressions.stored(run) if record.get("baseline") else None
+    regression = stored_excess(run) if record.get("baseline") else None
     return {
         "name": run.folder.resolve().name,
         **{
