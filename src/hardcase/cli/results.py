@@ -74,7 +74,7 @@ def config_of(
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said."""
-    from hardcase.analysis.insight import seeds_of
+    from hardcase.analysis.slices import seeds_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from hardcase.analysis.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
+from hardcase.analysis.maps import CONFIRMED, STATES, map_of_run
 from hardcase.analysis.semantics import WORDS
-from hardcase.analysis.slices import Rules, Slice
+from hardcase.analysis.slices import Outcome, Rules, Slice, slices_of_run
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
 from hardcase.report.words import number, percent, plural, rate
@@ -68,7 +68,7 @@ def _sentence(
     if attempted > MANY:
         return (
             f"Conditions were not looked for: more than {number(MANY)} seeds were attempted;"
-            " hardcase.analysis.insight.slices_of_run does it."
+            " hardcase.analysis.slices_of_run does it."
         )
     if not 0 < bad < attempted:
         every = "Every" if bad else "No"

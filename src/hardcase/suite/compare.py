@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from hardcase import statistics
-from hardcase.analysis.insight import attempted_labels
 from hardcase.analysis.regression import changed
+from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from hardcase.analysis.insight import seeds_of
+from hardcase.analysis.slices import seeds_of
 from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import (
     CoverageResult,
