@@ -227,7 +227,7 @@ def gate(
     about: dict[str, Any] = {}
     accepted: list[dict[str, Any]] = []
     if repaired_from is not None:
-        from hardcase.repair.gate import repair_checks
+        from hardcase.repair.folder import repair_checks
 
         checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
     else:
