@@ -33,7 +33,7 @@ ELSEWHERE = {
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
-    "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
     "claims/test_seeds.py": "whole runs of claims: runs/claims",

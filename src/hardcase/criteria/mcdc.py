@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import LayerGraph, Selection, select
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks

@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Bits, Patterns
 from hardcase.criteria.network import Order, Selection
-from hardcase.criteria.profile import Profile, Range
+from hardcase.criteria.profile import ActivationBatch, Profile, Range, units_at_once
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
