@@ -17,8 +17,15 @@ from hardcase.errors import Problem
 from hardcase.report import pictures, words
 from hardcase.report.decision import decision, together
 from hardcase.report.trust import cost, reproduce, trust
-from hardcase.report.weakness import MEANINGS, claims_section, differences, weakness
-from hardcase.report.where import failure_map, severities, where
+from hardcase.report.where import (
+    MEANINGS,
+    claims_section,
+    differences,
+    failure_map,
+    severities,
+    weakness,
+    where,
+)
 from hardcase.report.words import Sheet
 from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run, people_said
