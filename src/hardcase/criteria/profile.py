@@ -161,16 +161,16 @@ class ActivationBatch:
 
     def scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
         """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
-        return self.once(("scaled", selection, epsilon), lambda: self._scaled(selection, epsilon))
 
-    def _scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
-        parts = []
-        for values, (low, high) in zip(
-            self.layers(selection), selection.ranges(self.activations), strict=True
-        ):
-            width = high - low + epsilon
-            parts.append((values - low) / torch.where(width > 0, width, 1))
-        return torch.cat(parts, 1)
+        def scaled() -> Tensor:
+            ranges = selection.ranges(self.activations)
+            parts = []
+            for values, (low, high) in zip(self.layers(selection), ranges, strict=True):
+                width = high - low + epsilon
+                parts.append((values - low) / torch.where(width > 0, width, 1))
+            return torch.cat(parts, 1)
+
+        return self.once(("scaled", selection, epsilon), scaled)
 
 
 def _extremes(layers: list[Tensor]) -> Extremes:
