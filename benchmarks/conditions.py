@@ -15,7 +15,6 @@ from torch import Tensor
 from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import bounded_mean_interval
 from hardcase.conditions.rare import (
     REPEATS as RARE_REPEATS,
     Score,
@@ -23,6 +22,7 @@ from hardcase.conditions.rare import (
     log_interval,
     split,
 )
+from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.data.sources import load
 from hardcase.models.load import Loading, load_model
 from hardcase.models.pretrained.fetching import fetched_classifiers

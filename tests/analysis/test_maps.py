@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.analysis.insight import STATES, map_of_run
-from hardcase.analysis.maps import Features, grid_from, grid_of, mapping, record
+from hardcase.analysis.maps import STATES, Features, grid_from, grid_of, map_of_run, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
 from hardcase.searches.genetic import Illumination

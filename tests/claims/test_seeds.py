@@ -13,7 +13,7 @@ from hardcase.claims.load import claim_model
 from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task, with_absent
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import condition_box, measure_risk
-from hardcase.conditions.intervals import bounded_mean_interval
+from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers

@@ -6,7 +6,7 @@ import pytest
 from aftermath import write_world
 
 from hardcase.cli.main import main
-from hardcase.report.content import report_content
+from hardcase.report.page import report_content
 from hardcase.runs.results import Run
 
 

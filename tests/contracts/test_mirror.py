@@ -32,10 +32,9 @@ ELSEWHERE = {
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "
-    "criteria/batch criteria/mcdc criteria/memory criteria/neuron "
+    "criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
-    "claims/test_seeds.py": "whole runs of claims: report/claims",
     "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
@@ -43,9 +42,8 @@ ELSEWHERE = {
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
-    "repair/test_front.py": "repairs from end to end: repair/gate",
-    "report/test_page.py": "report/trust report/weakness",
-    "report/test_pictures.py": "report/charts",
+    "repair/test_front.py": "repairs from end to end: cli/repair",
+    "report/test_page.py": "report/trust",
     "runs/test_folder.py": "runs/tables",
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",

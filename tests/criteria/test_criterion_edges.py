@@ -6,8 +6,8 @@ from torch import nn
 from worlds import World, small_net
 
 from hardcase import registry
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import build_criteria
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure
 from hardcase.criteria.mcdc import Independence, LayerPair
 from hardcase.criteria.memory import Bits
@@ -20,7 +19,7 @@ from hardcase.criteria.neuron import (
     Sections,
     Strongest,
 )
-from hardcase.criteria.profile import Range
+from hardcase.criteria.profile import ActivationBatch, Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
 from hardcase.criteria.trace import Dispersion, Novelty, Spread

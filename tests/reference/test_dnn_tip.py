@@ -7,9 +7,9 @@ import pytest
 import torch
 from worlds import World
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import build_criteria
 from hardcase.criteria.network import join_taps
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.tensors import from_bytes
 
 tip = pytest.importorskip(

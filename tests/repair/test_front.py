@@ -354,7 +354,7 @@ def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(capsys, size, to
 
 
 def test_a_gate_refuses_the_repair_of_another_network(tmp_path, monkeypatch):
-    from hardcase.repair.gate import repair_checks
+    from hardcase.repair.folder import repair_checks
 
     monkeypatch.chdir(tmp_path)
     done = repaired(tmp_path)

@@ -6,9 +6,8 @@ import pytest
 from browser import PROGRAM, Browser
 from drawn import drawn_run, judge
 
-from hardcase.report.content import report_content
 from hardcase.report.decision import where_in_one_sentence
-from hardcase.report.page import write
+from hardcase.report.page import report_content, write
 from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
 from hardcase.suite.gate import GateLimits, gate, outcome

@@ -205,9 +205,9 @@ def test_ten_thousand_findings_are_reported_in_under_20_seconds(base):
 
 def test_only_what_is_shown_or_measured_is_decoded(base, monkeypatch):
     from hardcase import tensors
-    from hardcase.report import weakness
+    from hardcase.report import where
 
-    monkeypatch.setattr(weakness, "TESTS", 100)
+    monkeypatch.setattr(where, "TESTS", 100)
     run, decoded = drawn_run(base / "decoding", seeds=50, per_seed=20), []
     plain = tensors.decode
     monkeypatch.setattr(

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from hardcase import tensors
-from hardcase.report import charts, pictures
+from hardcase.report import pictures
 
 
 def shown(seed, test):
@@ -57,29 +57,29 @@ def test_pictures_are_reduced_only_if_they_must_be(side):
 
 @pytest.mark.parametrize("largest", [0, 0.003, 1, 7, 10, 99, 100, 101, 2500, 1e6])
 def test_ticks_are_few_round_and_reach_the_largest(largest):
-    marks = charts.ticks(largest)
+    marks = pictures.ticks(largest)
     assert marks[0] == 0
     assert marks[-1] >= largest * 0.999
     assert 2 <= len(marks) <= 6
-    assert all(float(mark) == int(mark) for mark in charts.ticks(largest, whole=True))
+    assert all(float(mark) == int(mark) for mark in pictures.ticks(largest, whole=True))
 
 
 def test_a_curve_passes_through_its_numbers():
     rows = [{"q": 10, "n": 1}, {"q": 50, "n": 5}, {"q": 100, "n": 8}]
-    svg = str(charts.steps(rows, "q", "n", x="queries", y="seeds", top=10, label="a <b>"))
+    svg = str(pictures.steps(rows, "q", "n", x="queries", y="seeds", top=10, label="a <b>"))
     tree = ElementTree.fromstring(svg)
     assert tree.get("aria-label") == "a <b>"
     line = next(node.get("d") for node in tree if node.get("class") == "line")
     across = [float(v) for v in re.findall(r"H([\d.]+)", line)]
     up = [float(v) for v in re.findall(r"V([\d.]+)", line)]
-    left, width = 46, charts.WIDTH - 46 - 20
+    left, width = 46, pictures.WIDTH - 46 - 20
     assert across == pytest.approx([left + width * q / 100 for q in (10, 50, 100)], abs=0.1)
-    bottom, height = charts.HEIGHT - 42, charts.HEIGHT - 42 - 14
-    highest = charts.ticks(10, whole=True)[-1]
+    bottom, height = pictures.HEIGHT - 42, pictures.HEIGHT - 42 - 14
+    highest = pictures.ticks(10, whole=True)[-1]
     assert up == pytest.approx([bottom - height * n / highest for n in (1, 5, 8)], abs=0.1)
 
 
 def test_bars_show_shares_and_say_nothing_where_nothing_was_counted():
-    assert 'width="25.00%"' in charts.bar(None, 0.25)
-    assert "fill" not in charts.bar(None, None)
-    assert 'x1="10.00%" x2="40.00%"' in charts.bar({"share": 0.5, "low": 0.2, "high": 0.8}, 0.25)
+    assert 'width="25.00%"' in pictures.bar(None, 0.25)
+    assert "fill" not in pictures.bar(None, None)
+    assert 'x1="10.00%" x2="40.00%"' in pictures.bar({"share": 0.5, "low": 0.2, "high": 0.8}, 0.25)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from drawn import drawn_run
 
-from hardcase.report.content import report_content
-from hardcase.report.page import write
+from hardcase.report.page import report_content, write
 from hardcase.report.where import NEEDED, where
 from hardcase.runs.results import Run
 

@@ -6,8 +6,8 @@ import pytest
 from aftermath import write_run
 from drawn import drawn_curves
 
-from hardcase.report.charts import severity
 from hardcase.report.page import write
+from hardcase.report.pictures import severity
 from hardcase.report.where import severities
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CURVES, keep_beside

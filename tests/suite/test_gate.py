@@ -7,7 +7,7 @@ import pytest
 from aftermath import verdict, write_run
 
 import hardcase as hc
-from hardcase.analysis.insight import having, tagged_seeds
+from hardcase.analysis.slices import having, tagged_seeds
 from hardcase.errors import Problem
 from hardcase.suite.gate import (
     GateLimits,

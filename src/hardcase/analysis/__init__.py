@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.analysis.curves import crossings as crossings, curve as curve
-    from hardcase.analysis.insight import (
-        map_of_run as map_of_run,
+    from hardcase.analysis.curves import (
+        crossings as crossings,
+        curve as curve,
         severity_curves as severity_curves,
-        slices_of_run as slices_of_run,
     )
+    from hardcase.analysis.maps import map_of_run as map_of_run
     from hardcase.analysis.regression import (
         changed as changed,
         excess as excess,
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         measured as measured,
         moved as moved,
     )
-    from hardcase.analysis.slices import Slice as Slice, find_slices as find_slices
+    from hardcase.analysis.slices import (
+        Slice as Slice,
+        find_slices as find_slices,
+        slices_of_run as slices_of_run,
+    )
 
 __getattr__, __dir__, __all__ = lazy(__name__)

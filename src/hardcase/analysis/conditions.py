@@ -23,11 +23,11 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import binomial_interval
 from hardcase.conditions.risk import (
     COST_DRAWS,
     DRAWS,
     asked_under,
+    binomial_interval,
     failing_rows,
     needed_seeds,
     with_pattern,

@@ -2,28 +2,33 @@
 
 Everything here works on any `Change`: one declared condition, of which a corruption's severity is
 one, or a function of one's own. A seed fails where the subject leaves its label by the margin that
-counts everywhere else.
+counts everywhere else. `severity_curves` draws what ``hardcase curve`` prints and the report shows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hardcase.campaign.claims import claim_context
 from hardcase.conditions.box import ConditionBox, condition_box
 from hardcase.conditions.declared import DECLARABLE, Conditions, DeclaredRange
-from hardcase.conditions.worst import bisected
-from hardcase.errors import Problem
+from hardcase.conditions.worst import WorstCase, bisected
+from hardcase.corruptions import CORRUPTIONS, corruption
+from hardcase.errors import NO_SEEDS, Problem
+from hardcase.models.health import answers as first_answers
 from hardcase.oracles import MIN_MARGIN
-from hardcase.statistics import interval
-from hardcase.tensors import chunks, margin, to_grid
-from hardcase.types import Seeds
+from hardcase.randomness import keys_of
+from hardcase.statistics import Rate, interval
+from hardcase.tensors import chunks, from_bytes, margin, to_grid
+from hardcase.types import Images, Model, Seeds
 
 GRID = 16
 """Severities on which it is checked whether failing is monotone."""
@@ -248,3 +253,101 @@ def error_rates(
     levels = [torch.full((len(x),), float(level)) for level in severity]
     wrong = [_logits(change, subject, x, level, batch).argmax(1) != y.cpu() for level in levels]
     return [float(row.double().mean()) for row in wrong]
+
+
+def severity_curves(
+    subject: Model,
+    images: Images,
+    names: Sequence[str] = tuple(CORRUPTIONS),
+    *,
+    worst: WorstCase | None = None,
+    batch: int = 256,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """What corruptions, and declared conditions one by one, do to a model.
+
+    Args:
+        subject: The model.
+        images: Labelled images; curves and crossings are of those it classifies correctly,
+            corruption error is of all.
+        names: Which corruptions.
+        worst: The least scale of declared conditions at which each of the images fails; None: only
+            corruptions are told of.
+        batch: Rows in one question.
+        progress: Told how many curves are done, and of how many.
+
+    Returns:
+        For each corruption (severity 0 to 5), and for all declared conditions together and each
+        alone (scale 0 to 1), the share failing on a grid of 16 severities with intervals, where
+        seeds cross, and the share whose failing is not monotone; and the mean corruption error.
+    """
+    chosen = [corruption(name).name for name in names]
+    if claim_context(images.context):  # some corruptions move objects, and say not where to
+        chosen = []
+    x = from_bytes(images.x).to(subject.device)
+    y = images.y.to(subject.device)
+    right = (first_answers(subject, images, batch).argmax(1) == images.y).to(subject.device)
+    usable = right.nonzero().squeeze(1)
+    if not len(usable):
+        raise Problem(
+            f"{subject.name} classifies none of the {len(images)} images correctly.", code=NO_SEEDS
+        )
+    keys = keys_of(images.id).to(subject.device)
+    if not chosen and worst is None:
+        raise Problem("there is no corruption and no condition to draw a curve of.")
+
+    def answers(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m k"]:
+        return subject(x).logits.clone()
+
+    def drawn(change: Change, most: float) -> dict[str, Any]:
+        args = (change, answers, x[usable], y[usable])
+        seen = curve(*args, grid(most), batch=batch)
+        return {
+            "most": most,
+            "curve": seen.table(),
+            "crossing": crossings(*args, most=most, batch=batch).summary(),
+            "non_monotone": Rate(int(seen.non_monotone().sum()), len(usable)).to_json(),
+        }
+
+    rows = []
+    errors = {}
+    for name in chosen:
+        change = one_condition(f"corruption.{name}", "0..5", images.shape, keys)
+        errors[name] = error_rates(change, answers, x, y, batch=batch)
+        kind = CORRUPTIONS[name].kind
+        seen = drawn(replace(change, keys=keys[usable]), change.most)
+        rows.append({"corruption": name, "kind": kind, **seen, "error": errors[name]})
+        if progress:
+            progress(len(rows), len(chosen))
+    scaled = []
+    if worst is not None:
+        together = {"all conditions together": worst.least_scale, **worst.alone}
+        scaled = [_scaled(name, least[usable.cpu()]) for name, least in together.items()]
+    counted = [name for name in errors if not CORRUPTIONS[name].extra] or list(errors)
+    mean = None
+    if counted:
+        plain = fmean(fmean(errors[name]) for name in counted)
+        mean = {"plain": plain, "corruptions": counted}
+    return {
+        "model": subject.name,
+        "data": images.name,
+        "images": len(images),
+        "usable": len(usable),
+        "clean_error": 1 - len(usable) / len(images),
+        "corruptions": rows,
+        "conditions": scaled,
+        "corruption_error": mean,
+    }
+
+
+def _scaled(name: str, least: Float[Tensor, " n"]) -> dict[str, Any]:
+    """The curve of a condition over the scale of its range, from where each image first fails."""
+    at = grid(1.0)
+    beyond = torch.where(least <= 1, least, torch.inf)
+    return {
+        "condition": name,
+        "most": 1.0,
+        "curve": Curve(at, beyond[None] <= at[:, None]).table(),
+        "crossing": Crossings(beyond, beyond, 0).summary(),
+        "non_monotone": Rate(0, len(least)).to_json(),
+    }

@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.analysis.semantics import MEASURES, Kind, kind_of
 from hardcase.errors import Problem, choice
-from hardcase.guides.archive import Archive, Axis, CellGrid, spanned
+from hardcase.guides.archive import LEVELS, Archive, Axis, CellGrid, spanned
 from hardcase.objectives import joint
 from hardcase.oracles import Witnessed
+from hardcase.runs.results import Run
 from hardcase.searches.genetic import Illumination
+from hardcase.statistics import confirmed_by
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Method, Probe, Space
 
@@ -33,6 +36,9 @@ LOOKED = 1000
 """Images whose features say how far an axis reaches."""
 ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
 """Other words for features."""
+CONFIRMED = "confirmed"
+STATES = (*LEVELS, CONFIRMED)
+"""What is known of a cell of a map, from least to most; the judge speaks last and never steers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +145,70 @@ def cells_of(grid: CellGrid, x: UInt8[Tensor, "n c h w"]) -> list[int]:
     """The cell of each 8-bit image."""
     parts = [grid(from_bytes(x[part])) for part in chunks(len(x), 256)]
     return torch.cat(parts).tolist() if parts else []
+
+
+def map_of_run(run: Run) -> dict[str, Any] | None:
+    """The map that a run with ``--map`` filled; None for another run.
+
+    A cell is in the state of its best finding: confirmed by the judge, kept by the witnesses, or
+    failing; `example` is that finding, of several the one nearest to its seed. Cells that the
+    search reached without a failure have *never failed*; `seeds` counts the real images in a cell.
+
+    Args:
+        run: A stored run.
+    """
+    said = run.record.get("map")
+    if not said:
+        return None
+    grid = grid_from(said)
+    visits = _visits(run, len(grid))
+    table = run.findings
+    kept = []
+    cells = cells_of(grid, run.images()) if len(table) else []
+    for row, cell in zip(table.drop_columns(["code"]).to_pylist(), cells):
+        state = "fails, witnessed" if row["witnessed"] else "fails"
+        if confirmed_by(run.verdicts or {}, row["id"]):
+            state = CONFIRMED
+        if row["kind"] == "label":
+            kept.append({**row, "cell": cell, "state": STATES.index(state)})
+    kept.sort(key=lambda row: (-row["state"], row["distance"], row["seed"], row["id"]))
+    best: dict[int, dict[str, Any]] = {}
+    for row in kept:
+        best.setdefault(row["cell"], row)
+    starts = cells_of(grid, run.seed_images())
+    shape = [axis.cells for axis in grid.axes]
+    rows = []
+    for cell in range(len(grid)):
+        found = best.get(cell, {})
+        rows.append(
+            {
+                "cell": cell,
+                "place": [int(i) for i in np.unravel_index(cell, shape)],
+                "state": STATES[found.get("state", int(bool(visits[cell])))],
+                "visits": visits[cell],
+                "seeds": starts.count(cell),
+                "failing_seeds": len({row["seed"] for row in kept if row["cell"] == cell}),
+                "example": found.get("id"),
+                **{name: found.get(name) for name in ("seed", "expected", "predicted")},
+            }
+        )
+    return {
+        "axes": said["axes"],
+        "cells": rows,
+        "counts": {state: sum(row["state"] == state for row in rows) for state in STATES},
+    }
+
+
+def _visits(run: Run, cells: int) -> list[int]:
+    """How many candidates fell into each cell, over all shards."""
+    total = torch.zeros(cells, dtype=torch.int64)
+    for number in sorted(run.store.done()):
+        delta = run.store.deltas(number).get("map", {})
+        if "visits" in delta:
+            visits = delta["visits"]
+            sound = visits.dtype == torch.int64 and visits.shape == total.shape
+            if not sound or bool((visits < 0).any()):
+                raise Problem(f"shard {number} of {run.folder} is damaged: its map is another.")
+            total += visits
+    counted: list[int] = total.tolist()
+    return counted

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.conditions import Conditions, compare_risk
-from hardcase.conditions.intervals import Bounds
-from hardcase.conditions.risk import DRAWS, RiskComparison
+from hardcase.conditions.risk import DRAWS, Bounds, RiskComparison
 from hardcase.config import is_run
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem

@@ -17,17 +17,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.analysis.semantics import Tags
-from hardcase.errors import Problem
+from hardcase.analysis.semantics import Tags, measure
+from hardcase.campaign.claims import Claims
+from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of
-from hardcase.statistics import holm, interval
+from hardcase.runs.results import Run, seed_claims
+from hardcase.statistics import confirmed_by, holm, interval
+from hardcase.tensors import digest, from_bytes
+from hardcase.types import Images
+
+Outcome = Literal["failing", "confirmed"]
+"""What counts of a seed: that it fails, or that the judge confirmed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,3 +334,86 @@ def _pairs(
         gap += failing - both * share
         spread += both * share * (1 - share) * (size - both) / max(size - 1, 1)
     return total, hits, gap / spread.clamp_min(1e-12).sqrt()
+
+
+def slices_of_run(
+    run: Run, *, outcome: Outcome = "failing", rules: Rules | None = None, seed: int = 0
+) -> list[Slice]:
+    """The slices of the attempted seeds of a run. Tags are of the seeds; equal seed images are one
+    group.
+
+    Args:
+        run: A stored run.
+        outcome: What counts: a finding on which the label is left, or one that the judge confirmed.
+        rules: When a condition is called a slice.
+        seed: Of the division into thirds.
+    """
+    seeds = _attempted(run)
+    findings = run.findings.select(["id", "seed", "kind"]).to_pylist()
+    rows = [row for row in findings if row["kind"] == "label"]
+    if outcome == "confirmed":
+        if run.verdicts is None:
+            raise Problem(
+                f"no judge has seen the findings of {run.folder}.",
+                fix=f"hardcase judge {run.folder}",
+            )
+        rows = [row for row in rows if confirmed_by(run.verdicts, row["id"])]
+    bad = {row["seed"] for row in rows}
+    return find_slices(
+        _tags_of(seeds),
+        torch.tensor([name in bad for name in seeds.id]),
+        seeds.y,
+        group=[digest([image.numpy().tobytes()]) for image in seeds.x],
+        rules=rules,
+        seed=seed,
+    )
+
+
+def tagged_seeds(run: Run) -> tuple[Tags, tuple[str, ...]]:
+    """The tags of the attempted seeds of a run, and the seeds' ids."""
+    seeds = _attempted(run)
+    return _tags_of(seeds), seeds.id
+
+
+def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
+    """The seeds that have all tags of a condition such as ``dark and thin strokes``."""
+    wanted = names.split(" and ")
+    for name in wanted:
+        if name not in tags.names:
+            raise choice("tag of these seeds", name, list(tags.names))
+    inside = tags.has[:, [tags.names.index(name) for name in wanted]].all(1)
+    return {seed for seed, has in zip(seeds, inside.tolist()) if has}
+
+
+def attempted_labels(run: Run) -> dict[str, int]:
+    """The class of each attempted seed, from which a candidate was tried, by its id."""
+    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
+    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+    return {row["id"]: row["label"] for row in tried}
+
+
+def _attempted(run: Run) -> Images:
+    """The attempted seeds of a run."""
+    names = attempted_labels(run)
+    if not names:
+        raise Problem(f"{run.folder} has no attempted seeds to look for slices among.")
+    return seeds_of(run, [run.seed_rows[name] for name in names])
+
+
+def seeds_of(run: Run, rows: Sequence[int] | None = None) -> Images:
+    """The seeds of a run, or some of its rows, as an image set with what is claimed of them."""
+    table = run.seeds if rows is None else run.seeds.take(rows)
+    y = torch.tensor(table["label"].to_pylist(), dtype=torch.int64)
+    names = tuple(table["id"].to_pylist())
+    claims = seed_claims(run)
+    if claims is not None and rows is not None:
+        claims = claims.take(torch.tensor(rows, dtype=torch.int64))
+    context = {} if claims is None else claims.context()
+    images = run.seed_images(rows)
+    return Images(images, y, names, run.classes, name=str(run.folder), context=context)
+
+
+def _tags_of(seeds: Images) -> Tags:
+    claims = Claims.of(seeds)
+    places = claims.places() if claims is not None else {}
+    return measure(from_bytes(seeds.x), table={name: one.tolist() for name, one in places.items()})

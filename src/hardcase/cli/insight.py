@@ -45,7 +45,7 @@ def curve(
     """Draw the share failing against severity and against the scale of declared conditions, and
     where each image first fails; of a run, for its report too."""
     from hardcase.analysis.conditions import keep_worst, worst_expected
-    from hardcase.analysis.insight import severity_curves
+    from hardcase.analysis.curves import severity_curves
     from hardcase.cache import write_atomically
     from hardcase.conditions import condition_box, measure_worst
     from hardcase.corruptions import CORRUPTIONS
@@ -128,7 +128,7 @@ def model_and_images(
     conditions: str | None = None,
 ) -> tuple[Context, Images]:
     """The context of the model and the images that a run or flags name."""
-    from hardcase.analysis.insight import seeds_of
+    from hardcase.analysis.slices import seeds_of
     from hardcase.cli.results import config_of, same_ingredients
     from hardcase.context import Context
 

@@ -74,7 +74,7 @@ def config_of(
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said."""
-    from hardcase.analysis.insight import seeds_of
+    from hardcase.analysis.slices import seeds_of
     from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
@@ -227,7 +227,7 @@ def gate(
     about: dict[str, Any] = {}
     accepted: list[dict[str, Any]] = []
     if repaired_from is not None:
-        from hardcase.repair.gate import repair_checks
+        from hardcase.repair.folder import repair_checks
 
         checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
     else:

@@ -252,7 +252,7 @@ def _beyond_nulls(
     """What a complete search for regressions shows beyond its nulls; None for another run."""
     if run is None or config.baseline is None or not run.record["complete"]:
         return None
-    from hardcase.suite.regressions import against_nulls
+    from hardcase.suite.replay import against_nulls
 
     found = against_nulls(run, retrained=retrained, say=flags.say)
     return {**found.to_json(), "retraining": retrained}

@@ -218,7 +218,10 @@ class ConditionBox:
         columns = iter(points.unbind(2))
         values = dict[str, Tensor]()
         if self.conditions.rows:
-            values |= self._logged(next(columns))
+            rows = self.conditions.rows
+            chosen = (next(columns).double() * len(rows)).long().clamp_max(len(rows) - 1)
+            logged = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+            values |= {name: one.to(points.device)[chosen] for name, one in logged.items()}
         if self.conditions.sampler:
             values |= self._sampled(points)
         for i in plain:
@@ -227,7 +230,11 @@ class ConditionBox:
         for own, drawn in zip(self.fields, normals, strict=True):
             declared = self.conditions.ranges[self.owner[own.start]]
             size = self._code(own.start, declared, next(columns), values)
-            z[:, :, own.start : own.stop] = size[:, :, None] * _direction(drawn, own)
+            # a uniform draw at every control point would always be as severe as the largest of many
+            flat = drawn.flatten(0, 1)
+            longest = _Field(0, own.size, own.axes).lengths(flat).amax(1, keepdim=True)
+            direction = (flat / longest).reshape(drawn.shape)
+            z[:, :, own.start : own.stop] = size[:, :, None] * direction
         for i in free:
             z[:, :, i] = 2 * next(columns) - 1
         return z
@@ -249,13 +256,6 @@ class ConditionBox:
                 )
             values[name] = given.reshape(points.shape[:2]).to(points.device)
         return values
-
-    def _logged(self, point: Float[Tensor, "n k"]) -> dict[str, Float[Tensor, "n k"]]:
-        """The row of the table that each uniform number chooses, by column."""
-        rows = self.conditions.rows
-        chosen = (point.double() * len(rows)).long().clamp_max(len(rows) - 1)
-        columns = {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
-        return {name: column.to(point.device)[chosen] for name, column in columns.items()}
 
     def _code(
         self,
@@ -323,19 +323,15 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         if row.part == CorruptionPart.name:
             severities.append((row.option, reach))
             continue
-        own = options.setdefault(row.part, _nothing(row.part))
+        # what is not declared changes nothing and costs no time
+        names = {option.name for option in fields(cast(Any, PARTS[row.part]))} - {"points"}
+        own = options.setdefault(row.part, {one: 100.0 * (one == "quality") for one in names})
         own[row.option] = reach if row.option == "quality" else max(own[row.option], reach)
     parts: list[ChangeFamily] = [PARTS[part](**options[part]) for part in PARTS if part in options]
     if severities:
         parts.append(CorruptionPart(tuple(severities)))
     space = Appearance(tuple(parts), (shape[0], shape[1], shape[2]))
     return _bounded_box(conditions, space)
-
-
-def _nothing(part: str) -> dict[str, float]:
-    """Options with which a part changes nothing: what is not declared costs no time."""
-    names = [option.name for option in fields(cast(Any, PARTS[part])) if option.name != "points"]
-    return {name: 100.0 if name == "quality" else 0.0 for name in names}
 
 
 def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
@@ -381,16 +377,6 @@ def _ends(declared: DeclaredRange, coordinate: Any) -> tuple[float, float]:
         length = OF_THE_SIDE
     codes = [coordinate.code(value, length) for value in (declared.low, declared.high)]
     return min(codes), max(codes)
-
-
-def _direction(drawn: Float[Tensor, "n k c"], own: _Field) -> Float[Tensor, "n k c"]:
-    """Random fields whose greatest length at any control point is 1.
-
-    Uniform draws at every control point would all be equally severe: the largest of many.
-    """
-    flat = drawn.flatten(0, 1)
-    whole = _Field(0, own.size, own.axes)
-    return (flat / whole.lengths(flat).amax(1, keepdim=True)).reshape(drawn.shape)
 
 
 def sobol(rng: Rng, rows: Int[Tensor, " n"], count: int, size: int) -> Float[Tensor, "n k d"]:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.intervals import Bounds
 from hardcase.conditions.risk import (
     ROWS,
+    Bounds,
     RiskTable,
     Tell,
     asked_under,

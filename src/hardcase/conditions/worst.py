@@ -249,7 +249,14 @@ def measure_worst(
             raise Problem(f"failing conditions of {size} images are given for {len(images)}.")
     parts = list[WorstCase]()
     for before, shard in told_shards(images, SHARD, tell):
-        tried = _known(table, others, slice(before, before + len(shard)))
+        rows = slice(before, before + len(shard))
+        tried = list[tuple[str, Failing]]()
+        if table is not None:
+            drawn = (table.least_z[rows], table.least_pattern[rows], (table.failing > 0)[rows])
+            tried.append(("draws", drawn))
+        for one in others:
+            known = (one.z[rows], one.pattern[rows], (one.searched <= 1)[rows])
+            tried.append(("other models", known))
         search = _ShardSearch(subject, shard, box, seed)
         parts.append(search.measured(tried, gradients, queries, alone=alone))
     return joined_tables(parts)
@@ -269,20 +276,6 @@ def most_questions(subject: Model, box: ConditionBox) -> tuple[int, int]:
             questions += back + (2 * len(SCALES) if single.size == 1 else 0)
             gradients += 2 * (GRADIENTS // 3) if single.size > 1 else 0
     return questions, gradients
-
-
-def _known(
-    table: RiskTable | None, others: Sequence[WorstCase], rows: slice
-) -> list[tuple[str, Failing]]:
-    """Failing conditions that were found before, of some images."""
-    known = list[tuple[str, Failing]]()
-    if table is not None:
-        any_fails = (table.failing > 0)[rows]
-        known.append(("draws", (table.least_z[rows], table.least_pattern[rows], any_fails)))
-    for other in others:
-        own = (other.searched <= 1)[rows]
-        known.append(("other models", (other.z[rows], other.pattern[rows], own)))
-    return known
 
 
 @dataclass(frozen=True, slots=True)

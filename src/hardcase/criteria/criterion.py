@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from hardcase import registry
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.memory import Memory
 from hardcase.criteria.network import (
     Layered,
@@ -27,7 +26,7 @@ from hardcase.criteria.network import (
     select,
     trace_layers,
 )
-from hardcase.criteria.profile import Needs, Profile, fit_profile
+from hardcase.criteria.profile import ActivationBatch, Needs, Profile, fit_profile
 from hardcase.criteria.surprise import Likelihood, Mahalanobis, fit_notes
 from hardcase.errors import Problem, choice, guarded
 from hardcase.randomness import Rng

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Rows
 from hardcase.criteria.network import LayerGraph, Selection, select
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
@@ -219,7 +219,8 @@ def cover_set(
     hits = torch.zeros(split.shape, dtype=torch.int32)
     for part in chunks(len(unit), max(1, CELLS // max(1, decisions.shape[1]))):
         if kind == "sign-sign":
-            hit = _turned(sides, low[part], high[part])
+            (on, off), a, b = sides, low[part], high[part]
+            hit = (on[a] & off[b]) | (off[a] & on[b])
         else:
             hit = _resized(sides, low[part], high[part], factor)
         hits.index_add_(0, unit[part], hit.int())
@@ -240,12 +241,6 @@ def _decision_sides(kind: Kind, decisions: Tensor, patterns: PatternSet) -> Tens
         sides.append(grouped(size.where(side, -torch.inf), patterns.of_row, count, "amax"))
         sides.append(grouped(size.where(side, torch.inf), patterns.of_row, count, "amin"))
     return torch.stack(sides)
-
-
-def _turned(
-    sides: Bool[Tensor, "2 p t"], a: Int[Tensor, " e"], b: Int[Tensor, " e"]
-) -> Bool[Tensor, "e t"]:
-    return (sides[0, a] & sides[1, b]) | (sides[1, a] & sides[0, b])
 
 
 def _resized(
@@ -401,7 +396,9 @@ class Independence:
         if self.pairs == "all":
             found = [cover_set(self.kind, self.factor, split, values) for split in self.splits]
             return [covered for covered, _ in found], sum(count for _, count in found)
-        test, seed = _seeded(rows)
+        tests, seeds = (flag.nonzero().squeeze(1) for flag in (~rows["seed"], rows["seed"]))
+        a, b = matches(rows["id"][tests, None], rows["id"][seeds])
+        test, seed = tests[a], seeds[b]
         fresh = (test >= done) | (seed >= done)
         test = test[fresh]
         seed = seed[fresh]
@@ -462,14 +459,6 @@ class Independence:
         values[row] = rows["values"][other].float()
         values[own["seed"]] = own["values"][own["seed"]].float()
         return values.to(batch.device)
-
-
-def _seeded(rows: State) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
-    """Every test and a seed of the same number."""
-    tests = (~rows["seed"]).nonzero().squeeze(1)
-    seeds = rows["seed"].nonzero().squeeze(1)
-    a, b = matches(rows["id"][tests, None], rows["id"][seeds])
-    return tests[a], seeds[b]
 
 
 # Factories of the MC/DC family: which layers are neighbours, and which of their pairs count.

@@ -83,7 +83,8 @@ class Bits:
         )
         drawn = row * self.columns + place
         cells = rows[row] * self.columns + place
-        free = ~self._has(cells)
+        known = cells.to(self.table.device)
+        free = self.table[known // self.columns, known % self.columns + 1].cpu() == 0
         first = free.int().argmax(1, keepdim=True)
         picked = cells.gather(1, first).squeeze(1)
         missed = (~free.any(1)).nonzero().squeeze(1)
@@ -114,10 +115,6 @@ class Bits:
             self.table = self.base.clone()
         self.table = self.table.to(device)
         return self.table
-
-    def _has(self, cells: Int[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
-        place = cells.to(self.table.device)
-        return self.table[place // self.columns, place % self.columns + 1].bool().cpu()
 
     def _search(
         self, rows: Int[Tensor, " r"], drawn: Int[Tensor, " n"], otherwise: Int[Tensor, " n"]

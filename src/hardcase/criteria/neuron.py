@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch, units_at_once
 from hardcase.criteria.criterion import COUNT, CoverageResult, CriterionPlan, Rule, criterion
 from hardcase.criteria.memory import Bits, Patterns
 from hardcase.criteria.network import Order, Selection
-from hardcase.criteria.profile import Profile, Range
+from hardcase.criteria.profile import ActivationBatch, Profile, Range, units_at_once
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 from hardcase.tensors import Copies, chunks
@@ -333,15 +332,9 @@ class Sections:
                         place[some] = torch.where(inside, place[some], -torch.inf)
                     else:
                         place = torch.where(within(values, top), place, -torch.inf)
-                    yield units.start, self._sections(place.div_(width), cut)
-
-    def _sections(self, place: Float[Tensor, "u m"], cut: str) -> Int[Tensor, "u m"]:
-        """Sections by the number of widths above the least value; those below it get 0."""
-        if cut == "right-open":
-            place.floor_().add_(1)
-        else:
-            place.ceil_()
-        return place.clamp_(0, self.k).int().long()
+                    place = place.div_(width)  # widths above the least value; below it: 0
+                    place = place.floor_().add_(1) if cut == "right-open" else place.ceil_()
+                    yield units.start, place.clamp_(0, self.k).int().long()
 
     @cached_property
     def _geometry(self) -> Copies:

@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, Bits, CountedBits, summed
 from hardcase.criteria.network import LayerGraph, Selection
-from hardcase.criteria.profile import Profile
+from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, SurpriseModel, refuse_few
 from hardcase.errors import Problem
 from hardcase.randomness import Rng

@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import SUM, CoverageResult, CriterionPlan, criterion
 from hardcase.criteria.memory import Accumulated, summed
 from hardcase.criteria.network import Selection
-from hardcase.criteria.profile import Profile
+from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.criteria.surprise import ReferencePoints, Traces
 from hardcase.errors import Problem
 from hardcase.randomness import Rng

@@ -338,7 +338,10 @@ def _merged(states: Sequence[State]) -> State:
     """The better elite of each cell, and the sum of the counts."""
     best = dict(states[0])
     for other in states[1:]:
-        better = _better(other, best)
+        higher = other["level"].clamp_min(REACHED) - best["level"].clamp_min(REACHED)
+        alike = other["distance"] == best["distance"]
+        nearer = (other["distance"] < best["distance"]) | (alike & (other["seed"] < best["seed"]))
+        better = (other["level"] >= FAILING) & ((higher > 0) | ((higher == 0) & nearer))
         level = torch.maximum(best["level"], other["level"])
         for name in ELITE:
             best[name] = torch.where(better, other[name], best[name])
@@ -346,15 +349,6 @@ def _merged(states: Sequence[State]) -> State:
         for name in COUNTS:
             best[name] = best[name] + other[name]
     return best
-
-
-def _better(a: State, b: State) -> Bool[Tensor, " cells"]:
-    """Where `a` keeps an elite that goes before that of `b`."""
-    level = a["level"].clamp_min(REACHED) - b["level"].clamp_min(REACHED)
-    nearer = (a["distance"] < b["distance"]) | (
-        (a["distance"] == b["distance"]) & (a["seed"] < b["seed"])
-    )
-    return (a["level"] >= FAILING) & ((level > 0) | ((level == 0) & nearer))
 
 
 class _Parents:

@@ -208,16 +208,13 @@ class Corpus:
         rows = probe.targets["row"]
         columns = {name: value for name, value in probe.targets.items() if name.startswith(ENTRY)}
         columns |= {"z": probe.z, "picture": to_bytes(probe.x), "seed": probe.origin.id}
-        self._grow(rows, columns)
-        self.size, stays, slot = appended(self.size, rows, self.capacity)
-        for name, value in columns.items():
-            self.tables[name][rows[stays], slot] = value[stays]
-        self.picks[rows[stays], slot] = 0
-
-    def _grow(self, rows: Int[Tensor, " m"], columns: Mapping[str, Tensor]) -> None:
         for name in ("size", "cursor", "picks"):
             setattr(self, name, grown(getattr(self, name), rows))
         for name, value in columns.items():
             if name not in self.tables:
                 self.tables[name] = value.new_zeros(len(self.size), self.capacity, *value.shape[1:])
             self.tables[name] = grown(self.tables[name], rows)
+        self.size, stays, slot = appended(self.size, rows, self.capacity)
+        for name, value in columns.items():
+            self.tables[name][rows[stays], slot] = value[stays]
+        self.picks[rows[stays], slot] = 0

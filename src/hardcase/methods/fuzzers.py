@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure
 from hardcase.criteria.network import Selection
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.trace import Novelty, NovelVectors
 from hardcase.errors import Problem
 from hardcase.guides.corpus import Corpus, Fading, Recent

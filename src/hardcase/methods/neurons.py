@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import Measure, build_criteria, profile_for, requirements, toward
 from hardcase.criteria.network import (
     Layer,
@@ -20,7 +19,7 @@ from hardcase.criteria.network import (
     select,
     trace_layers,
 )
-from hardcase.criteria.profile import Needs, Profile
+from hardcase.criteria.profile import ActivationBatch, Needs, Profile
 from hardcase.criteria.surprise import Likelihood, Traces
 from hardcase.errors import Problem
 from hardcase.guides.units import Facts, Strategies

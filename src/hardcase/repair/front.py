@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -26,19 +26,17 @@ from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
 from hardcase.repair.claims import train_on_claims
+from hardcase.repair.folder import PAGE, RECORD, repair_page, repairable, write_weights
 from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
 from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
-from hardcase.repair.weights import repairable, write_weights
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
 from hardcase.runs.results import Run, finding_claims
-from hardcase.suite.tables import Cell, Outcome, Table, page
 from hardcase.tensors import fingerprints, usable_device
 from hardcase.types import Images, Model
 
 __all__ = [
-    "RECORD",
     "RepairResult",
     "held_apart",
     "joined_images",
@@ -50,8 +48,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-RECORD = "repair.json"
-PAGE = "report.html"
 MOST_VALIDATION = 2000
 """Validation images, at most: more would choose no better."""
 FEWEST = 20
@@ -263,7 +259,7 @@ def repair_network(
             "seconds": monotonic() - began,
             **(about or {}),
         }
-        write_atomically(folder / PAGE, _page(folder, record, shown).encode())
+        write_atomically(folder / PAGE, repair_page(folder, record, shown).encode())
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
     return RepairResult(folder, after, name, shown, record)
@@ -382,56 +378,3 @@ def _carried_row(before: Model, after: Model, found: Images) -> ProofRow:
     )
     change = left - wrong
     return ProofRow("stored", "findings of the run", wrong, left, change, change, len(found), 1.0)
-
-
-PARTS = {
-    "condition": "each declared condition alone",
-    "elsewhere": "conditions and corruptions that were not trained on",
-    "class": "each class",
-}
-"""Tables of the page after the one that decides, by the groups of their rows."""
-
-
-def _page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
-    """The one page: verdict and why, what decides, every other figure, how it was trained."""
-    training = record["training"]
-    first: list[list[Cell]] = [["verdict", proof.verdict]]
-    first += [["because" if i == 0 else "", text] for i, text in enumerate(proof.reasons)]
-    first.append(["repaired weights", str(record["model"])])
-    notes = [
-        f"{proof.seeds} images that neither training, validation nor search saw; differences are"
-        " paired by image, intervals hold in 95 of 100 cases, those of the tables below together",
-        "1 - least scale: how much less than the whole range is enough to break an image;"
-        " both networks were attacked with what broke the other",
-    ]
-    decisive = [row for row in proof.rows if row.decides or row.group in ("declared", "stored")]
-    tables = [Table("verdict", ["", "told"], first), _table("what decides", decisive, notes)]
-    for group, title in PARTS.items():
-        others = [row for row in proof.rows if row.group == group and row not in decisive]
-        tables.append(_table(title, others))
-    rows: list[list[Cell]] = [
-        [name, str(training[name])] for name in ("rate", "epochs", "best", "seconds")
-    ]
-    rows += [[name, str(value)] for name, value in record["recipe"].items()]
-    rows += [[name, str(value)] for name, value in record["conditions"].items()]
-    tables.append(Table("how it was trained", ["", "value"], rows, training["notes"]))
-    name = f"Repair of {record['parents']['model']}: {proof.verdict}"
-    return page(Outcome(name, tables), folder, "")
-
-
-def _table(title: str, proved: Sequence[ProofRow], notes: Sequence[str] = ()) -> Table:
-    """Figures before and after as a table."""
-    rows: list[list[Cell]] = [
-        [
-            row.name,
-            f"{row.before:.2%}",
-            f"{row.after:.2%}",
-            f"{row.after - row.before:+.2%}",
-            f"{row.low:+.2%} to {row.high:+.2%}",
-            row.units,
-            row.outcome,
-        ]
-        for row in proved
-    ]
-    columns = ["figure", "before", "after", "change", "95 %", "images", "it is"]
-    return Table(title, columns, rows, list(notes))

@@ -32,7 +32,7 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
-from hardcase.conditions.intervals import bounded_mean_interval
+from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.corruptions import CORRUPTIONS, corrupt
 from hardcase.errors import Problem, choice
 from hardcase.models.health import answers

@@ -1,8 +1,12 @@
-"""The report: one page that needs nothing but itself, and the same numbers as JSON."""
+"""The report: everything it says as one value, which is report.json, and one page that is made from
+nothing else.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +14,54 @@ from typing import Any
 from hardcase.cache import sweep, write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
-from hardcase.report import charts, pictures, words
-from hardcase.report.content import plain, report_content
+from hardcase.report import pictures, words
+from hardcase.report.decision import decision, together
+from hardcase.report.trust import cost, reproduce, trust
+from hardcase.report.where import (
+    MEANINGS,
+    claims_section,
+    differences,
+    failure_map,
+    severities,
+    weakness,
+    where,
+)
+from hardcase.report.words import Sheet
 from hardcase.runs.files import refuse_links
-from hardcase.runs.results import Run
+from hardcase.runs.results import Run, people_said
+from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits
+from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
 
 HERE = Path(__file__).parent
+FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
+"""How the page writes numbers: functions of `words`."""
+FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+"""What run.json says of the declared conditions, and report.json too."""
+SCHEMA = 1
+TRIPLES = 12
+GALLERY = 200
+"""Findings of a run that are shown large, and thumbnails of a page, shared by its runs."""
+
+_MEANINGS = {
+    "generated": "samples of the generator",
+    "verified": "the model and most independent networks see the class that was asked for",
+    "seeds": "images given",
+    "usable": "correctly classified",
+    "attempted": "searched from",
+    "failing": "a finding leaves the seed’s label",
+    "witnessed": "a failing input on which every witness keeps the label",
+    "valid": "a failing input looks like the data",
+    "label_kept": "a failing input still is what the seed was",
+    "confirmed": "one finding is failing, valid and keeps its label",
+    "distinct": "groups of confirmed findings",
+}
+_WHOLE: Mapping[str, str | None] = {
+    **dict.fromkeys(("generated", "seeds", "distinct")),
+    **{"verified": "generated", "usable": "seeds", "attempted": "usable"},
+}
+"""What a step is a share of; every other one is a share of the attempted seeds."""
 
 
 def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None) -> Path:
@@ -29,13 +73,22 @@ def write(runs: Sequence[Run], folder: Path, *, limits: GateLimits | None = None
         refuse_links(folder.parent, (folder.name,))
     sweep(folder)
     report = report_content(runs, limits)
-    large = pictures.triples(runs, report["runs"])
-    small = pictures.thumbnails(runs, report["runs"])
-    mapped = pictures.map_cells(runs, report["runs"])
-    drawn = pictures.condition_draws(runs, report["runs"])
-    report["reduced_to"] = {"triples": large.width, "gallery": small.width}
+    drawn = {
+        "large": pictures.triples(runs, report["runs"]),
+        "small": pictures.thumbnails(runs, report["runs"]),
+        "mapped": pictures.map_cells(runs, report["runs"]),
+        "drawn": pictures.condition_draws(runs, report["runs"]),
+    }
+    report["reduced_to"] = {"triples": drawn["large"].width, "gallery": drawn["small"].width}
     report = for_people(plain(report))
-    page = _page(report, large=large, small=small, mapped=mapped, drawn=drawn)
+    named = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
+    page = render(
+        HERE / "page.html",
+        {name: getattr(words, name) for name in FILTERS},
+        report={**report, "runs": named},
+        **{name: found.uris for name, found in drawn.items()},
+        charts=pictures,
+    )
     write_atomically(folder / "report.json", json.dumps(report, indent=1, allow_nan=False).encode())
     return write_atomically(folder / "index.html", page.encode())
 
@@ -58,17 +111,193 @@ def render(template: Path, filters: Mapping[str, Callable[..., str]], **values: 
         Markup((HERE / name).read_text(encoding="utf-8"))  # ours, not input
         for name in ("style.css", "page.js")
     )
-    page = environment.get_template(template.name)
-    return page.render(style=style, script=script, **values)
+    return environment.get_template(template.name).render(style=style, script=script, **values)
 
 
-def _page(report: dict[str, Any], **images: pictures.Pictures) -> str:
-    filters = ["share", "percent", "number", "decimal", "duration", "plural", "lines", "moment"]
-    runs = [{**run, "classes": ClassNames(run["classes"])} for run in report["runs"]]
-    return render(
-        HERE / "page.html",
-        {name: getattr(words, name) for name in filters},
-        report={**report, "runs": runs},
-        **{name: found.uris for name, found in images.items()},
-        charts=charts,
+def report_content(runs: Sequence[Run], limits: GateLimits | None = None) -> dict[str, Any]:
+    """The numbers and words of a report on `runs`."""
+    sections = [_section(run, max(TRIPLES, GALLERY // len(runs)), limits) for run in runs]
+    return {
+        "schema": SCHEMA,
+        "runs": sections,
+        "comparison": _comparison(runs, sections) if len(runs) > 1 else None,
+        "decision": together(sections) if len(runs) > 1 else None,
+    }
+
+
+def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any]:
+    sheet = Sheet(run)
+    counts = run.counts()
+    record = run.record
+    told = words.rates_of(run)
+    steps = counts["funnel"]
+    accuracy = record.get("accuracy") or {}
+    images = accuracy.get("images")
+    value = accuracy.get("value")
+    shown = words.gallery(sheet, gallery)
+    triples = [sheet.facts(row) for row in words.triples(sheet, TRIPLES)]
+    weak = weakness(sheet, run.classes, told)
+    place = where(run, counts)
+    regression = stored_excess(run) if record.get("baseline") else None
+    return {
+        "name": run.folder.resolve().name,
+        **{
+            name: record.get(name)
+            for name in ("method", "model", "data", "split", "seed", "created", "finished", "image")
+        },
+        "complete": bool(record.get("complete")),
+        "classes": list(run.classes),
+        "notes": [*(record.get("notes") or []), *_how_to_read(run, regression)],
+        "regression": regression,
+        "believed": {"state": run.verification.state, "notes": list(run.verification.notes)},
+        "accuracy": told(round(value * images), images) if images and value is not None else None,
+        **{name: record.get(name) for name in FIGURES},
+        "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
+        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
+        "findings": counts["findings"],
+        "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
+        "triples": triples,
+        "claims": claims_section(run, sheet, told),
+        "weakness": {
+            **weak,
+            "differences": differences(run, sheet, run.classes),
+        },
+        "where": place,
+        "map": failure_map(run),
+        "curves": severities(run),
+        "trust": trust(run, sheet, counts),
+        "cost": cost(run, sheet, steps["failing"] or 0),
+        "gallery": {
+            "total": len(sheet),
+            "left_out": len(sheet) - len(shown),
+            "tests": [sheet.facts(r) for r in shown],
+        },
+        "reproduce": reproduce(run, counts["skipped"], sheet),
+    }
+
+
+def _how_to_read(run: Run, regression: Mapping[str, Any] | None) -> list[str]:
+    """How to read a search for regressions, and what it shows beyond its nulls."""
+    was = run.record.get("baseline")
+    if was is None:
+        return []
+    beyond = f"hardcase resume {run.folder.name} runs them."
+    if regression:
+        beyond = f"Here: {regression['sentence']}."
+    return [
+        f"A search for regressions: findings are inputs that {was}, the version before, gets right "
+        f"and {run.record.get('model')} gets wrong. Two trainings of one recipe differ on such "
+        "inputs too; only what exceeds the same search with the roles swapped, and with a "
+        f"retraining of the old version, is a regression. {beyond}"
+    ]
+
+
+def _summary(
+    record: Mapping[str, Any],
+    steps: Mapping[str, int | None],
+    kinds: Mapping[str, int],
+    small: int,
+    told: words.Told,
+) -> dict[str, Any]:
+    """The first sentence, and what is known beyond it."""
+    failing, confirmed = (
+        told(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
     )
+    limits = words.budget(record.get("budget") or {})
+    people = record.get("people") or {}
+    assert failing is not None
+    key = f"{words.number(failing['hits'])} of {words.number(failing['total'])}"
+    rest = words.share(failing).removeprefix(key)
+    return {
+        "budget": limits or None,
+        "failing": failing,
+        "confirmed": confirmed,
+        "sentence": (
+            f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
+            f" for {key} attempted seeds{rest}."
+        ),
+        "settings": settings_in_words(record.get("options") or {}) or None,
+        "kinds": kinds_in_words(kinds),
+        "key": key,
+        "by_norm": small,
+        "people": {name: value for name, value in people.items() if name != "findings"} or None,
+        "standing": _standing(failing, confirmed, steps["distinct"], small, people),
+    }
+
+
+def _standing(
+    failing: words.Rate,
+    confirmed: words.Rate | None,
+    distinct: int | None,
+    small: int,
+    people: Mapping[str, Any],
+) -> str:
+    """How far the count can be trusted."""
+    if not failing["hits"]:
+        return (
+            "There is nothing to confirm. That is no proof that the model has no fault: it"
+            " withstood this method within this budget."
+        )
+    checked = "Nobody has checked any by eye."
+    if people:
+        checked = f"People looked: {people_said(people)}."
+    if confirmed is None:
+        return (
+            f"Nothing is confirmed: no judge has looked at these findings. {checked} A failing"
+            " input may be a fault of the model, or an image that no longer shows what its seed"
+            " showed."
+        )
+    sentences = [f"Confirmed as valid and still of the seed’s class: {words.share(confirmed)}"]
+    if distinct is not None:
+        sentences[0] += f", in {words.plural(distinct, 'distinct group')}"
+    if small:
+        counted = words.plural(small, "finding")
+        sentences.append(
+            f"{counted} changed by at most 8/255 and so show what their seeds show: no judge"
+            " decided that"
+        )
+    return f"{'. '.join(sentences)}. {checked}"
+
+
+def _funnel(
+    steps: Mapping[str, int | None], told: words.Told, meanings: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    rows = []
+    for step, meaning in {**_MEANINGS, **meanings}.items():
+        if step not in steps or (step == "witnessed" and steps[step] is None):
+            continue
+        whole = _WHOLE.get(step, "attempted")
+        share = told(steps[step], steps[whole]) if whole else None
+        rows.append(
+            {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
+        )
+    return rows
+
+
+def _comparison(runs: Sequence[Run], sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Whether the runs can be compared at all."""
+    hashes = [run.record.get("hashes") or {} for run in runs]
+    tried: dict[str, list[Any]] = {
+        "model": [known.get("subject") for known in hashes],
+        "data": [known.get("data") for known in hashes],
+        "seeds": [frozenset(run.seeds.column("id").to_pylist()) for run in runs],
+        "budget": [section["summary"]["budget"] for section in sections],
+    }
+    same = {name: len(set(values)) == 1 for name, values in tried.items()}
+    alike = [f"the {name}" for name in same if same[name]]
+    other = [f"the {name}" for name in same if not same[name]]
+    sentences = []
+    if alike:
+        sentences.append(f"All runs share {words.listed(alike)}.")
+    if other:
+        sentences.append(f"They differ in {words.listed(other)}: compare them with care.")
+    return {"same": same, "sentence": " ".join(sentences)}
+
+
+def plain(value: Any) -> Any:
+    """The same without numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

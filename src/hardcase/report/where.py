@@ -1,26 +1,77 @@
-"""Where it fails: the conditions in words under which seeds fail more often, if any held, the map
-of failures, and how failing grows with severity."""
+"""Where it fails: the conditions in words under which seeds fail more often, the map of failures,
+how failing grows with severity, how findings differ from their seeds, and which classes and claims
+are lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hardcase.analysis.insight import CONFIRMED, STATES, Outcome, map_of_run, slices_of_run
-from hardcase.analysis.semantics import WORDS
-from hardcase.analysis.slices import Rules, Slice
+import numpy as np
+import pyarrow as pa
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hardcase import statistics
+from hardcase.analysis.maps import CONFIRMED, STATES, map_of_run
+from hardcase.analysis.semantics import (
+    FEATURES,
+    WORDS,
+    equal_noise,
+    fitting,
+    measured,
+    moved,
+    noticeable,
+)
+from hardcase.analysis.slices import Outcome, Rules, Slice, slices_of_run
+from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
-from hardcase.report.words import number, percent, plural, rate
-from hardcase.runs.results import Run
+from hardcase.inference import max_statistic
+from hardcase.randomness import stream
+from hardcase.report.words import Sheet, Told, number, percent, plural, rate
+from hardcase.runs.results import Run, seed_claims
 from hardcase.runs.verify import CURVES, read_beside
+from hardcase.tensors import chunks, from_bytes
+from hardcase.types import WAYS, ClassNames
 
 NEEDED = 3 * 3 * Rules().support
 """Attempted seeds with which a third of a measure can have its images on each third of the seeds.
 """
 MANY = 4_000
 """Attempted seeds of which measures are taken; more would only slow the page down."""
+ENDS: Mapping[str, tuple[str, str]] = {**WORDS, "slant": ("left", "right")}
+"""What the ends of a map's axis are called."""
+FRAGILE = 3
+"""Changes that the sentence names."""
+PIXELS = 20_000_000
+TESTS = 1000
+"""What is measured at most; beyond it an even choice of the findings."""
+LEAST = 1.0
+"""A feature has moved if it did so by what a person can see: `semantics.noticeable`."""
+LEVEL = 0.05
+PERMUTATIONS = 2000
+"""A sentence is said where the best of all features would be as clear in 5 % of sign flips."""
+ENOUGH = 10
+SENTENCES = 8
+"""Findings that a pair of classes needs for a sentence, and sentences that are said."""
+CLASSES_SHOWN = 20
+"""A matrix of more classes than this cannot be read: the ones with the most findings are shown."""
+OTHER = "taken for another class"
+PARTS = ("smallest third", "middle third", "largest third")
+MEANINGS = {
+    "seeds": "claims about images",
+    "usable": "the model makes the claim about the unchanged image",
+    "failing": "a changed image of which the model no longer makes the claim",
+    "witnessed": "a failing input on which every witness still makes it",
+    "label_kept": "a failing input still shows what is claimed",
+    "confirmed": "one finding is failing, valid and still shows what is claimed",
+}
+"""Steps of the funnel, where they mean something else than for classes."""
 
 
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,19 +89,17 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": outcome,
         "attempted": attempted,
         "carried": [one.record() for one in carried],
-        "held": [_row(one) for one in held],
+        "held": [
+            {
+                "name": one.name,
+                "sentence": str(one),
+                "inside": rate(one.estimated.failing, one.estimated.total),
+                "outside": rate(one.estimated.failing_outside, one.estimated.total_outside),
+                "p": one.p_holm,
+            }
+            for one in held
+        ],
         "sentence": _sentence(attempted, bad, outcome, carried, held),
-    }
-
-
-def _row(one: Slice) -> dict[str, Any]:
-    seen = one.estimated
-    return {
-        "name": one.name,
-        "sentence": str(one),
-        "inside": rate(seen.failing, seen.total),
-        "outside": rate(seen.failing_outside, seen.total_outside),
-        "p": one.p_holm,
     }
 
 
@@ -68,7 +117,7 @@ def _sentence(
     if attempted > MANY:
         return (
             f"Conditions were not looked for: more than {number(MANY)} seeds were attempted;"
-            " hardcase.analysis.insight.slices_of_run does it."
+            " hardcase.analysis.slices_of_run does it."
         )
     if not 0 < bad < attempted:
         every = "Every" if bad else "No"
@@ -86,9 +135,6 @@ def _sentence(
         f" {plural(len(carried), 'condition')}) and measured on the last, which had no part in"
         f" finding or testing: a seed inside the condition {word} more often."
     )
-
-
-ENDS: Mapping[str, tuple[str, str]] = {**WORDS, "slant": ("left", "right")}
 
 
 def failure_map(run: Run) -> dict[str, Any] | None:
@@ -149,10 +195,6 @@ def _map_sentence(found: Mapping[str, Any]) -> str:
     )
 
 
-FRAGILE = 3
-"""Changes that the sentence names."""
-
-
 def severities(run: Run) -> dict[str, Any] | None:
     """The curves that ``hardcase curve`` left in a run, the most fragile change first; or None."""
     said = read_beside(run.store, CURVES)
@@ -203,14 +245,220 @@ def _fragile(rows: list[dict[str, Any]], usable: int) -> str:
         return f"None of {plural(usable, 'seed')} fails under any of {len(rows)} changes."
     told = []
     for row in worst:
-        end = row["points"][-1]
-        half = (
-            f"half of the seeds fail by severity {row['crossing']:.2f}"
-            if row["crossing"] is not None
-            else f"{percent(end['share'])} fail at the end"
-        )
+        half = f"{percent(row['points'][-1]['share'])} fail at the end"
+        if row["crossing"] is not None:
+            half = f"half of the seeds fail by severity {row['crossing']:.2f}"
         told.append(f"{row['name']} ({half})")
     return (
         f"{number(usable)} correctly classified seeds under {plural(len(rows), 'change')}. "
         f"Most fragile: {', '.join(told)}."
     )
+
+
+def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
+    """Shares of findings in which each feature rose or fell, and in words what most findings of a
+    class pair share."""
+    rows = np.flatnonzero(sheet.label)
+    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("image") or [1, 28, 28]))))
+    if len(rows) > most:
+        rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
+    features = list[dict[str, Any]]()
+    pairs = list[dict[str, Any]]()
+    if len(rows):
+        change, control, spread = _changes(run, rows)
+        shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
+        relative = change[:, shown] / noticeable()[shown]
+        by_chance = control[:, shown] / noticeable()[shown]
+        features = _shares(relative, by_chance, shown)
+        pairs = _by_pair(sheet, rows, relative, by_chance, shown)
+    return {
+        "tests": len(rows),
+        "left_out": int(sheet.label.sum()) - len(rows),
+        "least": LEAST,
+        "features": features,
+        "pairs": pairs,
+        "sentences": _sentences(pairs, classes),
+    }
+
+
+def _changes(
+    run: Run, rows: Int[np.ndarray, " t"]
+) -> tuple[Float[Tensor, "t f"], Float[Tensor, "t f"], Float[Tensor, " f"]]:
+    """How far each feature moved in each finding, and under noise of the same size; and its
+    standard deviation over the seeds of these findings."""
+    findings = run.findings.take(pa.array(rows))
+    own = np.array([run.seed_rows[name] for name in findings.column("seed").to_pylist()])
+    used, back = np.unique(own, return_inverse=True)
+    seeds = run.seed_images(used.tolist())
+    found = run.images(rows.tolist())
+    back_rows = torch.from_numpy(back)
+    rng = stream(0, "equal_noise")
+    change = list[Tensor]()
+    control = list[Tensor]()
+    for part in chunks(len(found), 512):
+        before = from_bytes(seeds[back_rows[part]])
+        after = from_bytes(found[part])
+        change.append(moved(before, after))
+        control.append(moved(before, equal_noise(before, after, rng=rng)))
+    spread = torch.cat([measured(from_bytes(seeds[part])) for part in chunks(len(seeds), 512)])
+    deviation = spread.std(0) if len(spread) > 1 else torch.zeros(len(FEATURES))
+    return torch.cat(change), torch.cat(control), deviation
+
+
+def _shares(
+    relative: Float[Tensor, "t g"], control: Float[Tensor, "t g"], shown: Sequence[int]
+) -> list[dict[str, Any]]:
+    rows = []
+    for column, i in enumerate(shown):
+        feature = FEATURES[i]
+        row: dict[str, Any] = {"feature": feature.name, "up": feature.up, "down": feature.down}
+        for prefix, values in (("", relative[:, column]), ("control_", control[:, column])):
+            row[f"{prefix}rose"] = rate(int((values > LEAST).sum()), len(values))
+            row[f"{prefix}fell"] = rate(int((values < -LEAST).sum()), len(values))
+        rows.append({**row, "median": float(relative[:, column].median())})
+    return rows
+
+
+def _by_pair(
+    sheet: Sheet,
+    rows: Int[np.ndarray, " t"],
+    relative: Float[Tensor, "t g"],
+    control: Float[Tensor, "t g"],
+    shown: Sequence[int],
+) -> list[dict[str, Any]]:
+    """The same for every pair of classes with enough findings, most findings first."""
+    pairs = list(zip(sheet.expected[rows].tolist(), sheet.predicted[rows].tolist()))
+    found = []
+    for pair, count in sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0])):
+        if count >= ENOUGH:
+            inside = torch.tensor([one == pair for one in pairs])
+            shares = _shares(relative[inside], control[inside], shown)
+            ways = _ways(relative[inside]) - _ways(control[inside])
+            p = max_statistic(ways, rng=stream(0, "what moved"), permutations=PERMUTATIONS)
+            shares = [{**row, "p": one} for row, one in zip(shares, p.tolist(), strict=True)]
+            names = dict(zip(("expected", "predicted"), pair))
+            found.append({**names, "tests": count, "features": shares})
+    return found
+
+
+def _ways(relative: Float[Tensor, "t g"]) -> Float[Tensor, "t g"]:
+    """1 where a feature rose by what can be seen, -1 where it fell."""
+    return (relative > LEAST).double() - (relative < -LEAST).double()
+
+
+def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[dict[str, Any]]:
+    """What more than half of the findings of a pair share, the surest first.
+
+    The interval must be above a half, and the feature further from the control than the best of all
+    features would be by chance."""
+    said = []
+    for pair in pairs:
+        for row in pair["features"]:
+            share, words, by_chance = max(
+                (
+                    (row["rose"], row["up"], row["control_rose"]),
+                    (row["fell"], row["down"], row["control_fell"]),
+                ),
+                key=lambda way: way[0]["hits"],
+            )
+            if share["low"] > 0.5 and row["p"] <= LEVEL:
+                names = classes.pair(pair["expected"], pair["predicted"])
+                span = f"{percent(share['low'])} to {percent(share['high'])}"
+                text = (
+                    f"In {share['hits']} of {share['total']} failures {names}"
+                    f" ({percent(share['share'])}, 95\u00a0% interval {span}) {words}; in"
+                    f" {percent(by_chance['share'])} under noise of the same size."
+                )
+                about = {name: pair[name] for name in ("expected", "predicted")}
+                said.append({"sentence": text, **about, "feature": row["feature"], "rate": share})
+    return sorted(said, key=lambda one: -one["rate"]["low"])[:SENTENCES]
+
+
+def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, Any]:
+    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
+    class."""
+    pairs = _pairs(sheet)
+    seen = {pair[role] for pair in pairs for role in ("expected", "predicted")}
+    labels = shown = sorted({*range(len(classes)), *seen})
+    if len(labels) > CLASSES_SHOWN:
+        findings = Counter[int]()
+        for pair in pairs:
+            findings.update({pair["expected"]: pair["tests"]})
+            findings.update({pair["predicted"]: pair["tests"]})
+        busiest = sorted(labels, key=lambda label: -findings[label])[:CLASSES_SHOWN]
+        shown = sorted(label for label in busiest if findings[label])
+    at = {(pair["expected"], pair["predicted"]): pair for pair in pairs}
+    return {
+        "pairs": pairs,
+        "largest": pairs[0]["tests"] if pairs else 0,
+        "shown": shown,
+        "matrix": [[at.get((expected, predicted)) for predicted in shown] for expected in shown],
+        "left_out": len(labels) - len(shown),
+        "classes": _per_class(sheet, classes, pairs, told),
+    }
+
+
+def _pairs(sheet: Sheet) -> list[dict[str, Any]]:
+    """Every expected → predicted pair that occurs, most findings first."""
+    seeds: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for row in np.flatnonzero(sheet.label).tolist():
+        seeds[int(sheet.expected[row]), int(sheet.predicted[row])].append(sheet.seed[row])
+    return [
+        {**dict(zip(("expected", "predicted"), pair)), "tests": len(names), "seeds": len({*names})}
+        for pair, names in sorted(seeds.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _per_class(
+    sheet: Sheet, classes: ClassNames, pairs: list[dict[str, Any]], told: Told
+) -> list[dict[str, Any]]:
+    seeds = defaultdict(list)
+    findings = defaultdict(list)
+    for row in sheet.seeds.values():
+        seeds[row["label"]].append(row)
+    for i, expected in enumerate(sheet.expected.tolist()):
+        findings[expected].append({"id": sheet.id[i], "seed": sheet.seed[i], "kind": sheet.kind[i]})
+    commonest = {pair["expected"]: pair for pair in reversed(pairs)}
+    rows = []
+    for label in range(len(classes)):
+        counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
+        steps = {name: counts[name] for name in ("seeds", "usable", "attempted")}
+        rates = {name: told(counts[name], counts["attempted"]) for name in ("failing", "confirmed")}
+        taken = commonest.get(label)
+        said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
+        rows.append({"label": label, **steps, **rates, "taken_for": said})
+    return rows
+
+
+def claims_section(run: Run, sheet: Sheet, told: Told) -> dict[str, Any] | None:
+    """How claims were lost, and how often by the size of the object; None for a classifier."""
+    claims = seed_claims(run)
+    if claims is None:
+        return None
+    failing = {name for name, label in zip(sheet.seed, sheet.label.tolist()) if label}
+    first = dict(zip(reversed(sheet.seed), reversed(sheet.predicted.tolist())))
+    ways = Counter(OTHER if first[name] >= 0 else WAYS[-1 - first[name]] for name in failing)
+    done = [
+        (row, name in failing)
+        for row, (name, seed) in enumerate(sheet.seeds.items())
+        if seed["status"] == "done"
+    ]
+    return {
+        **run.record["claims"],
+        "ways": {way: ways[way] for way in (*WAYS, OTHER) if ways[way]},
+        "sizes": _sizes(claims, done, told),
+    }
+
+
+def _sizes(claims: Claims, rows: list[tuple[int, bool]], told: Told) -> list[dict[str, Any]]:
+    """Claims with a place by the side of a square of the object's area, in thirds."""
+    sides = claims.places().get("claimed size")
+    if sides is None or len(rows) < len(PARTS):
+        return []
+    order = sorted((float(sides[row]), fails) for row, fails in rows)
+    found = list[dict[str, Any]]()
+    for name, part in zip(PARTS, np.array_split(np.arange(len(order)), len(PARTS))):
+        own = [order[i] for i in part]
+        hits = told(sum(fails for _, fails in own), len(own))
+        found.append({"size": name, "from": own[0][0], "to": own[-1][0], "failing": hits})
+    return found

@@ -13,15 +13,14 @@ from typing import Any
 import torch
 
 from hardcase import statistics
-from hardcase.analysis.insight import attempted_labels
 from hardcase.analysis.regression import changed
+from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import words
-from hardcase.report.content import plain
-from hardcase.report.page import render
+from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, confirmed_by
 

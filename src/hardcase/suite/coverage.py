@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from hardcase.analysis.insight import seeds_of
-from hardcase.criteria.batch import ActivationBatch
+from hardcase.analysis.slices import seeds_of
 from hardcase.criteria.criterion import (
     CoverageResult,
     Measure,
@@ -25,7 +24,7 @@ from hardcase.criteria.criterion import (
     specs_of,
 )
 from hardcase.criteria.network import join_taps
-from hardcase.criteria.profile import Profile
+from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run

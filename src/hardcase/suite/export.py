@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hardcase.analysis.insight import attempted_labels
+from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import make_folder, write_atomically
 from hardcase.data.own import natural
 from hardcase.environment import VERSION, escape_csv, one_line

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 from hardcase import statistics
 from hardcase.analysis.conditions import percent, span
-from hardcase.analysis.insight import attempted_labels, having, tagged_seeds
 from hardcase.analysis.references import against, beside_references, paired_differences
+from hardcase.analysis.slices import attempted_labels, having, tagged_seeds
 from hardcase.cache import write_atomically
 from hardcase.conditions.risk import RiskComparison, needed_seeds
 from hardcase.config import LimitsConfig, limits_in

@@ -14,7 +14,6 @@ from time import monotonic
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -188,16 +187,25 @@ def check_distances(trial: MethodTrial) -> None:
     images = trial.images
     found = trial.plain.findings
     origin = enter(Campaign(subject=toy_subject(), method=method), images).take(found.seed)
-    z = _codes(method, found, origin)
-    slack = _rounding(method, z)
-    again = method.space.distance(z, origin)
+    space = method.space
+    if space.keeps_code:  # a code is stored as it is
+        z = found.code.reshape(-1, *origin.z.shape[1:])
+        slack = 1e-3
+        known = torch.ones(len(z))
+    else:
+        z = from_bytes(found.x)
+        slack = 1e-4 + 0.5 / 255 * flat(z).shape[1] ** 0.5  # how far 8 bits may move an image
+        # a pixel at its limit does not tell how far a code went
+        wide = bool((space.project(z + 2, origin) > 1).any())
+        known = ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
+    again = space.distance(z, origin)
     worst = max([0.0, *(again - found.distance).abs().tolist()])
     assert worst <= slack, (
         f"a stored distance is off by {worst:.3g} from that between the stored image and the data"
         " set's own seed: were seeds edited in place, or does the distance not measure from its"
         " `origin`?"
     )
-    out = flat(method.space.project(z, origin) - z).norm(dim=1) * _unclipped(method, z, origin)
+    out = flat(space.project(z, origin) - z).norm(dim=1) * known
     worst = max([0.0, *out.tolist()])
     assert worst <= slack, (
         f"a finding lies {worst:.3g} outside of what its space allows around the data set's own"
@@ -352,19 +360,16 @@ def toy_method(part: Part) -> Method:
 def method_facts(part: Part) -> dict[str, Any]:
     """What a method's row says beside its decorator, read from the method itself."""
     made = digit_world().build(part)
-    return {"needs": made.needs, "budget": _spent(made.budget), "laws": _laws()}
+    kinds = {"queries": made.budget.queries, "gradients": made.budget.gradients}
+    spent = " and ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count is not None)
+    if spent == "1 gradients":
+        spent = "1 gradient"
+    return {"needs": made.needs, "budget": f"{spent} per seed", "laws": _laws()}
 
 
 def search_facts(part: Part) -> dict[str, Any]:
     """The laws of a search: those of the methods that walk with it."""
     return {"laws": [law for law in _laws() if law in SEARCH_LAWS]}
-
-
-def _spent(budget: Budget) -> str:
-    kinds = {"queries": budget.queries, "gradients": budget.gradients}
-    said = [f"{count:,} {kind}" for kind, count in kinds.items() if count is not None]
-    text = " and ".join(said)
-    return f"{text[:-1] if text == '1 gradients' else text} per seed"
 
 
 def _laws() -> list[str]:
@@ -421,24 +426,6 @@ class _Watching:
             f"the search's {where} edited its seeds in place: clone what the state keeps of them,"
             " and write z + move, not z.add_(move)"
         )
-
-
-def _codes(method: Method, found: Findings, origin: Seeds) -> Tensor:
-    """The findings' codes: as stored, or the stored images where the space keeps none."""
-    if method.space.keeps_code:
-        return found.code.reshape(-1, *origin.z.shape[1:])
-    return from_bytes(found.x)
-
-
-def _unclipped(method: Method, z: Tensor, origin: Seeds) -> Bool[Tensor, " t"]:
-    """Which codes are known: a pixel at its limit does not tell how far a code went."""
-    wide = not method.space.keeps_code and bool((method.space.project(z + 2, origin) > 1).any())
-    return ((flat(z) > 0) & (flat(z) < 1)).all(1) | (not wide)
-
-
-def _rounding(method: Method, z: Tensor) -> float:
-    """How far rounding to 8 bits may move an image; a code is stored as it is."""
-    return 1e-3 if method.space.keeps_code else 1e-4 + 0.5 / 255 * flat(z).shape[1] ** 0.5
 
 
 def _of(found: Findings, seed: int) -> Findings:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from hardcase.criteria.criterion import LAWS
@@ -77,19 +78,15 @@ def check_space(space: Space, *, images: Images | None = None, tolerance: float 
     assert torch.allclose(space.project(once, seeds), once, atol=1e-6), (
         "projecting twice is not projecting once"
     )
-    _rows_decode_alone(space, once, seeds)
-    assert torch.equal(x, given), "the images were edited in place"
-    assert torch.equal(z, code), "the codes were edited in place"
-
-
-def _rows_decode_alone(space: Space, z: Tensor, seeds: Seeds) -> None:
-    whole = space.decode(z, seeds)
-    for i in range(len(z)):
+    whole = space.decode(once, seeds)
+    for i in range(len(once)):
         row = torch.tensor([i])
-        alone = space.decode(z[row], seeds.take(row))
+        alone = space.decode(once[row], seeds.take(row))
         assert torch.allclose(alone, whole[row], atol=1e-6), (
             f"row {i} is decoded differently beside others"
         )
+    assert torch.equal(x, given), "the images were edited in place"
+    assert torch.equal(z, code), "the codes were edited in place"
 
 
 Make = Callable[[], Criterion]
@@ -245,7 +242,8 @@ def _mergeable(make: Make, probes: Sequence[Probe], near: float) -> None:
             for probe in shard:
                 fork.update(probe)
             assert base.value() == known, "a fork changed what it was forked from"
-            deltas.append(_through_a_file(fork.delta()))
+            stored = {name: value.contiguous() for name, value in fork.delta().items()}
+            deltas.append(load(save(stored)))
         base.merge(deltas)
         _same(
             whole,
@@ -273,13 +271,6 @@ def _one_by_one(probes: Sequence[Probe]) -> Iterable[Probe]:
     return (
         take(probe, torch.tensor([row])) for probe in probes for row in range(len(probe.logits))
     )
-
-
-def _through_a_file(state: State) -> State:
-    """Deltas are stored: they must be plain tensors."""
-    from safetensors.torch import load, save
-
-    return dict(load(save({name: value.contiguous() for name, value in state.items()})))
 
 
 def _equal(a: State, b: State) -> bool:

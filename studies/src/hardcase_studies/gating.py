@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 import hardcase as hc
 from hardcase.analysis.references import against, paired_differences
-from hardcase.conditions.intervals import bounded_mean_interval
-from hardcase.conditions.risk import POWER, needed_seeds
+from hardcase.conditions.risk import POWER, bounded_mean_interval, needed_seeds
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier

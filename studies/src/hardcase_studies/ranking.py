@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from hardcase.criteria.batch import ActivationBatch
 from hardcase.criteria.criterion import layer_graph, plan, profile_for
+from hardcase.criteria.profile import ActivationBatch
 from hardcase.criteria.surprise import SurpriseModel
 from hardcase.criteria.surprise_coverage import MeanSurprise, surprise_of
 from hardcase.errors import Problem, choice

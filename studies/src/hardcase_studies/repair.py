@@ -29,11 +29,11 @@ from hardcase.imaging.resample import affine
 from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
 from hardcase.randomness import Rng
+from hardcase.repair.folder import repairable
 from hardcase.repair.front import joined_images, split_validation, with_network
 from hardcase.repair.hardest import climb, seeds_at
 from hardcase.repair.loop import RepairRecipe, Source, Trained, train_on
 from hardcase.repair.proof import AttackSize, ProofSize, attack_all, measure_values
-from hardcase.repair.weights import repairable
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes, to_grid
 from hardcase.types import Images

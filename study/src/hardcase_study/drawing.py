@@ -58,7 +58,7 @@ class Source:
         seeds: Callable[[Sequence[int]], list[bytes]] = run.stored_seed_images
         findings: Callable[[Sequence[int]], list[bytes]] = run.stored_images
         if record.get("claims"):  # people are asked about what is in the box
-            from hardcase.report.claims import ClaimPictures
+            from hardcase.report.pictures import ClaimPictures
 
             pictures = ClaimPictures(run)
             seeds, findings = pictures.seeds, pictures.findings

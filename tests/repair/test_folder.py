@@ -8,7 +8,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
 from hardcase.models.subject import Subject
-from hardcase.repair.weights import own_network, repairable, repaired_name, write_weights
+from hardcase.repair.folder import own_network, repairable, repaired_name, write_weights
 from hardcase.runs.files import read_checked_json
 
 

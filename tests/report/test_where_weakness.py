@@ -3,7 +3,7 @@
 import torch
 from drawn import digits, record
 
-from hardcase.report.content import report_content
+from hardcase.report.page import report_content
 from hardcase.tensors import from_bytes, to_bytes
 from tiny import stored_run
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from hardcase.analysis.insight import keys_of, severity_curves, slices_of_run
-from hardcase.analysis.slices import Rules
+from hardcase.analysis.curves import severity_curves
+from hardcase.analysis.slices import Rules, slices_of_run
 from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.errors import Problem
+from hardcase.randomness import keys_of
 from tiny import bars, columns_subject as subject
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))

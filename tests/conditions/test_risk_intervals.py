@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardcase.conditions.intervals import binomial_interval, bounded_mean_interval
+from hardcase.conditions.risk import binomial_interval, bounded_mean_interval
 
 DRAWS = 64
 

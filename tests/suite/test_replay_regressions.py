@@ -9,7 +9,7 @@ from aftermath import verdict, write_run
 from hardcase.analysis.regression import excess
 from hardcase.errors import Problem
 from hardcase.runs.verify import REGRESSION, keep_beside
-from hardcase.suite.regressions import _another_training, against_nulls, nearest, stored
+from hardcase.suite.replay import _another_training, against_nulls, nearest, stored_excess
 
 
 def test_a_zoo_network_is_retrained_and_no_other():
@@ -37,14 +37,14 @@ def test_a_run_without_a_version_before_is_refused(tmp_path):
 
 def test_what_a_folder_keeps_is_read_again_if_it_says_something(tmp_path):
     run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
-    assert stored(run) is None
+    assert stored_excess(run) is None
     found = {str(i): 0.2 if i < 30 else math.inf for i in range(40)}
     null = {str(i): 0.2 if i < 2 else math.inf for i in range(40)}
     seen = excess(found, {"swapped": null}, rng=torch.Generator().manual_seed(0))
     keep_beside(run.store, REGRESSION, seen.to_json())
-    kept = stored(run)
+    kept = stored_excess(run)
     assert kept["shown"]
     assert kept["excess"] == pytest.approx(0.7)
     assert "a regression" in kept["sentence"]
     (run.folder / REGRESSION).write_text("[]")
-    assert stored(run) is None
+    assert stored_excess(run) is None
