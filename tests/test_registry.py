@@ -2,7 +2,6 @@
 
 import inspect
 import pkgutil
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -14,6 +13,7 @@ from hardcase.registry import Preset, method, part, parts, resolve
 from hardcase.spaces.latent import Latent
 from hardcase.testing.methods import toy_method
 from hardcase.testing.toys import ToyAutoencoder
+from tiny import install
 
 FILE = '''
 from hardcase.methods.pgd import fgsm
@@ -165,17 +165,12 @@ def test_two_parts_cannot_share_a_name(tmp_path, file):
 
 
 def test_an_installed_package_offers_parts(tmp_path, monkeypatch):
-    (tmp_path / "outsider.py").write_text(FILE)
     (tmp_path / "lost.py").write_text("raise SystemExit(0)")
-    about = tmp_path / "outsider-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outsider\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[hardcase.method]\nshove = outsider:plain\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "outsider", raising=False)
+    point = "[hardcase.method]\nshove = outsider:plain\n"
+    points = install(tmp_path, monkeypatch, "outsider", FILE, point)
     registry._loaded.discard("method")
     assert resolve("method", "shove")().name == "shove"
-    (about / "entry_points.txt").write_text("[hardcase.method]\nbroken = lost:plain\n")
+    points.write_text("[hardcase.method]\nbroken = lost:plain\n")
     registry._loaded.discard("method")
     with pytest.raises(Problem, match=r"method 'broken' of the entry point lost:plain called sys"):
         parts("method")

@@ -238,6 +238,49 @@ def furnish(home, patch, model=MODEL, count=60):
     return home
 
 
+def install(folder, patch, name, source, points):
+    """As if a distribution `name` with this one module and these entry points were installed."""
+    import sys
+
+    (folder / f"{name}.py").write_text(source)
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(points)
+    patch.syspath_prepend(str(folder))
+    patch.delitem(sys.modules, name, raising=False)
+    return about / "entry_points.txt"
+
+
+def noise_method():
+    """Gradients in a ball of pixels: what a map is made of."""
+    import hardcase as hc
+
+    return hc.Method(
+        name="noise",
+        space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
+        search=hc.searches.GradientAscent(step_size=0.05),
+        objective=hc.objectives.Margin(),
+        oracle=hc.oracles.LeavesLabel(),
+        needs="gradients",
+    )
+
+
+def kill_at(patch, step):
+    """Interrupt any training at this step, after its checkpoint; returns how to go on unharmed."""
+    from hardcase.training.monitor import Checkpoints
+
+    write = Checkpoints.__call__
+
+    def killed(keeper, number, now=False):
+        write(keeper, number, now=number == step)
+        if number == step:
+            raise KeyboardInterrupt
+
+    patch.setattr(Checkpoints, "__call__", killed)
+    return lambda: patch.setattr(Checkpoints, "__call__", write)
+
+
 # How often intervals hold the truth. Laws: what runs and trainings give (numbers about a mean,
 # skewed shares of a run's seeds, counts of which a quarter are 0).
 

@@ -11,6 +11,7 @@ from hardcase.searches.genetic import Illumination
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget, Images
+from tiny import noise_method as method
 
 
 def digits(count):
@@ -25,17 +26,6 @@ def digits(count):
 
 
 MAPPED = {"method": "pgd", "options": {"epsilon": 0.5}, "judge": False}
-
-
-def method():
-    return hc.Method(
-        name="noise",
-        space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
-        search=hc.searches.GradientAscent(step_size=0.05),
-        objective=hc.objectives.Margin(),
-        oracle=hc.oracles.LeavesLabel(),
-        needs="gradients",
-    )
 
 
 def test_axes_have_names_words_and_numbers_of_cells():

@@ -9,7 +9,7 @@ import pytest
 from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.generators import vqvae
-from tiny import save_bars
+from tiny import kill_at, save_bars
 
 
 def _narrow(channels, size, classes, latent):
@@ -63,19 +63,12 @@ def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
 
     monkeypatch.setattr(monitor, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
-    write = monitor.Checkpoints.__call__
-
-    def killed(keeper, step, now=False):
-        write(keeper, step, now=step == 3)
-        if step == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(monitor.Checkpoints, "__call__", killed)
+    unharmed = kill_at(monkeypatch, 3)
     assert main(["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make"]) == 130
     capsys.readouterr()
     (left,) = (tmp_path / "cache" / "networks").glob("*.unfinished")
     assert sorted(path.name for path in left.iterdir()) == ["state.pt"]
-    monkeypatch.setattr(monitor.Checkpoints, "__call__", write)
+    unharmed()
     card, said = trained(capsys, *words)
     assert "goes on after step 3, where it was stopped" in said
     assert not left.exists()

@@ -42,7 +42,6 @@ ELSEWHERE = {
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
     "methods/test_feature_perturbation.py": "generators/staged spaces/activations",
-    "repair/test_front.py": "repairs from end to end: cli/repair",
     "report/test_page.py": "report/trust",
     "runs/test_folder.py": "runs/tables",
     "test_context.py": "what a campaign is made of: splits",

@@ -82,7 +82,7 @@ COMMANDS = {
     "cite": ("cite", "run"),
     "curve": ("curve", "run", "--corruptions", "fog", "--conditions", "scanner"),
     "rank": ("rank", *WORLD, "--by", "deepgini"),
-    "repair": ("repair", "run", "--epochs", 1, "--out", "repaired"),
+    "repair": ("repair", "run", "--epochs", 1, "--proof", "quick:seeds=20,attack.seeds=4", "--out", "repaired"),
 }  # fmt: skip
 
 

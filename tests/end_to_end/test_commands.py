@@ -202,6 +202,8 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
 
     from hardcase.cli import start
     from hardcase.judges import panel
+    from hardcase.repair import proof
+    from hardcase.repair.proof import proof_size
 
     for name in ("trained", "folder"):
         monkeypatch.setattr(panel, name, partial(getattr(panel, name), config=QUICK))
@@ -209,12 +211,15 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     monkeypatch.setattr(start, "_assistant", lambda flags: nullcontext())
     methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
     monkeypatch.setattr(start, "METHODS", methods)
+    monkeypatch.setitem(proof.SIZES, "quick", proof_size("quick:seeds=40,attack.seeds=4"))
     done = world("demo", "--seeds", 4)
     assert done.code == 0, done.err
     assert "first images, not yet judged: runs/demo/report/index.html" in done.err
     assert done.out.count("4 seeds, 4 usable") == 3
     assert Path("runs/demo/report/index.html").is_file()
     assert "runs/demo/report/index.html" in done.out
+    monkeypatch.setattr(demo, "METHODS", methods[1:2])
+    monkeypatch.setattr(demo, "demonstrate", lambda *given: None)  # one repair is enough
     assert world("demo", "--seeds", 4, "-q").out.strip() == "runs/demo-2/report/index.html"
 
 

@@ -139,7 +139,7 @@ def test_a_bare_network_and_a_data_set_in_python(tmp_path):
             return {"logits": self.head(x.mean((2, 3)))}
 
     net = taught(Small(), lambda said: said["logits"], 0.5, 0.25, steps=200)
-    x, y = photographs(40)
+    x, y = photographs(12)
     data = torch.utils.data.TensorDataset(x, y)
     run = hc.run(net, data, method="pgd", options={"epsilon": 0.2}, out=tmp_path / "run")
     assert run.record["funnel"]["failing"] > 0

@@ -17,6 +17,7 @@ from hardcase.models.subject import Subject
 from hardcase.runs.identity import consent_of, rights
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
+from tiny import install
 
 
 def net(classes=3):
@@ -162,13 +163,7 @@ def load(spec, how):
 @pytest.fixture
 def lamp(tmp_path, monkeypatch):
     """An installed distribution that loads ``lamp:THRESHOLD``."""
-    (tmp_path / "lamps.py").write_text(LOADER)
-    about = tmp_path / "lamps-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lamps\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[hardcase.loader]\nlamp = lamps:load\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "lamps", raising=False)
+    install(tmp_path, monkeypatch, "lamps", LOADER, "[hardcase.loader]\nlamp = lamps:load\n")
 
 
 def test_an_installed_distribution_loads_models_of_its_own(lamp):

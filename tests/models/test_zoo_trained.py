@@ -10,7 +10,7 @@ from hardcase.errors import Problem
 from hardcase.models import zoo
 from hardcase.models.zoo import attack
 from hardcase.training import cards, monitor
-from tiny import bars, global_state, weights
+from tiny import bars, global_state, kill_at, weights
 
 TRAIN, TEST = bars(192, size=24), bars(60, size=24, seed=1, split="test")
 SMALL = bars(64, size=24)
@@ -54,17 +54,10 @@ def test_an_emptied_cache_gives_the_same_bytes_again(cache, monkeypatch):
 def test_a_training_that_was_stopped_goes_on_to_the_same_bytes(cache, monkeypatch):
     whole, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
     monkeypatch.setenv("HARDCASE_CACHE", str(cache / "another"))
-    write = monitor.Checkpoints.__call__
-
-    def killed(keeper, step, now=False):
-        write(keeper, step, now=step == 3)
-        if step == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(monitor.Checkpoints, "__call__", killed)
+    unharmed = kill_at(monkeypatch, 3)
     with pytest.raises(KeyboardInterrupt):
         zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2)
-    monkeypatch.setattr(monitor.Checkpoints, "__call__", write)
+    unharmed()
     told = []
     again, _ = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=2, progress=told.append)
     assert "goes on after step 3" in told[0].warning

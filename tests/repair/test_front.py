@@ -247,7 +247,7 @@ def test_a_folder_of_photographs_from_the_command_line(tmp_path, monkeypatch, ca
     photographs(Path("photos"), 48)
     Path("net.py").write_text(NET)
     words = ["repair", "--model", "net.py:make", "--data", "folder:photos", "--out", "fixed"]
-    words += ["--epochs", "2", "--batch", "8", "--rate", "0.01", "--proof", "quick"]
+    words += ["--epochs", "2", "--batch", "8", "--rate", "0.01", "--proof", "quick:attack.seeds=4"]
     code = main([*words, "--format", "json"])
     told = json.loads(capsys.readouterr().out)
     assert code == {"repaired": 0, "cannot tell": 4}.get(told["verdict"], 1)
@@ -285,7 +285,7 @@ def test_a_run_is_repaired_with_its_findings_and_gated(toy_folder, capsys):
     common = ["--data", "npz:toy.npz", "--model", "model.py:make", "--conditions", "c.toml"]
     common += ["--method", "pgd", "--set", "method.epsilon=0.3", "--progress", "none", "-q"]
     assert main(["run", *common, "--seeds", "12", "--out", "old"]) == 0
-    short = ["--epochs", "1", "--proof", "quick", "--rate", "0.001", "-q"]
+    short = ["--epochs", "1", "--proof", "quick:attack.seeds=4", "--rate", "0.001", "-q"]
     assert main(["repair", "old", "--out", "fixed", *short]) in (0, 1, 4)
     record = json.loads(Path("fixed/repair.json").read_text())
     rows = {row["name"]: row for row in record["proof"]["rows"]}

@@ -9,19 +9,9 @@ from hardcase.analysis.maps import grid_of, mapping
 from hardcase.randomness import Rng
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Budget
+from tiny import noise_method as method
 
 GRID = grid_of("brightness,contrast", toy_images(30))
-
-
-def method():
-    return hc.Method(
-        name="noise",
-        space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
-        search=hc.searches.GradientAscent(step_size=0.05),
-        objective=hc.objectives.Margin(),
-        oracle=hc.oracles.LeavesLabel(),
-        needs="gradients",
-    )
 
 
 def test_drafts_reach_more_cells_at_the_same_queries():

@@ -46,7 +46,7 @@ MORE = {
     "judge": "--judge judge.py:trusting",
     "export": "--out away",
     "card": "--to away",
-    "repair": "--epochs 1 --proof quick",
+    "repair": "--epochs 1 --proof quick:seeds=20,attack.seeds=4",
     "curve": "--corruptions brightness --conditions none --count 2",
     "rank": "--model model.py:make --data npz:toy.npz --by near-failures",
     "study new": "--out away --raters 2 --per-rater 4 --checks 0 --repeats 0",

@@ -30,24 +30,18 @@ class Listening(world.Notes):
         self.shards.append(progress)
 
 
-def test_two_workers_give_the_same_bytes_and_tell_how_they_get_on(tmp_path, whole):
-    told = Listening()
-    start(world.plan(world.of(world.Slow, 0.12), workers=2), tmp_path / "run", told)
-    assert world.left(tmp_path / "run") == world.left(whole)
-    assert len(told.live_counts) >= 2, "nothing was heard of the workers between two shards"
-    assert max(told.live_counts) <= 8 * 6, "pulses are about the shards under way"
-    assert [progress.done for progress in told.shards] == list(range(7))
-
-
-def test_workers_are_spread_over_the_gpus_and_give_the_same_bytes(tmp_path, whole, monkeypatch):
+def test_workers_on_two_gpus_give_the_same_bytes_and_tell_how_they_get_on(
+    tmp_path, whole, monkeypatch
+):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    start(
-        world.plan(world.of(world.Placed, tmp_path), workers=2, devices=("4", "7")),
-        tmp_path / "run",
-    )
+    told, slow = Listening(), world.of(world.Slow, 0.12, tmp_path)
+    start(world.plan(slow, workers=2, devices=("4", "7")), tmp_path / "run", told)
     assert world.left(tmp_path / "run") == world.left(whole)
     seen = {path.name for path in tmp_path.glob("gpu-*")}
     assert seen == {"gpu-none", "gpu-4", "gpu-7"}, "the owner, and each worker on its own"
+    assert len(told.live_counts) >= 2, "nothing was heard of the workers between two shards"
+    assert max(told.live_counts) <= 8 * 6, "pulses are about the shards under way"
+    assert [progress.done for progress in told.shards] == list(range(7))
 
 
 def test_gpus_are_named_as_the_environment_has_them(monkeypatch):

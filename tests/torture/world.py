@@ -100,19 +100,6 @@ class Dangerous(Counting):
         return super().__call__(x, taps)
 
 
-class Placed(Counting):
-    """A model that leaves a file for every GPU that a process was given."""
-
-    def __init__(self, folder):
-        super().__init__(toy_subject())
-        self.folder = folder
-
-    def __call__(self, x, taps=None):
-        (self.folder / f"gpu-{os.environ.get('CUDA_VISIBLE_DEVICES', 'none')}").touch()
-        time.sleep(0.05)
-        return super().__call__(x, taps)
-
-
 class UnsendableError(Exception):
     """An exception that no other process can rebuild."""
 
@@ -134,13 +121,15 @@ class Failing(Counting):
 
 
 class Slow(Counting):
-    """A model that takes its time."""
+    """A model that takes its time, and leaves a file in `folder` for every GPU that a process was given."""
 
-    def __init__(self, seconds):
+    def __init__(self, seconds, folder=None):
         super().__init__(toy_subject())
-        self.seconds = seconds
+        self.seconds, self.folder = seconds, folder
 
     def __call__(self, x, taps=None):
+        if self.folder:
+            (self.folder / f"gpu-{os.environ.get('CUDA_VISIBLE_DEVICES', 'none')}").touch()
         time.sleep(self.seconds)
         return super().__call__(x, taps)
 
