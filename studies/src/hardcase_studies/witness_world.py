@@ -344,6 +344,17 @@ def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:
     return torch.tensor([bool(valid and kept) for valid, kept in pairs], dtype=torch.bool)
 
 
+def confirmed_unchanged(judge: PanelJudge, seeds: Images) -> float:
+    """The share of unchanged seeds that a judge calls valid and of their label."""
+    none = torch.zeros(len(seeds))
+    found = Findings(
+        seed=torch.arange(len(seeds)), x=seeds.x, kind=none.long(), expected=seeds.y.long(), predicted=seeds.y.long(),
+        peer_predicted=none.long()[:, None][:, :0], confidence=none, score=none, distance=none, queries=none.long(),
+        code=none[:, None][:, :0],
+    )  # fmt: skip
+    return float(confirmed(judge(found)).double().mean())
+
+
 def errs(model: Model, x: Tensor, expected: Int[Tensor, " t"]) -> Bool[Tensor, " t"]:
     """Which 8-bit images a network does not read as expected."""
     if not len(x):
@@ -406,6 +417,11 @@ def median(table: Float[Tensor, "n t"]) -> float:
 def percent(found: Interval) -> str:
     """A share as a table prints it."""
     return found.text(".1%")
+
+
+def share_of(parts: Sequence[SeedOutcomes], name: str) -> str:
+    """The rate of one column over all trainings as a table prints it."""
+    return percent(rate(together(parts, name)))
 
 
 def points(found: Interval) -> str:

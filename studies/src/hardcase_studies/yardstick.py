@@ -36,7 +36,7 @@ from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
-from hardcase.types import KINDS, Budget, Findings, Images, Model, Seeds
+from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
 from hardcase_studies.blind_study import blind_study
@@ -48,7 +48,7 @@ from hardcase_studies.witness_world import (
     SeedOutcomes,
     WitnessWorld,
     accuracy,
-    confirmed,
+    confirmed_unchanged,
     gain,
     median,
     percent,
@@ -198,20 +198,10 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
-        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms {_unchanged(first):.1%}",
+        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms "
+        f"{confirmed_unchanged(first.world.judges['confirmed'], first.seeds):.1%}",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
-
-
-def _unchanged(one: Setting) -> float:
-    """The share of unchanged seeds that the judge calls valid and of their label."""
-    seeds = one.seeds
-    none = torch.zeros(len(seeds))
-    rows = torch.arange(len(seeds))
-    unchanged = Findings(
-        rows, seeds.x, none.long(), seeds.y, seeds.y, none.long()[:, None][:, :0], none, none, none, none.long(), none[:, None][:, :0]
-    )  # fmt: skip
-    return float(confirmed(one.world.judges["confirmed"](unchanged)).double().mean())
 
 
 def chosen(bench: Bench) -> list[Entry]:
