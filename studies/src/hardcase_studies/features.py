@@ -32,8 +32,7 @@ from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Seeds
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, mean, share
-from hardcase_studies.lab import Lab
-from hardcase_studies.witness_world import accuracy
+from hardcase_studies.lab import Lab, accuracy
 
 CONFIDENCE = 3.0
 EPSILON = 0.3

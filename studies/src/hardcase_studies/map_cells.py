@@ -19,12 +19,11 @@ from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.guides.archive import CellGrid
 from hardcase.judges.panel import for_data
-from hardcase.models.health import answers
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Outcome, Table
 from hardcase.types import Budget, Evaluator, Findings, Images, Judge, Model, Seeds, State
 from hardcase_studies.bench import Bench, finite_mean
-from hardcase_studies.lab import Lab
+from hardcase_studies.lab import Lab, read_by_all
 
 MOST = 20
 """Repeats of a method that ends early."""
@@ -153,10 +152,7 @@ def _campaign(
 def _usable(lab: Lab, witnesses: tuple[Model, ...], count: int, seed: int) -> Images:
     """Test images that the subject and every witness classify correctly."""
     drawn = lab.test.sample(count=min(len(lab.test), 3 * count), seed=seed)
-    right = [
-        answers(model, drawn).argmax(1).cpu() == drawn.y for model in (lab.subject, *witnesses)
-    ]
-    return drawn.take(torch.stack(right).all(0).nonzero().squeeze(1)[:count])
+    return read_by_all((lab.subject, *witnesses), drawn).first(count)
 
 
 def _confirmed(judge: Judge, grid: CellGrid, findings: Findings) -> set[int]:

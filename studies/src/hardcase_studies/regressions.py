@@ -23,7 +23,6 @@ from hardcase.analysis.semantics import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
@@ -33,7 +32,7 @@ from hardcase.training.loop import classify, fit
 from hardcase.training.recipe import TrainingRecipe
 from hardcase.types import Budget, Images
 from hardcase_studies.bench import Bench
-from hardcase_studies.lab import Lab
+from hardcase_studies.lab import Lab, read_rightly
 
 WRONG = 0.5
 """The share of training digits leaning right that the spoilt version learned under another label."""
@@ -74,8 +73,7 @@ def run(bench: Bench) -> Outcome:
     }
     versions = {name: _version(name, lab, old) for name in bench.names("versions", VERSIONS)}
     right = {
-        name: answers(net, lab.test).argmax(1).cpu() == lab.test.y
-        for name, net in {"old": old, **clean, **versions}.items()
+        name: read_rightly(net, lab.test) for name, net in {"old": old, **clean, **versions}.items()
     }
     usable = torch.stack(list(right.values())).all(0).nonzero().squeeze(1)
     seeds = lab.test.take(usable).sample(

@@ -30,7 +30,6 @@ from hardcase.methods.deepxplore import deepxplore
 from hardcase.methods.neurons import Profiles
 from hardcase.methods.pgd import pgd
 from hardcase.methods.sinvad import sinvad_gradient
-from hardcase.models.health import answers
 from hardcase.models.wrappers import LabelOnly
 from hardcase.objectives import with_witnesses
 from hardcase.randomness import Rng, stream
@@ -53,13 +52,12 @@ from hardcase.types import (
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, table_of
 from hardcase_studies.blind_study import blind_study
-from hardcase_studies.lab import Lab, Uncoded
+from hardcase_studies.lab import Lab, Uncoded, accuracy, read_rightly
 from hardcase_studies.parts import OutOfTimeError, Parts, limited
 from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
     WitnessWorld,
-    accuracy,
     confirmed,
     confirmed_unchanged,
     errs,
@@ -157,7 +155,7 @@ def run(bench: Bench) -> Outcome:
         *_ceilings(here, seeds),
         *(
             f"{one.name}: {accuracy(one, lab.test):.1%} of test images right"
-            for one in _networks(here[0])
+            for one in here[0].networks
         ),
     )
     again = _same_again(bench, parts, here, seeds, rows)
@@ -325,7 +323,7 @@ def filtered(
 ) -> SeedOutcomes:
     """Restarts within the budget of the method until a candidate is witnessed; the nearest such one is kept."""
     subject = subject or here.subject
-    rows = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    rows = read_rightly(subject, seeds).nonzero().squeeze(1)
     left = limits(method.budget, len(rows))
     passes = torch.zeros(len(rows))
     lost = torch.zeros(len(rows), dtype=torch.bool)
@@ -373,7 +371,7 @@ def wrong_label(
     other = torch.randint(1, len(seeds.classes), (len(seeds),), generator=rng)
     told = replace(seeds, y=(seeds.y + other) % len(seeds.classes))
     subject = subject or here.subject
-    right = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    right = read_rightly(subject, seeds).nonzero().squeeze(1)
     campaign = Campaign(
         subject=subject,
         method=with_witnesses(replace(method, space=_uncoded(method.space))),
@@ -398,12 +396,9 @@ def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcome
         return part
     told = confirmed(judge(found))
     own = confirmed(judge(replace(found, expected=seeds.y[found.seed]))) & ~told
-    columns = dict(part.columns)
-    for name, hit in (("told", told), ("seed", own), ("neither", ~told & ~own)):
-        column = torch.where(part.columns["failing"].isfinite(), 0.0, torch.nan).double()
-        column[found.seed] = hit.double()
-        columns[f"shows {name}"] = column
-    return replace(part, columns=columns)
+    shown = {"told": told, "seed": own, "neither": ~told & ~own}
+    columns = {f"shows {name}": part.share(hit) for name, hit in shown.items()}
+    return replace(part, columns={**part.columns, **columns})
 
 
 def _uncoded(space: Space) -> Space:
@@ -719,7 +714,3 @@ def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
     return [
         f"of the unaltered seeds the usual judge confirms {usual:.1%}, the untaught one {untaught:.1%}"
     ]
-
-
-def _networks(here: WitnessWorld) -> tuple[Model, ...]:
-    return (here.subject, *here.witnesses, *here.scorers)

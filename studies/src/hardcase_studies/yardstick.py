@@ -30,7 +30,6 @@ from hardcase.data.sources import load
 from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
-from hardcase.models.health import answers
 from hardcase.models.witnesses import SEEDS, default_witnesses
 from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
@@ -40,14 +39,13 @@ from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
 from hardcase_studies.bench import Bench
 from hardcase_studies.blind_study import blind_study
-from hardcase_studies.lab import Lab
+from hardcase_studies.lab import Lab, accuracy, read_by_all, read_rightly
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.stored import commit
 from hardcase_studies.witness_world import (
     SMALLEST,
     SeedOutcomes,
     WitnessWorld,
-    accuracy,
     confirmed_unchanged,
     gain,
     median,
@@ -301,10 +299,10 @@ def settings_of(bench: Bench) -> list[Setting]:
     retrained: list[tuple[Model, ...]] = [() for _ in trainings]
     if bench.options.get("retrained", True):
         retrained = [(lab.network(seed=number + RETRAINED)[0],) for number in trainings]
-    read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
-    right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
     count = bench.size("seeds", 60, 200)
-    drawn = right.sample(count=count + bench.size("tuned_on", 20, 40), seed=bench.seed)
+    drawn = read_by_all(subjects, lab.test).sample(
+        count=count + bench.size("tuned_on", 20, 40), seed=bench.seed
+    )
     rows = torch.arange(len(drawn))
     return [
         Setting(
@@ -391,7 +389,7 @@ def _searched(
     if graded:
         budget = Budget(queries=calls - BACKWARD * steps, gradients=steps)
     campaign = replace(ready.campaign, keep=parse_keep("best"))
-    right = (answers(one.world.subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1)
+    right = read_rightly(one.world.subject, images).nonzero().squeeze(1)
     bench.say(f"{entry.name} {dict(options)}: {passes} passes, {steps} steps, {len(right)} seeds")
     done = search_campaign(campaign, images.take(right), budget, shard=64)
     left = (done.findings.kind == KINDS.index("label")).nonzero().squeeze(1)
