@@ -248,8 +248,7 @@ def _notes(
     return [
         f"data {bench.data}, {len(seeds)} photographs, device {bench.device}, {trainings} training(s)",
         "rates are of photographs that the subject classifies correctly; a scorer that is wrong on the photograph itself counts as not keeping it",
-        "brackets: 95 %, Wilson's; differences are paired by photograph (Newcombe); with several trainings t over photographs and trainings"
-        " over photographs and trainings",
+        "brackets: 95 %, Wilson's; differences are paired by photograph (Newcombe); with several trainings t over photographs and trainings",
         *(f"{name}: {share:.1%} of {len(test)} right" for name, share in right.items()),
         f"{rows_at_once(seeds, world.subject)} photographs in one call at most",
     ]

@@ -37,7 +37,7 @@ from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
-from hardcase_studies.bench import Bench
+from hardcase_studies.bench import Bench, table_of
 from hardcase_studies.blind_study import blind_study
 from hardcase_studies.lab import Lab, accuracy, read_by_all, read_rightly
 from hardcase_studies.parts import Parts, limited
@@ -526,11 +526,6 @@ def _table(
     null = found[NULL, passes]
     adjusted = _adjusted(found, passes)
     rows = [_row(found[entry.name, passes], null, adjusted.get(entry.name)) for entry in entries]
-    columns = [
-        "method", "attempted", "failing", "confirmed", "confirmed, by training", "confirmed of failing", "points above random conditions",
-        "p, Holm", "median L2", "median LPIPS", "groups", "cells", "a retraining fails too", "passes per seed",
-        "ms per seed", "passes to a confirmed failure", "seconds to a confirmed failure", "passes per candidate", "setting",
-    ]  # fmt: skip
     trainings = len(null.outcomes)
     notes = [
         *more,
@@ -544,10 +539,10 @@ def _table(
         "`hardcase study serve OUT/blind`, which nobody has answered",
         "feature-perturbation and style-mixing paint their own seeds and are compared with nobody",
     ]
-    return Table(name, columns, rows, notes)
+    return table_of(name, rows, notes)
 
 
-def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
+def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cell]:
     parts = one.outcomes
     confirmed = together(parts, "confirmed")
     failing = together(parts, "failing")
@@ -556,27 +551,28 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
     compared = ""
     if one is not null and not one.entry.fresh:
         compared = points(gain(confirmed, together(null.outcomes, "confirmed")))
-    return [
-        one.entry.name,
-        int(failing.isfinite().sum()),
-        _percent(failing),
-        _percent(confirmed),
-        _by_training(confirmed),
-        _percent(of_failing),
-        compared,
-        "" if adjusted is None else f"{adjusted:.3g}",
-        _number(median(together(parts, "l2")), ".2f"),
-        _number(median(together(parts, "lpips")), ".3f"),
-        sum(_groups(part) for part in parts),
-        _cells(parts),
-        _percent(again),
-        f"{float(together(parts, 'passes').nanmean()):.0f}",
-        f"{1000 * one.seconds:.1f}",
-        _each(float(together(parts, "passes").nanmean()), confirmed, ".0f"),
-        _each(one.seconds, confirmed, ".2f"),
-        f"{one.weight:.2f}",
-        json.dumps(dict(one.setting)) if one.setting else "",
-    ]
+    spent = float(together(parts, "passes").nanmean())
+    return {
+        "method": one.entry.name,
+        "attempted": int(failing.isfinite().sum()),
+        "failing": _percent(failing),
+        "confirmed": _percent(confirmed),
+        "confirmed, by training": _by_training(confirmed),
+        "confirmed of failing": _percent(of_failing),
+        "points above random conditions": compared,
+        "p, Holm": "" if adjusted is None else f"{adjusted:.3g}",
+        "median L2": _number(median(together(parts, "l2")), ".2f"),
+        "median LPIPS": _number(median(together(parts, "lpips")), ".3f"),
+        "groups": sum(_groups(part) for part in parts),
+        "cells": _cells(parts),
+        "a retraining fails too": _percent(again),
+        "passes per seed": f"{spent:.0f}",
+        "ms per seed": f"{1000 * one.seconds:.1f}",
+        "passes to a confirmed failure": _each(spent, confirmed, ".0f"),
+        "seconds to a confirmed failure": _each(one.seconds, confirmed, ".2f"),
+        "passes per candidate": f"{one.weight:.2f}",
+        "setting": json.dumps(dict(one.setting)) if one.setting else "",
+    }
 
 
 def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:
