@@ -92,7 +92,7 @@ class Lab:
     ) -> Images:
         """The training (0) or test (1) split with this fault's trait tied to the classes."""
         digits, pair = self.digits[split], self.pair
-        how = {"swapped": swapped, "mislabelled": mislabelled, "seed": self.seed}
+        how: dict[str, Any] = {"swapped": swapped, "mislabelled": mislabelled, "seed": self.seed}
         if not self.own:
             return world(digits, pair, tied=fault, copies=COPIES if split == 0 else 4, **how)
         trait = self.traits[self.column(fault) if fault else 0]
