@@ -1,5 +1,7 @@
 """Which figure decides: its statistics on known laws, its recipes, and the whole study in seconds."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -73,14 +75,17 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(decides, "BASELINE", ("contrast", "impulse_noise"))
     monkeypatch.setattr(decides, "OUTSIDE", ("fog", "pixelate"))
     monkeypatch.setattr(decides, "DRAWS", 8)
+    monkeypatch.setattr(decides, "measure_worst", partial(decides.measure_worst, gradients=8))
     x, y = decides.optdigits()
-    np.savez(
-        tmp_path / "digits.npz",
-        x_train=x[:400].numpy(),
-        y_train=y[:400].numpy(),
-        x_test=x[400:520].numpy(),
-        y_test=y[400:520].numpy(),
-    )
+    parts = {"train": slice(0, 300), "test": slice(300, 360)}
+    arrays = {f"x_{part}": x[rows].numpy() for part, rows in parts.items()}
+    arrays |= {f"y_{part}": y[rows].numpy() for part, rows in parts.items()}
+    np.savez(tmp_path / "digits.npz", **arrays)
+    for name, digits in {
+        "optdigits": (x[800:1000], y[800:1000]),
+        "printed": decides.printed(),
+    }.items():
+        monkeypatch.setattr(decides, name, lambda size, few=digits: few)
 
     def make(**options):
         sizes = {
@@ -89,7 +94,7 @@ def bench(tmp_path, monkeypatch):
             "epochs": 1,
             "seeds": 6,
             "worst": True,
-            "searched": 3,
+            "searched": 2,
         }
         data = f"npz:{tmp_path / 'digits.npz'}"
         return Bench(out=tmp_path / "out", data=data, options={**sizes, **options})

@@ -81,8 +81,11 @@ def test_clean_versions_are_seldom_called_regressed_whatever_the_number_of_nulls
 
 def test_the_cost_counts_the_nulls():
     cells = _cells(against_clean(*severities(100, 4)), Replay(40, 10, 1000), 200, 500)
-    assert cells[5:7] == ["200", "500"]
-    assert cells[7] == "20 of 500", "the replay may ask as often as search and nulls together"
+    assert cells["queries of the search"] == "200"
+    assert cells["queries with its nulls"] == "500"
+    assert cells["newly failing in a replay"] == "20 of 500", (
+        "the replay may ask as often as search and nulls together"
+    )
 
 
 def test_old_new_and_nulls_are_of_one_architecture(bench, monkeypatch):

@@ -118,5 +118,6 @@ def test_only_in_spaces_of_appearance_control_b_is_a_rate_of_false_confirmation(
     found = findings(toy_images(4).x, torch.zeros(4, dtype=torch.int64))
     part = witness_world.SeedOutcomes(columns, found, toy_images(4))
     for name, empty in (("natural", [2, 3, 4]), ("sinvad-gradient", [0, 1])):
-        cells = witness_controls._wrong_label_cells(witness_controls.SEARCHES[name], [part])
+        search = witness_controls.SEARCHES[name]
+        cells = list(witness_controls._wrong_label_cells(search, [part]).values())
         assert [i for i, cell in enumerate(cells) if cell == "–"] == empty

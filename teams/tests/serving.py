@@ -13,11 +13,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import onnx
 import onnxruntime
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from hardcase.testing.toys import SIZE, Quarters
+from hardcase.tensors import from_bytes
+from hardcase.testing.toys import SIZE, Quarters, toy_images, toy_subject
 
 LENGTH = "Inference-Header-Content-Length"
+
+
+def pictures(count=20):
+    return from_bytes(toy_images(count).x)
+
+
+def answers_as_the_network(subject, count=20, *, labels=False):
+    """Whether a model says of pictures what the toy network does, or names the same labels."""
+    said, known = (one(pictures(count)).logits for one in (subject, toy_subject()))
+    if labels:
+        return torch.equal(said.argmax(1), known.argmax(1))
+    return torch.allclose(said, known, rtol=1e-5, atol=1e-5)
 
 
 def write_onnx(

@@ -19,13 +19,10 @@ from hardcase_teams.card import (
     write_hub_card,
 )
 
-CONDITIONS = {"name": "desk", "shift": "±30 %", "exposure": "±2 stops"}
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    given = {"method": "none", "conditions": CONDITIONS, "judge": False}
-    return hc.run(toy_subject(), toy_images(24), out=tmp_path_factory.mktemp("card") / "a", **given)
+@pytest.fixture
+def run(measured):
+    return measured[0]
 
 
 def test_the_section_has_every_figure_with_its_interval(run):

@@ -4,16 +4,12 @@ import json
 
 import pytest
 
-import hardcase as hc
 from hardcase.cli.main import main
-from hardcase.testing.toys import toy_images, toy_subject
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    given = {"method": "none", "conditions": {"shift": "±30 %"}, "judge": False}
-    out = tmp_path_factory.mktemp("verb") / "a"
-    return hc.run(toy_subject(), toy_images(24), out=out, **given).folder
+@pytest.fixture
+def folder(measured):
+    return measured[0].folder
 
 
 def test_a_record_is_written_and_checked(folder, tmp_path, capsys):

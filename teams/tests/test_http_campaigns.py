@@ -24,11 +24,6 @@ SEEDS = toy_images(6)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_onnx(tmp_path_factory.mktemp("model") / "toy.onnx")
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory):
     """A slightly different network behind the same name, to disagree with."""
     import onnx

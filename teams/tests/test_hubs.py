@@ -139,10 +139,21 @@ def test_what_cannot_be_loaded_is_told(fake_timm, monkeypatch):
     with pytest.raises(Problem, match="no model 'tinny'") as caught:
         hubs.from_hub("timm:tinny")
     assert caught.value.fix == "timm:tiny"
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(Problem, match="timm cannot be imported") as caught:
-        hubs.from_hub("timm:tiny")
-    assert caught.value.fix == "pip install timm"
+
+
+@pytest.mark.parametrize(
+    ("spec", "library", "install"),
+    [
+        ("timm:tiny", "timm", "timm"),
+        ("hf:tiny", "transformers", "'hardcase[huggingface]'"),
+        ("torchvision:resnet18", "torchvision.models", "'hardcase[torchvision]'"),
+    ],
+)
+def test_an_absent_library_is_named_with_its_install(monkeypatch, spec, library, install):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(Problem, match="cannot be imported") as caught:
+        hubs.from_hub(spec)
+    assert caught.value.fix == f"pip install {install}"
 
 
 def test_a_real_timm_network(monkeypatch):

@@ -4,35 +4,23 @@ import json
 
 import pytest
 
-import hardcase as hc
 from hardcase.errors import FAILED, Problem
-from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.card import CardContent
 from hardcase_teams.record import latest_record, read_record, write_record
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    place = tmp_path_factory.mktemp("records")
-    given = {"method": "none", "judge": False}
-    return [
-        hc.run(toy_subject(), toy_images(24), out=place / str(i), conditions=conditions, **given)
-        for i, conditions in enumerate([{"shift": "±30 %"}, {"shift": "±10 %"}])
-    ]
-
-
 @pytest.fixture
-def folder(runs, tmp_path):
-    for version, run in zip(("1.0", "1.1"), runs):
+def folder(measured, tmp_path):
+    for version, run in zip(("1.0", "1.1"), measured):
         write_record(CardContent(run), tmp_path, version=version)
     return tmp_path
 
 
-def test_a_record_says_what_was_measured_and_what_changed(folder, runs):
+def test_a_record_says_what_was_measured_and_what_changed(folder, measured):
     newest = latest_record(folder)
     assert (newest["version"], newest["number"]) == ("1.1", 2)
-    assert newest["figures"]["risk"]["value"] == runs[1].record["risk"]["value"]
-    assert newest["model"]["hash"] == runs[1].record["hashes"]["subject"]
+    assert newest["figures"]["risk"]["value"] == measured[1].record["risk"]["value"]
+    assert newest["model"]["hash"] == measured[1].record["hashes"]["subject"]
     changed = {row["what"]: (row["before"], row["now"]) for row in newest["changes"]}
     assert changed["conditions.shift"] == ("±30 %", "±10 %")
     assert "model.hash" not in changed
@@ -52,12 +40,12 @@ def test_what_was_changed_or_left_out_is_noticed(folder):
     assert told.value.code == FAILED
 
 
-def test_a_version_has_one_record_and_a_tame_name(folder, runs):
+def test_a_version_has_one_record_and_a_tame_name(folder, measured):
     for version in ("1.1", "../x", ""):
         if not version:  # the hash of the weights
-            write_record(CardContent(runs[0]), folder)
+            write_record(CardContent(measured[0]), folder)
         with pytest.raises(Problem):
-            write_record(CardContent(runs[0]), folder, version=version)
+            write_record(CardContent(measured[0]), folder, version=version)
     assert latest_record(folder)["number"] == 3
 
 

@@ -253,7 +253,7 @@ def _made(done: Measured) -> list[Cell]:
 def ablation(bench: Bench) -> Outcome:
     """Table 4, on the bench's own data: with everything, without the quantiser (a plain VAE), without discriminators."""
     mix = float(bench.options.get("mix", 0.2))
-    ((name, here),) = labs(bench, _named(bench), most=1).items()
+    ((name, here),) = labs(bench, named_model(bench), most=1).items()
     one = _trial(here, name)
     plain = "conv" if here.train.x.shape[1] > 1 else "linear"
     variants: Mapping[str, Callable[[], LatentModel]] = {
@@ -281,7 +281,7 @@ def ablation(bench: Bench) -> Outcome:
     return Outcome("argus-table4", [ours, published])
 
 
-def _named(bench: Bench) -> list[str]:
+def named_model(bench: Bench) -> list[str]:
     return [str(bench.options["model"])] if "model" in bench.options else []
 
 
@@ -295,7 +295,7 @@ def retraining(bench: Bench) -> Outcome:
     ``--set added=1000 originals=300 retrain_epochs=10 retrain_batch=64 mixes=[0.1,0.2,0.3]`` change what is run. All arms add
     the same number and are scored on the same images: the test set less what the arm "random" moves into training.
     """
-    ((model, here),) = labs(bench, _named(bench), most=1).items()
+    ((model, here),) = labs(bench, named_model(bench), most=1).items()
     added = int(bench.options.get("added", min(1000, len(here.test) // 5)))
     moved = here.test.sample(count=added, seed=bench.seed)
     taken = set(moved.id)

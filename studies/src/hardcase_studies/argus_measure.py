@@ -1,4 +1,8 @@
-"""The measures of ARGUS: what a method made of each original, how like it that is, how often it fails, and what a judge confirms."""
+"""The measures of ARGUS (MSE, SSIM, LD, ER, SR): what a method made of each original, how like it that is, how often it fails, and
+what a judge confirms.
+
+Axes: `n` seeds, `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +51,6 @@ from hardcase.types import (
 )
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, LatentModel, Uncoded
-
-# The measures of ARGUS for a set of generated images: MSE, SSIM, LD, ER, SR. Axes: `n` seeds,
-# `k` classes, `t` images that fail. Distances compare an image with its seed, in [0, 1] units.
 
 
 def mse(x: Float[Tensor, "t c h w"], seed: Float[Tensor, "t c h w"]) -> Float[Tensor, " t"]:
@@ -186,20 +187,12 @@ def confirmed(
 ) -> Bool[Tensor, " m"]:
     """Which images the judge finds valid and of this label; undecided is no."""
     panel = judge.panel.to(x.device)
-    parts = []
+    sure = list[bool]()
     for rows in chunks(len(x), 256):
         signals = panel.ask(from_bytes(x[rows]), label[rows])
         answers = [rule.answers(rule.probability(signals)) for rule in judge.rules.values()]
-        parts.append(
-            torch.tensor(
-                [all(said is True for said in each) for each in zip(*answers)], dtype=torch.bool
-            )
-        )
-    return (
-        torch.cat(parts).to(x.device)
-        if parts
-        else torch.zeros(0, dtype=torch.bool, device=x.device)
-    )
+        sure += [all(said is True for said in each) for each in zip(*answers)]
+    return torch.tensor(sure, dtype=torch.bool, device=x.device)
 
 
 class Witness:
@@ -329,17 +322,12 @@ def measured(
         )
         total += len(images)
     each = [part.judged for part in parts if part.judged is not None]
+    plain = ("kept", "alike", "made", "mse", "ssim", "sample", "there")
     return Measured(
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in plain},
         seeds=PerSeed.join([part.seeds for part in parts]),
-        kept=torch.cat([part.kept for part in parts]),
-        alike=torch.cat([part.alike for part in parts]),
-        made=torch.cat([part.made for part in parts]),
-        mse=torch.cat([part.mse for part in parts]),
-        ssim=torch.cat([part.ssim for part in parts]),
         judged=torch.cat(each) if each else None,
         findings=Findings.join([part.findings for part in parts]),
-        sample=torch.cat([part.sample for part in parts]),
-        there=torch.cat([part.there for part in parts]),
         lost=sum(part.lost for part in parts),
         originals=total,
     )

@@ -209,32 +209,33 @@ def _rates(
     kept: Mapping[str, Bool[Tensor, " n"]],
 ) -> Table:
     """A row for each generator and network, a column for each share; only `kept` originals where any are named."""
-    mixes = sorted({spot.mix for spot in spots})
-    rows: list[list[Cell]] = []
-    for generator in dict.fromkeys(spot.generator for spot in spots):
-        at = {spot.mix: spot for spot in spots if spot.generator == generator}
-        for network in networks:
-            if kept and network not in kept:
-                continue
-            own = kept.get(network, slice(None))
-            cells = [_rate(at[mix].wrong[network][own]) if mix in at else "" for mix in mixes]
-            rows.append([f"{generator}; {network}", *cells])
-    return Table(title, ["generator; network", *(f"mix {mix:g}" for mix in mixes)], rows)
 
+    def rate(network: str, spot: Spot) -> str:
+        wrong = spot.wrong[network][kept.get(network, slice(None))]
+        return finite_mean(100 * wrong.double().mean(1)).text(".1f")
 
-def _rate(wrong: Bool[Tensor, "n p"]) -> str:
-    found = finite_mean(100 * wrong.double().mean(1))
-    return found.text(".1f")
+    shown = [network for network in networks if not kept or network in kept]
+    said = {f"; {network}": partial(rate, network) for network in shown}
+    return _along_mixes(title, "generator; network", spots, said)
 
 
 def _likeness(spots: Sequence[Spot]) -> Table:
+    said = {"": lambda spot: f"{spot.mse:.4f}, {spot.ssim:.3f}"}
+    return _along_mixes("MSE, SSIM of all images", "generator", spots, said)
+
+
+def _along_mixes(
+    title: str, first: str, spots: Sequence[Spot], said: Mapping[str, Callable[[Spot], str]]
+) -> Table:
+    """For each generator a row of each kind of cell, a column for each share."""
     mixes = sorted({spot.mix for spot in spots})
     rows: list[list[Cell]] = []
     for generator in dict.fromkeys(spot.generator for spot in spots):
         at = {spot.mix: spot for spot in spots if spot.generator == generator}
-        cells = [f"{at[m].mse:.4f}, {at[m].ssim:.3f}" if m in at else "" for m in mixes]
-        rows.append([generator, *cells])
-    return Table("MSE, SSIM of all images", ["generator", *(f"mix {m:g}" for m in mixes)], rows)
+        for name, cell in said.items():
+            cells = [cell(at[mix]) if mix in at else "" for mix in mixes]
+            rows.append([f"{generator}{name}", *cells])
+    return Table(title, [first, *(f"mix {mix:g}" for mix in mixes)], rows)
 
 
 def _paper(spots: Sequence[Spot], bench: Bench) -> Table:

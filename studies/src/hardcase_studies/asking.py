@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hardcase.judges import panel
 from hardcase.judges.asking import (
     PRECISE,
     Asking,
@@ -23,21 +22,15 @@ from hardcase.judges.asking import (
     FindingPopulation,
     most_in_doubt,
 )
-from hardcase.judges.calibration import People, read_people
-from hardcase.judges.rules import (
-    DecisionRule,
-    OwnRule,
-    Signals,
-    fit_to_people,
-    own_rule,
-    rules_from_card,
-)
+from hardcase.judges.calibration import People
+from hardcase.judges.judge import PanelJudge
+from hardcase.judges.rules import OwnRule, Signals, fit_to_people, own_rule, rules_from_card
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase_studies.bench import Bench, share
 from hardcase_studies.lab import Lab
-from hardcase_studies.rated import judged_photographs, read_arrays
+from hardcase_studies.rated import judged_digits, judged_photographs
 
 SHARES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30)
 """Parts of the images that are asked about."""
@@ -71,18 +64,8 @@ class RatedRun:
 
 def digits(bench: Bench) -> Outcome:
     """``--data mnist5k --set people=FILE.npz``: 500 rated digits of five generators."""
-    arrays = read_arrays(bench)
-    lab = Lab(bench)
-    bench.say("judge")
-    judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
-    people = read_people(
-        arrays,
-        where=str(bench.options["people"]),
-        shape=tuple(lab.train.x.shape[1:]),
-        classes=len(lab.train.classes),
-    )
-    signals, looks = judge.panel.read(from_bytes(people.x), people.expected)
-    runs = rated_runs(people, rules_from_card(judge.card)["label_kept"], signals, looks.numpy())
+    judge, people = judged_digits(bench, Lab(bench))
+    runs, _ = rated_runs(judge, people)
     note = (
         f"judge of {bench.data}: reads {judge.card['accuracy']:.1%} of"
         f" {judge.card['measured_images']} real images rightly"
@@ -97,19 +80,16 @@ def photographs(bench: Bench) -> Outcome:
     """
     names = bench.names("encoder", ("zoo:resnet50-imagenet", "zoo:efficientnet-lite0"))
     judge, people = judged_photographs(bench, names)
-    signals, looks = judge.panel.read(from_bytes(people.x), people.expected)
-    runs = rated_runs(people, rules_from_card(judge.card)["label_kept"], signals, looks.numpy())
-    agreed = signals.seen >= 0
-    note = (
-        f"judge by {', '.join(names)}: its lineages agree about {share(agreed)} of the rated images"
-    )
+    runs, signals = rated_runs(judge, people)
+    agreed = share(signals.seen >= 0)
+    note = f"judge by {', '.join(names)}: its lineages agree about {agreed} of the rated images"
     return outcome("asking-photographs", runs, bench, PHOTO_GOALS, note)
 
 
-def rated_runs(
-    people: People, rule: DecisionRule, signals: Signals, looks: np.ndarray
-) -> list[RatedRun]:
-    """Each generator's images as a run, with the rule that the other generators' ratings give."""
+def rated_runs(judge: PanelJudge, people: People) -> tuple[list[RatedRun], Signals]:
+    """Each generator's images as a run, with the rule that the other generators' ratings give; and the judge's signals."""
+    signals, looks = judge.panel.read(from_bytes(people.x), people.expected)
+    rule = rules_from_card(judge.card)["label_kept"]
     evidence = rule.evidence(signals).cpu()
     said = [people.rater1 == people.expected, people.rater2 == people.expected]
     runs = []
@@ -120,13 +100,13 @@ def rated_runs(
         rows = own.nonzero().squeeze(1).numpy()
         odds = (fitted.scale * evidence + fitted.offset)[own].clamp(-13, 13).numpy()
         population = FindingPopulation(
-            tuple(map(str, rows)), odds, fitted.share, len(rows), looks=looks[rows]
+            tuple(map(str, rows)), odds, fitted.share, len(rows), looks=looks.numpy()[rows]
         )
         kept = people.label_kept.numpy()[rows]
         first, second = (each.numpy()[rows] for each in said)
         unsure = (signals.seen < 0).cpu().numpy()[rows]
         runs.append(RatedRun(name, rows, population, kept, (first, second), unsure))
-    return runs
+    return runs, signals
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from hardcase.cache import write_atomically
 from hardcase.environment import VERSION
 from hardcase.inference import Interval, mean_interval
 from hardcase.statistics import interval as wilson
+from hardcase.suite.tables import Cell, Table
 from hardcase.tensors import digest
 
-__all__ = ["Bench", "delta", "finite_mean", "mean", "share"]
+__all__ = ["Bench", "delta", "finite_mean", "mean", "share", "table_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,12 @@ class Bench:
         rest = {key: value for key, value in self.options.items() if key != "open"}
         chosen = [f"--set '{key}={json.dumps(value)}'" for key, value in rest.items()]
         return " ".join(["hardcase reproduce", name, *flags, *chosen])
+
+
+def table_of(title: str, rows: Sequence[Mapping[str, Cell]], notes: Sequence[str] = ()) -> Table:
+    """A table whose rows name their cells; the columns are those of the first row."""
+    columns = list(rows[0]) if rows else []
+    return Table(title, columns, [[row[name] for name in columns] for row in rows], notes)
 
 
 def mean(values: Tensor, *, scale: float = 1.0) -> str:

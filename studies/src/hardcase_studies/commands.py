@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.suite.tables import Outcome
     from hardcase.types import Space
+    from hardcase_studies.bench import Bench
     from hardcase_studies.escape import Escaped
     from hardcase_studies.reruns import Rerun
 
@@ -31,6 +33,31 @@ def show_outcome(outcome: Outcome) -> None:
             screen.print(f"  {text}")
     for figure in outcome.figures:
         tell(f"figure {figure}")
+
+
+def _bench(flags: o.Flags, name: str, data: str, options: Mapping[str, Any], **sizes: Any) -> Bench:
+    """What a study is given by the flags; ``--set`` overrides `options`."""
+    from hardcase.config import assign
+    from hardcase_studies.bench import Bench
+
+    return Bench(
+        out=flags.out or free(Path("runs") / name),
+        data=data,
+        seed=flags.seed or 0,
+        device=flags.place,
+        options=assign(dict(options), flags.settings or []),
+        say=flags.say,
+        **sizes,
+    )
+
+
+def _tell(outcome: Outcome, page: Path, flags: o.Flags, where: str) -> None:
+    """Print a written outcome: the numbers for scripts, or the tables and where they are."""
+    if flags.json:
+        tell(page.with_name("results.json").read_text(encoding="utf-8").rstrip())
+        return
+    show_outcome(outcome)
+    tell(where)
 
 
 @o.takes(
@@ -114,7 +141,7 @@ def _paint(space: Space, codes: Any, device: str) -> Any:
 
 
 def _show(told: Escaped) -> None:
-    from hardcase_studies.escape import answer, pairs, word
+    from hardcase_studies.escape import MEDIAN, answer, pairs, word
 
     ranked = pairs(told)
     rows = []
@@ -123,13 +150,7 @@ def _show(told: Escaped) -> None:
         confused = f"{pair.confused} of {pair.images}"
         middle = pair.floor if pair.floor == pair.floor else "not measured"
         rows.append([names, pair.rate, middle, confused, word(pair.suspicious)])
-    columns = [
-        "from → to",
-        "ways out",
-        "median probability",
-        "confused in the test set",
-        "suspicious",
-    ]
+    columns = ["from → to", "ways out", MEDIAN, "confused in the test set", "suspicious"]
     console().print(grid("class pairs, suspicious ones first", columns, rows))
     tell(answer(told, ranked))
 
@@ -168,31 +189,18 @@ def faults(
     """Plant faults into small networks and measure which methods detect them, on the same seeds as
     networks without them; networks are trained if missing.
     """
-    from hardcase.config import assign
-    from hardcase_studies.bench import Bench
     from hardcase_studies.faults import run
 
-    chosen: dict[str, object] = {"methods": methods.split(",")}
-    chosen |= {"tests": tests} if tests else {}
-    chosen |= {"faults": only.split(",")} if only else {}
-    chosen |= {"measure": measure} if measure else {}
-    chosen |= {"trainings": trainings} if trainings else {}
-    bench = Bench(
-        out=flags.out or free(Path("runs") / "faults"),
-        data=data,
-        full=full,
-        seed=flags.seed or 0,
-        device=flags.place,
-        options=assign(chosen, flags.settings or []),
-        say=flags.say,
-    )
+    named = only.split(",") if only else None
+    given = {"tests": tests, "faults": named, "measure": measure, "trainings": trainings}
+    chosen = {
+        "methods": methods.split(","),
+        **{key: value for key, value in given.items() if value},
+    }
+    bench = _bench(flags, "faults", data, chosen, full=full)
     outcome = run(bench)
     page = outcome.write(bench.out)
-    if flags.json:
-        tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
-        return
-    show_outcome(outcome)
-    tell(f"written to {shown(page)}")
+    _tell(outcome, page, flags, f"written to {shown(page)}")
 
 
 @o.takes("seed", "device", "settings", "out", *o.SAYS)
@@ -233,31 +241,19 @@ def reproduce(
 
     record = reruns.kept(name, kept) if check else None  # before hours of work
     from hardcase.companions import find
-    from hardcase.config import assign
-    from hardcase_studies.bench import Bench
 
     study = find(name)
-    bench = Bench(
-        out=flags.out or free(Path("runs") / f"reproduce-{name.rpartition(':')[2]}"),
-        data=data,
-        full=full,
-        repeats=repeats,
-        seed=flags.seed or 0,
-        device=flags.place,
-        options=assign({"open": True} if open_set else {}, flags.settings or []),
-        say=flags.say,
-    )
+    folder = f"reproduce-{name.rpartition(':')[2]}"
+    opening = {"open": True} if open_set else {}
+    bench = _bench(flags, folder, data, opening, full=full, repeats=repeats)
     outcome = study(bench)
     page = outcome.write(bench.out, bench.command(name))
     if keep is not None:
         reruns.keep(outcome, bench, name, keep)
     if record is not None:
         _tell_rerun(name, reruns.check(record, outcome), flags)
-    if flags.json:
-        tell((bench.out / "results.json").read_text(encoding="utf-8").rstrip())
-        return
-    show_outcome(outcome)
-    tell(f"written to {shown(page)}, as a page in {shown(page.with_name('report.html'))}")
+    html = shown(page.with_name("report.html"))
+    _tell(outcome, page, flags, f"written to {shown(page)}, as a page in {html}")
 
 
 def _tell_rerun(name: str, rerun: Rerun, flags: o.Flags) -> NoReturn:
@@ -311,18 +307,9 @@ def yardstick(
         return
     if action != "add":
         raise choice("action of yardstick", action, ("add", "check", "page"))
-    from hardcase.config import assign
-    from hardcase_studies.bench import Bench
     from hardcase_studies.yardstick import run
 
-    bench = Bench(
-        out=flags.out or free(Path("runs") / "yardstick"),
-        data=data,
-        seed=flags.seed or 0,
-        device=flags.place,
-        options=assign({"methods": [], "add": what}, flags.settings or []),
-        say=flags.say,
-    )
+    bench = _bench(flags, "yardstick", data, {"methods": [], "add": what})
     show_outcome(run(bench))
     old = rows.read(table) if table.exists() else rows.YardstickTable(schema=1)
     rows.write(table, rows.merged(old, rows.read(bench.out / "yardstick.json").rows))

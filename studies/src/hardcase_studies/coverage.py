@@ -33,7 +33,7 @@ from hardcase.objectives import Sum
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import flat, from_bytes, length
 from hardcase.types import KINDS, Budget, Images, Method, Objective, Probe
-from hardcase_studies.bench import Bench, mean
+from hardcase_studies.bench import Bench, mean, table_of
 from hardcase_studies.inference import family_intervals
 from hardcase_studies.lab import PHOTOGRAPH, Lab
 
@@ -370,24 +370,17 @@ def found_table(
     generator: str, trials: Mapping[str, Sequence[Trial]], sizes: Sizes, about: Sequence[str]
 ) -> Table:
     """Number of adversarial inputs and what each costs; `about` are notes on the networks."""
-    kept = [trial.kept == trial.kept for done in trials.values() for trial in done]
-    compared = [beyond(trials, "random", "adversarial")]
-    if all(kept):
-        compared += [beyond(trials, control, "kept") for control in ("random", WITNESSES)]
-    rows = [
-        [
-            named(guide),
-            *_found(done, trials["none"]),
-            *([_interval([trial.kept for trial in done], 1)] if all(kept) else []),
-            *(some.get(guide, "") for some in compared),
-        ]
-        for guide, done in trials.items()
-    ]
-    columns = [
-        "guide", "seeds found", "seeds failing", "adversarial inputs a run", "delta of inputs", "ms each", "delta of ms",
-        "gradients each", "L2", *(["seeds a run, label kept"] if all(kept) else []), "inputs: more than a random neuron",
-        *(["kept: more than a random neuron", "kept: more than witnesses"] if all(kept) else []),
-    ]  # fmt: skip
+    scored = all(trial.kept == trial.kept for done in trials.values() for trial in done)
+    compared = {"inputs: more than a random neuron": beyond(trials, "random", "adversarial")}
+    if scored:
+        compared["kept: more than a random neuron"] = beyond(trials, "random", "kept")
+        compared["kept: more than witnesses"] = beyond(trials, WITNESSES, "kept")
+    rows = []
+    for guide, done in trials.items():
+        row: dict[str, Cell] = {"guide": named(guide), **_found(done, trials["none"])}
+        if scored:
+            row["seeds a run, label kept"] = _interval([trial.kept for trial in done], 1)
+        rows.append({**row, **{name: some.get(guide, "") for name, some in compared.items()}})
     kind = (
         "found: the models disagree, and the seed ends"
         if generator == "deepxplore"
@@ -403,7 +396,7 @@ def found_table(
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
-    return Table(f"{generator}: adversarial inputs", columns, rows, notes)
+    return table_of(f"{generator}: adversarial inputs", rows, notes)
 
 
 def beyond(
@@ -422,21 +415,21 @@ def beyond(
     return {guide: one.text("+.3g") for guide, one in zip(guides, found, strict=True)}
 
 
-def _found(done: Sequence[Trial], control: Sequence[Trial]) -> list[Cell]:
+def _found(done: Sequence[Trial], control: Sequence[Trial]) -> dict[str, Cell]:
     seeds = sum(trial.seeds for trial in done)
     made = _made(done)
     each = _each(done)
     far = [trial.distance for trial in done if trial.distance == trial.distance]
-    return [
-        f"{sum(trial.found for trial in done) / seeds:.1%}",
-        f"{sum(trial.failing for trial in done) / seeds:.1%}",
-        _interval(made, 1),
-        _delta(made, _made(control)),
-        _interval(each, 1000),
-        _delta(each, _each(control)),
-        sum(trial.gradients for trial in done) / max(sum(made), 1),
-        sum(far) / len(far) if far else None,
-    ]
+    return {
+        "seeds found": f"{sum(trial.found for trial in done) / seeds:.1%}",
+        "seeds failing": f"{sum(trial.failing for trial in done) / seeds:.1%}",
+        "adversarial inputs a run": _interval(made, 1),
+        "delta of inputs": _delta(made, _made(control)),
+        "ms each": _interval(each, 1000),
+        "delta of ms": _delta(each, _each(control)),
+        "gradients each": sum(trial.gradients for trial in done) / max(sum(made), 1),
+        "L2": sum(far) / len(far) if far else None,
+    }
 
 
 def _made(done: Sequence[Trial]) -> list[float]:

@@ -1,4 +1,12 @@
-"""Class escape: which classes border on which, as the subject sees them."""
+"""Class escape: which classes border on which, as the subject sees them.
+
+Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class reaches another. Ours needs a
+tenth of the queries for all classes together: random walks leave a seed's class, are halved to the border, and what counts is
+the class they enter there. In a network trained on mixed labels the second most likely class is the same all over a class, so
+the walks enter it all around.
+
+Axes: `k` classes of the data, `w` outputs of the network, of which the first `k` are those classes.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +26,11 @@ from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.boundary import Exits, Partners, lengths
 from hardcase.statistics import Rate
-from hardcase.suite.tables import Cell, Outcome, Table
+from hardcase.suite.tables import Cell, Outcome
 from hardcase.tensors import chunks, to_bytes
 from hardcase.types import OFFERS, Budget, ClassNames, Images, Method, Model, Space, State
 from hardcase_studies import figures
-
-# Kang, Feldt and Yoo (TOSEM 2023, RQ3) count how often a genetic search from images of one class
-# reaches another. Ours needs a tenth of the queries for all classes together: random walks leave a
-# seed's class, are halved to the border, and what counts is the class they enter there. In a
-# network trained on mixed labels the second most likely class is the same all over a class, so the
-# walks enter it all around.
-#
-# Axes: `k` classes of the data, `w` outputs of the network, of which the first `k` are those
-# classes.
+from hardcase_studies.bench import table_of
 
 SHARD = 64
 
@@ -445,30 +445,20 @@ def outcome(told: Escaped, paint: Callable[[Tensor], Tensor], folder: Path) -> O
             f" second, no search involved; usual here: {usual_floor(told.floor):.2g}"
         ),
     ]
-    columns = [
-        "from",
-        "to",
-        "ways out",
-        "95 % interval",
-        "median probability",
-        "confused in the test set",
-        "suspicious",
-    ]
-    rows: list[list[Cell]] = [
-        [
-            told.classes[p.source],
-            told.classes[p.goal],
-            p.rate,
-            _interval(p),
-            p.floor if p.floor == p.floor else "not measured",
-            f"{p.confused} of {p.images}",
-            word(p.suspicious),
-        ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "from": told.classes[p.source],
+            "to": told.classes[p.goal],
+            WALKS: p.rate,
+            "95 % interval": _interval(p),
+            MEDIAN: p.floor if p.floor == p.floor else "not measured",
+            "confused in the test set": f"{p.confused} of {p.images}",
+            "suspicious": word(p.suspicious),
+        }
         for p in ranked[:15]
     ]
-    return Outcome(
-        "class escape", [Table("Class pairs, suspicious ones first", columns, rows, notes)], shown
-    )
+    table = table_of("Class pairs, suspicious ones first", rows, notes)
+    return Outcome("class escape", [table], shown)
 
 
 def as_json(told: Escaped) -> dict[str, Any]:

@@ -1,5 +1,10 @@
-"""Planted faults: networks that tell two classes apart by something irrelevant,
-and which methods notice.
+"""Planted faults: networks that tell two classes apart by something irrelevant, and which methods notice.
+
+After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep Neural Networks", ISSTA
+2021, RQ1: there people labelled what had changed in 200 findings of each of eight faults in ImageNet classifiers; here what
+changed is measured. A finding has moved if its trait went at least half of the way between the two kinds of image the network
+was taught, in the direction of the other class. Every faulty network is searched from the same seeds as a clean one of the
+same training seed; `hardcase_studies.paired` has the test, the least effect and the placebo.
 """
 
 from __future__ import annotations
@@ -7,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -39,7 +45,7 @@ from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit, predict
 from hardcase.types import Images, Method, Space
 from hardcase_studies import figures, paired
-from hardcase_studies.bench import Bench, share
+from hardcase_studies.bench import Bench, share, table_of
 from hardcase_studies.traits import (
     FEW,
     LOW,
@@ -51,9 +57,6 @@ from hardcase_studies.traits import (
     selected,
     world,
 )
-
-# What the fault benchmark needs: the made world, a conditional generator of it, and networks taught
-# with and without faults.
 
 TEACHING = TrainingRecipe(epochs=6, steps=300, batch=64, lr=2e-3)
 LATENT = 48
@@ -88,26 +91,12 @@ class Lab:
         self, split: int, fault: str | None, *, swapped: bool = False, mislabelled: float = 0.0
     ) -> Images:
         """The training (0) or test (1) split with this fault's trait tied to the classes."""
+        digits, pair = self.digits[split], self.pair
+        how: dict[str, Any] = {"swapped": swapped, "mislabelled": mislabelled, "seed": self.seed}
         if not self.own:
-            return world(
-                self.digits[split],
-                self.pair,
-                tied=fault,
-                swapped=swapped,
-                mislabelled=mislabelled,
-                copies=COPIES if split == 0 else 4,
-                seed=self.seed,
-            )
+            return world(digits, pair, tied=fault, copies=COPIES if split == 0 else 4, **how)
         trait = self.traits[self.column(fault) if fault else 0]
-        return selected(
-            self.digits[split],
-            self.pair,
-            trait,
-            tied=fault is not None,
-            swapped=swapped,
-            mislabelled=mislabelled,
-            seed=self.seed,
-        )
+        return selected(digits, pair, trait, tied=fault is not None, **how)
 
     def column(self, fault: str) -> int:
         return [trait.name for trait in self.traits].index(fault)
@@ -211,21 +200,12 @@ def student(here: Lab, fault: str | None, number: int = 0) -> Student:
     train = here.train if fault is None else here.planted(0, fault, mislabelled=WRONG)
     tied = here.planted(1, fault)
     swapped = here.planted(1, fault, swapped=True)
-    channels, size = here.train.x.shape[1], here.train.x.shape[2]
+    shape = {"channels": here.train.x.shape[1], "size": here.train.x.shape[2], "classes": 2}
     seed = here.seed + 1000 * number
-    config = {
-        "name": "lenet5",
-        "channels": channels,
-        "size": size,
-        "classes": 2,
-        "seed": seed,
-        "recipe": asdict(TEACHING),
-    }
+    config = {"name": "lenet5", **shape, "seed": seed, "recipe": asdict(TEACHING)}
 
     def build(config: Mapping[str, Any]) -> nn.Module:
-        return build_classifier(
-            "lenet5", channels=channels, size=size, classes=2, seed=config["seed"]
-        )
+        return build_classifier("lenet5", **shape, seed=config["seed"])
 
     def teach(net: nn.Module) -> Mapping[str, Any]:
         return asdict(
@@ -254,9 +234,6 @@ def _accuracy(net: nn.Module, images: Images, here: Lab) -> float:
     return float((predict(net, images, device=here.device) == images.y).double().mean())
 
 
-# Any method of the catalogue in the fault benchmark's world, where there is no data set to load by
-# name.
-
 MARGIN = 5.0
 """By how much, in logits, a test must fail that follows a gradient:
 the same for features and for pixels.
@@ -278,7 +255,7 @@ image.
 
 
 def built(name: str, here: Lab, subject: Subject, settings: Mapping[str, Any]) -> Method:
-    """The method with the benchmark's settings for it, and `settings` on top."""
+    """A method of the catalogue in this world, which has no data set to load by name: with `SETTINGS`, and `settings` on top."""
     row = resolve("method", name)
     if row.facts.get("peers") == "quantised":
         raise Problem(
@@ -318,16 +295,6 @@ def _space(row: Part, here: Lab) -> Space:
     assert isinstance(here.vae, Conditional)
     return Labelled(here.vae)
 
-
-# Planted faults: networks that tell two classes apart by something irrelevant, and which methods
-# notice.
-#
-# After I. Dunn, H. Pouget, T. Melham, D. Kroening, "Exposing Previously Undetectable Faults in Deep
-# Neural Networks", ISSTA 2021, RQ1: there people labelled what had changed in 200 findings of each
-# of eight faults in ImageNet classifiers; here what changed is measured. A finding has moved if its
-# trait went at least half of the way between the two kinds of image the network was taught, in the
-# direction of the other class. Every faulty network is searched from the same seeds as a clean one
-# of the same training seed; see `suite.paired` for the test, the least effect and the placebo.
 
 COMPARED = ("feature-perturbation", "pgd", "sinvad")
 HALF = 0.5
@@ -503,26 +470,20 @@ def _placebo(here: Lab, fault: str, seeds: Images, generated: Images, bench: Ben
 def _acquired(
     here: Lab, students: Mapping[str, Sequence[Student]], clean: Sequence[Student]
 ) -> Table:
-    rows: list[list[Cell]] = []
-    for fault, some in students.items():
-        trait = here.traits[here.column(fault)]
-        means = [
-            sum(getattr(one, name) for one in some) / len(some)
-            for name in ("tied", "swapped", "free")
-        ]
-        acquired = sum(one.acquired for one in some)
-        rows.append([fault, trait.fault, *means, f"{acquired} of {len(some)}"])
-    free = sum(one.free for one in clean) / len(clean)
-    return Table(
+    rows: list[dict[str, Cell]] = [
+        {
+            "fault": fault,
+            "tells the classes apart": here.traits[here.column(fault)].fault,
+            "trait as taught": fmean(one.tied for one in some),
+            "trait swapped": fmean(one.swapped for one in some),
+            "trait free": fmean(one.free for one in some),
+            "acquired": f"{sum(one.acquired for one in some)} of {len(some)}",
+        }
+        for fault, some in students.items()
+    ]
+    free = fmean(one.free for one in clean)
+    return table_of(
         "Held-out accuracy of the faulty networks, mean over trainings",
-        [
-            "fault",
-            "tells the classes apart",
-            "trait as taught",
-            "trait swapped",
-            "trait free",
-            "acquired",
-        ],
         rows,
         [
             f"clean networks, taught with free traits, get {free:.1%} of held-out images right",

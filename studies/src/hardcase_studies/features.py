@@ -32,8 +32,7 @@ from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Seeds
 from hardcase_studies import figures
 from hardcase_studies.bench import Bench, mean, share
-from hardcase_studies.lab import Lab
-from hardcase_studies.witness_world import accuracy
+from hardcase_studies.lab import Lab, accuracy
 
 CONFIDENCE = 3.0
 EPSILON = 0.3
@@ -128,23 +127,18 @@ def rq2(bench: Bench) -> Outcome:
     told = list[str]()
     spread = measured(from_bytes(here.lab.test.x[:1000])).std(0)
     for origin, target in _pairs(here.classes):
-        bench.say(f"{origin} → {target}")
+        pair = f"{origin} → {target}"
+        bench.say(pair)
         seeds, checked = here.fresh_seeds(one, count, labels=[origin])
-        told.append(f"{origin} → {target}: {checked}")
+        told.append(f"{pair}: {checked}")
         for name, method in _targeted(here, target).items():
             done = search(one, method, seeds, seed=bench.seed)
             own = seeds.x[done.findings.seed]
             made = done.findings.x
             control = _random_alike(here, seeds, done, name, bench.seed)
-            rows.append(
-                [
-                    f"{origin} → {target}",
-                    name,
-                    f"{done.succeeded} of {len(seeds)}",
-                    *_surest(own, made, control, spread),
-                ]
-            )
-            lines |= {f"{origin} → {target}": own[:8], f"{origin} → {target}, {name}": made[:8]}
+            failing = f"{done.succeeded} of {len(seeds)}"
+            rows.append([pair, name, failing, *_surest(own, made, control, spread)])
+            lines |= {pair: own[:8], f"{pair}, {name}": made[:8]}
     columns = ["pair", "method", "seeds that fail", "what moved most often", "second", "third"]
     notes = [
         f"lenet5 on {here.lab.train.name}; {here.note}; margin {CONFIDENCE} in logits, pixels within {EPSILON} of the seed",
@@ -255,16 +249,8 @@ def rq3(bench: Bench) -> Outcome:
             done = search(one, method, seeds, seed=bench.seed)
             l2, linf = _distances(seeds, done)
             within = (l2 <= 1.5) & (linf <= 0.1)
-            far.append(
-                [
-                    name,
-                    way,
-                    f"{done.succeeded} of {len(seeds)}",
-                    mean(l2),
-                    mean(linf),
-                    share(within),
-                ]
-            )
+            failing = f"{done.succeeded} of {len(seeds)}"
+            far.append([name, way, failing, mean(l2), mean(linf), share(within)])
             agreed = torch.stack([_kept(net, done) for net in referees]).sum(0) >= 2
             said = [_kept(net, done) for net in robust.values()]
             kept.append(

@@ -50,26 +50,14 @@ def matrices(
     for axis, (title, values) in zip(axes, named.items()):
         shown = (100 * values.clone()).fill_diagonal_(torch.nan)
         axis.imshow(shown.numpy(), cmap="viridis")
-        axis.set(
-            title=title,
-            xlabel="seen as",
-            ylabel="is",
-            xticks=range(len(columns)),
-            yticks=range(len(classes)),
-        )
+        axis.set(title=title, xlabel="seen as", ylabel="is")
+        axis.set(xticks=range(len(columns)), yticks=range(len(classes)))
         axis.set_xticklabels(columns, rotation=45 if max(map(len, columns)) > 2 else 0, fontsize=7)
         axis.set_yticklabels(classes, fontsize=7)
         limit = float(shown.nan_to_num(0).max()) / 2
         for (i, j), value in _cells(shown):
-            axis.text(
-                j,
-                i,
-                f"{value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=6,
-                color="w" if value < limit else "k",
-            )
+            colour = "w" if value < limit else "k"
+            axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
     return _saved(figure, path)
 
 

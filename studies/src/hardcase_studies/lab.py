@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from jaxtyping import Bool
+from torch import Tensor, nn
 
 from hardcase.context import Context
 from hardcase.criteria.criterion import profile_for
@@ -31,6 +32,22 @@ PHOTOGRAPH = 64
 """Images with longer sides are photographs, whose networks are fetched and not trained here."""
 LOST = 0.1
 """Share of labels that reconstruction may lose before a generator is called unfit."""
+
+
+def read_rightly(model: Model, images: Images) -> Bool[Tensor, " n"]:
+    """Which images a network reads rightly."""
+    return answers(model, images).argmax(1).cpu() == images.y
+
+
+def read_by_all(models: Sequence[Model], images: Images) -> Images:
+    """The images that every one of the networks reads rightly."""
+    right = torch.stack([read_rightly(model, images) for model in models]).all(0)
+    return images.take(right.nonzero().squeeze(1))
+
+
+def accuracy(model: Model, images: Images) -> float:
+    """The share of images that a network reads rightly."""
+    return float(read_rightly(model, images).double().mean())
 
 
 @dataclass(frozen=True)
@@ -177,8 +194,7 @@ class Lab:
         told = [f"data {self.train.name}, {len(self.train)} training images"]
         told[0] += f", device {self.bench.device}"
         for model in self.models:
-            correct = answers(model, self.test).argmax(1).cpu() == self.test.y
-            share = float(correct.double().mean())
+            share = accuracy(model, self.test)
             told.append(f"{model.name}: {share:.2%} of {len(self.test)} test images right")
         if "latent" in self.__dict__:
             told.append(self.latent.note)
@@ -193,6 +209,7 @@ class Lab:
         train: Images | None = None,
         adversarial: str | None = None,
         augment: str | None = None,
+        role: str | None = None,
     ) -> tuple[Subject, Mapping[str, Any]]:
         """A zoo network and its card.
 
@@ -204,6 +221,7 @@ class Lab:
             train: What it learns from, if not the lab's training images.
             adversarial: The ball of adversarial training, such as ``linf:0.1``.
             augment: What is done to training images; its recipe says so if nothing is given.
+            role: What the subject is called, if not by its network.
         """
         known = str(name or self.bench.options.get("model", self._usual())).removeprefix("zoo:")
         net, card = trained_classifier(
@@ -216,10 +234,8 @@ class Lab:
             augment=augment,
             device=self.bench.device,
         )
-        subject = Subject(
-            net, classes=self.test.classes, name=f"zoo:{known}", device=self.bench.device
-        )
-        return subject, card
+        called = role or f"zoo:{known}"
+        return Subject(net, classes=self.test.classes, name=called, device=self.bench.device), card
 
     def trained(self, family: str, **options: Any) -> tuple[nn.Module, Mapping[str, Any]]:
         """A generator of this family and its card, judged by the network under test."""
@@ -252,8 +268,7 @@ class Lab:
     def seeds(self, count: int, seed: int) -> Images:
         """So many class-balanced test images that all models classify correctly, or fewer."""
         drawn = self.test.sample(count=min(len(self.test), 4 * count), seed=seed)
-        correct = [answers(model, drawn).argmax(1).cpu() == drawn.y for model in self.models]
-        return drawn.take(torch.stack(correct).all(0).nonzero().squeeze(1)[:count])
+        return read_by_all(self.models, drawn).first(count)
 
     def originals(self) -> list[Images]:
         """For each repeat, test images of every class; none is set aside, whatever the network says of it."""

@@ -19,12 +19,11 @@ from hardcase.campaign.record import Campaign
 from hardcase.context import Context
 from hardcase.guides.archive import CellGrid
 from hardcase.judges.panel import for_data
-from hardcase.models.health import answers
 from hardcase.randomness import Rng
-from hardcase.suite.tables import Outcome, Table
+from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.types import Budget, Evaluator, Findings, Images, Judge, Model, Seeds, State
-from hardcase_studies.bench import Bench, finite_mean
-from hardcase_studies.lab import Lab
+from hardcase_studies.bench import Bench, finite_mean, table_of
+from hardcase_studies.lab import Lab, read_by_all
 
 MOST = 20
 """Repeats of a method that ends early."""
@@ -153,10 +152,7 @@ def _campaign(
 def _usable(lab: Lab, witnesses: tuple[Model, ...], count: int, seed: int) -> Images:
     """Test images that the subject and every witness classify correctly."""
     drawn = lab.test.sample(count=min(len(lab.test), 3 * count), seed=seed)
-    right = [
-        answers(model, drawn).argmax(1).cpu() == drawn.y for model in (lab.subject, *witnesses)
-    ]
-    return drawn.take(torch.stack(right).all(0).nonzero().squeeze(1)[:count])
+    return read_by_all((lab.subject, *witnesses), drawn).first(count)
 
 
 def _confirmed(judge: Judge, grid: CellGrid, findings: Findings) -> set[int]:
@@ -179,21 +175,24 @@ def _table(
 ) -> Table:
     mapped = torch.tensor(cells[MAP], dtype=torch.float64)
     others = [arm for arm in cells if arm not in (MAP, PRIMARY)]
-    rows: list[list[str | None]] = []
+    rows: list[dict[str, Cell]] = []
     for arm in [name for name in (MAP, PRIMARY) if name in cells] + others:
         own = torch.tensor(cells[arm], dtype=torch.float64)
-        seen = finite_mean(own)
-        row: list[str | None] = [arm, seen.text(".1f"), None, None]
-        if arm != MAP:
-            ratio = finite_mean(mapped / own.clamp_min(1))
-            gap = finite_mean(mapped - own)
-            row[2] = ratio.text(".2f")
-            row[3] = gap.text("+.1f")
+        ratio = finite_mean(mapped / own.clamp_min(1))
+        times = ratio.text(".2f")
         if arm == PRIMARY:
-            row[0] = f"{arm} (primary comparison)"
-            reached = "reached" if ratio.low >= GOAL else "not reached"
-            row[2] = f"{row[2]}, goal {GOAL:g} {reached}"
-        rows.append([*row, f"{sum(asked[arm]) / len(asked[arm]):.0f}"])
+            times += f", goal {GOAL:g} {'reached' if ratio.low >= GOAL else 'not reached'}"
+        rows.append(
+            {
+                "arm": f"{arm} (primary comparison)" if arm == PRIMARY else arm,
+                "cells with a confirmed failure": finite_mean(own).text(".1f"),
+                "map (natural) over it": None if arm == MAP else times,
+                "map (natural) above it": None
+                if arm == MAP
+                else finite_mean(mapped - own).text("+.1f"),
+                "queries per seed": f"{sum(asked[arm]) / len(asked[arm]):.0f}",
+            }
+        )
     notes = [
         f"map {text}, {total} cells; {count} seeds per run, {len(mapped)} runs, each with seeds of its own",
         f"ratio and difference are paired by run, 95 % intervals over runs; the goal of {GOAL:g} is reached if the interval of the "
@@ -202,11 +201,4 @@ def _table(
         "every query of the subject is also one of each of the three witnesses, in every arm; all but random also ask for gradients",
         *substituted,
     ]
-    columns = [
-        "arm",
-        "cells with a confirmed failure",
-        "map (natural) over it",
-        "map (natural) above it",
-        "queries per seed",
-    ]
-    return Table("cells", columns, rows, notes)
+    return table_of("cells", rows, notes)

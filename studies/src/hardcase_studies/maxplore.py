@@ -25,7 +25,7 @@ from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import chunks, flat, from_bytes
 from hardcase.types import Images, Kind, Method, Probe
 from hardcase_studies import figures
-from hardcase_studies.bench import Bench, delta, mean
+from hardcase_studies.bench import Bench, delta, mean, table_of
 from hardcase_studies.inference import cluster_means
 from hardcase_studies.lab import Lab
 
@@ -136,22 +136,19 @@ def _second_table(bounds: Bounds, made: Mapping[str, Made], seeds: Images) -> Ta
         name: per_seed(bounds.raised(some, seeds).sum(1), some) for name, some in made.items()
     }
     wide = {name: per_seed(spread(some, seeds), some) for name, some in made.items()}
-    rows = list[list[Cell]]()
-    for name in made:
-        more, wider = (delta(table[name], table["One"]) for table in (counts, wide))
-        rows.append(
-            [name, len(made[name].x), mean(counts[name]), more, mean(wide[name], scale=100), wider]
-        )
-    columns = [
-        "form",
-        "images",
-        "units raised an image",
-        "delta to One, units",
-        "values changed, %",
-        "delta to One, values",
+    rows: list[dict[str, Cell]] = [
+        {
+            "form": name,
+            "images": len(some.x),
+            "units raised an image": mean(counts[name]),
+            "delta to One, units": delta(counts[name], counts["One"]),
+            "values changed, %": mean(wide[name], scale=100),
+            "delta to One, values": delta(wide[name], wide["One"]),
+        }
+        for name, some in made.items()
     ]
-    return Table(
-        "RQ2: units raised, and how widely the change spreads", columns, rows,
+    return table_of(
+        "RQ2: units raised, and how widely the change spreads", rows,
         [f"k = {K}; units of all layers; per filter is the code, per layer the text", "claim: Topk raises more, and more globally"],
     )  # fmt: skip
 
@@ -193,22 +190,20 @@ def _third_table(bounds: Bounds, made: Mapping[str, Made], seeds: Images, here: 
 
 
 def _sweep_table(bounds: Bounds, swept: Mapping[int, Made], seeds: Images, judge: Subject) -> Table:
-    rows = list[list[Cell]]()
+    rows: list[dict[str, Cell]] = []
     for k, made in swept.items():
-        raised = per_seed(bounds.raised(made, seeds).sum(1), made)
         kept = probabilities(judge, made.x).argmax(1) == seeds.y[made.seed]
         rows.append(
-            [
-                k,
-                mean(raised),
-                mean(per_seed(spread(made, seeds), made), scale=100),
-                mean(per_seed(distance(made, seeds), made)),
-                mean(per_seed(kept, made), scale=100),
-            ]
+            {
+                "k": k,
+                "units raised an image": mean(per_seed(bounds.raised(made, seeds).sum(1), made)),
+                "values changed, %": mean(per_seed(spread(made, seeds), made), scale=100),
+                "L2": mean(per_seed(distance(made, seeds), made)),
+                "label kept, %": mean(per_seed(kept, made), scale=100),
+            }
         )
-    columns = ["k", "units raised an image", "values changed, %", "L2", "label kept, %"]
     note = "label kept: a LeNet-5 trained from other initial weights, which no walk ever asked, still sees the seed's label"
-    return Table("k against validity: Topk-MaXplore, per filter", columns, rows, [note])
+    return table_of("k against validity: Topk-MaXplore, per filter", rows, [note])
 
 
 def _independent(here: Lab) -> Subject:

@@ -20,17 +20,15 @@ from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.methods.appearance_search import natural, natural_blackbox
-from hardcase.models.health import answers
 from hardcase.models.names import COUNT
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import augmentation_for, even_half
-from hardcase.models.zoo import trained_classifier
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tensors import chunks, fingerprints, from_bytes
+from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Method, Model
 from hardcase_studies import figures
-from hardcase_studies.bench import Bench
-from hardcase_studies.lab import Lab
+from hardcase_studies.bench import Bench, table_of
+from hardcase_studies.lab import Lab, accuracy, read_rightly
 from hardcase_studies.mixer import RECIPE, trained_mixer
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.witness_controls import ControlledSearch, controlled
@@ -38,7 +36,6 @@ from hardcase_studies.witness_world import (
     APART,
     SeedOutcomes,
     WitnessWorld,
-    accuracy,
     gain,
     half,
     median,
@@ -47,6 +44,7 @@ from hardcase_studies.witness_world import (
     rate,
     rows_at_once,
     shape_of,
+    share_of,
     together,
 )
 
@@ -83,9 +81,8 @@ def cifar10(bench: Bench) -> Outcome:
         raise Problem("nothing was measured in that time.", fix="the same command again")
     notes = _notes(bench, worlds[0], seeds, lab.test, len(worlds))
     names = [one.name for one in worlds[0].scorers]
-    columns = ["search", *_COLUMNS, *names, *_CONTROLS]
-    line = ["natural", *_cells(worlds, found)]
-    table = Table("Natural failures of CIFAR-10", columns, [line], notes)
+    line: dict[str, Cell] = {"search": "natural", **_cells(worlds, found, names)}
+    table = table_of("Natural failures of CIFAR-10", [line], notes)
     return Outcome("natural-cifar10", [table], _pictures(bench, found[0].found))
 
 
@@ -100,23 +97,17 @@ def _small_world(bench: Bench, lab: Lab, number: int) -> WitnessWorld:
     bent = augmentation_for(lab.train)
     crop = "crop-flip"
     even = even_half(lab.train)
-    odd = lab.train.take((fingerprints(lab.train.x) % 2 == 1).nonzero().squeeze(1))
+    odd = half(lab.train, "test")
 
     def network(train: Images, seed: int, augment: str | None, role: str) -> Subject:
         begun = perf_counter()
-        passes = epochs if seed == 0 else bench.options.get("half_epochs", epochs)
-        net, card = trained_classifier(
-            name,
-            train,
-            lab.test,
-            seed=APART * number + seed,
-            epochs=passes,
-            augment=augment,
-            device=bench.device,
+        passes = "epochs" if seed == 0 or "half_epochs" not in bench.options else "half_epochs"
+        subject, card = lab.network(
+            name, train=train, seed=APART * number + seed, epochs=passes, augment=augment, role=role
         )
         right = f"{card['accuracy']:.1%} right"
         bench.say(f"training {number + 1}, {role}: {right}, {perf_counter() - begun:.0f} s")
-        return Subject(net, classes=lab.test.classes, name=role, device=bench.device)
+        return subject
 
     def scorer(seed: int, augment: str) -> Subject:
         recipe = replace(RECIPE, augment=augment)
@@ -140,16 +131,8 @@ def _small_world(bench: Bench, lab: Lab, number: int) -> WitnessWorld:
 
 def imagenet(bench: Bench) -> Outcome:
     """``--data 'folder:PHOTOS?labels=prefix&split=all'``, ``--set seeds=N blackbox=N``: fetched networks, nothing is trained."""
-    context = Context(
-        parse(
-            {
-                "model": f"zoo:{IMAGENET[0]}",
-                "data": bench.data,
-                "device": bench.device,
-                "method": {"name": "natural"},
-            }
-        )
-    )
+    given = {"model": f"zoo:{IMAGENET[0]}", "data": bench.data, "device": bench.device}
+    context = Context(parse({**given, "method": {"name": "natural"}}))
     subject, witness, scorer, sibling = (
         context.model(f"zoo:{name}", label_only=False) for name in IMAGENET
     )
@@ -166,13 +149,11 @@ def imagenet(bench: Bench) -> Outcome:
         _name(method): _photographed(bench, parts, world, some, method) for method, some in trials
     }
     measured = {name: row for name, row in found.items() if row is not None}
-    columns = ["search", *_COLUMNS, scorer.name, f"{sibling.name} (sibling)", *_CONTROLS]
-    notes = _notes(bench, world, seeds, images, 1)
-    table = Table(
+    names = [scorer.name, f"{sibling.name} (sibling)"]
+    table = table_of(
         "Natural failures of photographs",
-        columns,
-        [[name, *_cells([world], [row])] for name, row in measured.items()],
-        notes,
+        [{"search": name, **_cells([world], [row], names)} for name, row in measured.items()],
+        _notes(bench, world, seeds, images, 1),
     )
     return Outcome(
         "natural-imagenet",
@@ -195,67 +176,43 @@ def _name(method: Method) -> str:
     return "natural-blackbox" if method.needs == "label" else "natural"
 
 
-_COLUMNS = (
-    "found",
-    "witnessed",
-    "most scorers keep the label",
-    "all scorers",
-    "of seeds that all scorers get right",
-    "median L2",
-    "median LPIPS",
-    "median code size",
-    "seconds of the search",
-)
-_CONTROLS = (
-    "all scorers, no witness",
-    "a. all scorers, filter",
-    "credited to witnesses, points",
-    "b. wrong label said by all scorers",
-    "c. random codes fail",
-    "at 5 %",
-    "at 10 %",
-    "JPEG 90",
-    "one pixel",
-)
-
-
-def _cells(worlds: Sequence[WitnessWorld], rows: Sequence[ControlledSearch]) -> list[Cell]:
-    """One line: the same search in every world."""
+def _cells(
+    worlds: Sequence[WitnessWorld], rows: Sequence[ControlledSearch], scorers: Sequence[str]
+) -> dict[str, Cell]:
+    """One line: the same search in every world. `scorers` are the names of their columns."""
     found = [row.found for row in rows]
     right = torch.stack([_all_right(one, row.found.seeds) for one, row in zip(worlds, rows)], 1)
     own = together(found, "all")
     offered = together([row.filtered for row in rows], "all")
-    shares = {
-        name: torch.cat([row.around[name] for row in rows])
-        for name in ("random, subject", "at 5 %", "at 10 %", "JPEG 90", "one pixel")
+    apart = median(together(found, "lpips"))
+
+    def around(name: str) -> str | None:
+        shares = torch.cat([row.around[name] for row in rows])
+        return f"{float(shares.mean()):.1%}" if len(shares) else None
+
+    return {
+        "found": share_of(found, "failing"),
+        "witnessed": share_of(found, "witnessed"),
+        "most scorers keep the label": share_of(found, "most"),
+        "all scorers": percent(rate(own)),
+        "of seeds that all scorers get right": percent(rate(torch.where(right, own, torch.nan))),
+        "median L2": median(together(found, "l2")),
+        "median LPIPS": None if math.isnan(apart) else apart,
+        "median code size": median(together(found, "size")),
+        "seconds of the search": round(float(found[0].columns["seconds"][0]), 1),
+        **{name: share_of(found, f"scorer {i}") for i, name in enumerate(scorers, 1)},
+        "all scorers, no witness": share_of([row.alone for row in rows], "all"),
+        "a. all scorers, filter": percent(rate(offered)),
+        "credited to witnesses, points": points(gain(own, offered)),
+        "b. wrong label said by all scorers": share_of([row.wrong for row in rows], "all"),
+        "c. random codes fail": around("random, subject"),
+        **{name: around(name) for name in ("at 5 %", "at 10 %", "JPEG 90", "one pixel")},
     }
-    return [
-        *(percent(rate(together(found, name))) for name in ("failing", "witnessed", "most", "all")),
-        percent(rate(torch.where(right, own, torch.nan))),
-        median(together(found, "l2")),
-        _measured(median(together(found, "lpips"))),
-        median(together(found, "size")),
-        round(float(found[0].columns["seconds"][0]), 1),
-        *(
-            percent(rate(together(found, f"scorer {i}")))
-            for i in range(1, len(worlds[0].scorers) + 1)
-        ),
-        percent(rate(together([row.alone for row in rows], "all"))),
-        percent(rate(offered)),
-        points(gain(own, offered)),
-        percent(rate(together([row.wrong for row in rows], "all"))),
-        *(f"{float(value.mean()):.1%}" if len(value) else None for value in shares.values()),
-    ]
-
-
-def _measured(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _all_right(world: WitnessWorld, seeds: Images) -> Bool[Tensor, " n"]:
     """Which photographs all scorers of a world get right."""
-    said = [answers(one, seeds).argmax(1).cpu() == seeds.y for one in world.scorers]
-    return torch.stack(said).all(0)
+    return torch.stack([read_rightly(one, seeds) for one in world.scorers]).all(0)
 
 
 def _levels(subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
@@ -269,21 +226,13 @@ def _levels(subject: Model, rows: Mapping[str, ControlledSearch]) -> Table:
         kept = row.found.columns["scorer 1"][found.seed] > 0
         levels = {"top-1": torch.ones_like(outside), f"outside top-{TOP}": outside}
         for name, level in levels.items():
-            table.append([search, name, *_shares(row.found, [level, level & kept])])
+            shares = [row.found.share(hit) for hit in (level, level & kept)]
+            table.append([search, name, *(percent(rate(share[:, None])) for share in shares)])
     return Table(
         "Failing at two levels, of photographs that the subject classifies correctly",
         ["search", "level", "found", "and ResNet-50 keeps the label"],
         table,
     )
-
-
-def _shares(found: SeedOutcomes, levels: Sequence[Bool[Tensor, " t"]]) -> list[str]:
-    shares = []
-    for level in levels:
-        column = torch.where(found.columns["failing"].isfinite(), 0.0, torch.nan)
-        column[found.found.seed] = level.double().to(column.dtype)
-        shares.append(percent(rate(column[:, None])))
-    return shares
 
 
 @torch.no_grad()
@@ -295,15 +244,11 @@ def _logits(model: Model, x: Tensor) -> Float[Tensor, "t k"]:
 def _notes(
     bench: Bench, world: WitnessWorld, seeds: Images, test: Images, trainings: int
 ) -> list[str]:
-    networks: Mapping[str, Model] = {
-        one.name: one for one in (world.subject, *world.witnesses, *world.scorers)
-    }
-    right = {name: accuracy(one, test) for name, one in networks.items()}
+    right = {one.name: accuracy(one, test) for one in world.networks}
     return [
         f"data {bench.data}, {len(seeds)} photographs, device {bench.device}, {trainings} training(s)",
         "rates are of photographs that the subject classifies correctly; a scorer that is wrong on the photograph itself counts as not keeping it",
-        "brackets: 95 %, Wilson's; differences are paired by photograph (Newcombe); with several trainings t over photographs and trainings"
-        " over photographs and trainings",
+        "brackets: 95 %, Wilson's; differences are paired by photograph (Newcombe); with several trainings t over photographs and trainings",
         *(f"{name}: {share:.1%} of {len(test)} right" for name, share in right.items()),
         f"{rows_at_once(seeds, world.subject)} photographs in one call at most",
     ]

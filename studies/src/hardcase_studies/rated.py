@@ -29,6 +29,7 @@ from hardcase.randomness import stream
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
+from hardcase.types import Images
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
@@ -41,16 +42,8 @@ NOTHING = "No real-world objects"
 
 def digits(bench: Bench) -> Outcome:
     """``--data mnist5k --set people=FILE.npz``: the judge of the data against 500 rated digits, all of them fives."""
-    arrays = read_arrays(bench)
     lab = Lab(bench)
-    bench.say("judge")
-    judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
-    people = read_people(
-        arrays,
-        where=str(bench.options["people"]),
-        shape=tuple(lab.train.x.shape[1:]),
-        classes=len(lab.train.classes),
-    )
+    judge, people = judged_digits(bench, lab)
     name = "rated-digits" if bench.data == "mnist5k" else f"rated-digits-{lab.train.name}"
     return Outcome(name, _tables(judge, people, bench, _halves(people)))
 
@@ -62,6 +55,14 @@ def photographs(bench: Bench) -> Outcome:
     """
     judge, people = judged_photographs(bench, bench.names("encoder", ("zoo:resnet50-imagenet",)))
     return Outcome("rated-photographs", _tables(judge, people, bench))
+
+
+def judged_digits(bench: Bench, lab: Lab) -> tuple[PanelJudge, People]:
+    """The judge of the data, and the digits that were rated."""
+    arrays = read_arrays(bench)
+    bench.say("judge")
+    judge = panel.trained(lab.train, lab.test, seed=bench.seed, device=bench.device)
+    return judge, _people(bench, arrays, lab.train)
 
 
 def judged_photographs(bench: Bench, encoders: Sequence[str]) -> tuple[PanelJudge, People]:
@@ -78,13 +79,13 @@ def judged_photographs(bench: Bench, encoders: Sequence[str]) -> tuple[PanelJudg
         seed=bench.seed,
         device=bench.device,
     )
-    people = read_people(
-        arrays,
-        where=str(bench.options["people"]),
-        shape=tuple(everything.x.shape[1:]),
-        classes=len(everything.classes),
-    )
-    return judge, people
+    return judge, _people(bench, arrays, everything)
+
+
+def _people(bench: Bench, arrays: Mapping[str, Any], like: Images) -> People:
+    """The rated images, which must have the shape and the classes of others."""
+    where, shape = str(bench.options["people"]), tuple(like.x.shape[1:])
+    return read_people(arrays, where=where, shape=shape, classes=len(like.classes))
 
 
 def read_arrays(bench: Bench) -> dict[str, Any]:
@@ -204,8 +205,6 @@ def _found(
 def _rate(value: Mapping[str, Any]) -> str:
     if not value["total"]:
         return "0 of 0"
-    if not value["total"]:
-        return "none"
     return f"{value['hits']} of {value['total']} = {value['share']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
 
 

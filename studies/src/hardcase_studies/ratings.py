@@ -24,7 +24,7 @@ from hardcase.registry import resolve
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.types import Images, Method, Model
 from hardcase_studies import figures
-from hardcase_studies.argus import jointly, quantised
+from hardcase_studies.argus import jointly, named_model, quantised
 from hardcase_studies.argus_measure import RIVALS, Measured, equal, interpolated, rival
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, labs
@@ -67,8 +67,7 @@ def argus(bench: Bench) -> Outcome:
     ``--set joint=true`` trains ARGUS's generator jointly at each share, as the paper does; ``model=… raters=… partners=…
     rival_queries=…`` as elsewhere.
     """
-    named = [str(bench.options["model"])] if "model" in bench.options else []
-    (here,) = labs(bench, named, most=1).values()
+    (here,) = labs(bench, named_model(bench), most=1).values()
     seeds = here.originals()[0]
     notes = here.notes
     made: dict[str, Measured] = {}

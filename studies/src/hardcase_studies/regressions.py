@@ -23,17 +23,16 @@ from hardcase.analysis.semantics import figure_measures
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import build_classifier
 from hardcase.randomness import stream
-from hardcase.suite.tables import Outcome, Table
+from hardcase.suite.tables import Outcome
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import classify, fit
 from hardcase.types import Budget, Images
-from hardcase_studies.bench import Bench
-from hardcase_studies.lab import Lab
+from hardcase_studies.bench import Bench, table_of
+from hardcase_studies.lab import Lab, read_rightly
 
 WRONG = 0.5
 """The share of training digits leaning right that the spoilt version learned under another label."""
@@ -74,8 +73,7 @@ def run(bench: Bench) -> Outcome:
     }
     versions = {name: _version(name, lab, old) for name in bench.names("versions", VERSIONS)}
     right = {
-        name: answers(net, lab.test).argmax(1).cpu() == lab.test.y
-        for name, net in {"old": old, **clean, **versions}.items()
+        name: read_rightly(net, lab.test) for name, net in {"old": old, **clean, **versions}.items()
     }
     usable = torch.stack(list(right.values())).all(0).nonzero().squeeze(1)
     seeds = lab.test.take(usable).sample(
@@ -98,12 +96,8 @@ def run(bench: Bench) -> Outcome:
         accuracy = float(right[name].double().mean())
         found = against_clean(near, null)
         replayed = Replay(newly, sum(by_chance) / count, len(lab.test))
-        rows.append([name, f"{accuracy:.1%}", *_cells(found, replayed, spent, spent + cost)])
-    columns = [
-        "new version", "test images right", "seeds within the limit", "clean retrainings", "limit of severity", "p",
-        "excess, in seeds", "queries of the search", "queries with its nulls", "newly failing in a replay",
-        "of a clean retraining", f"excess over the replay's (goal {GOAL})",
-    ]  # fmt: skip
+        first = {"new version": name, "test images right": f"{accuracy:.1%}"}
+        rows.append({**first, **_cells(found, replayed, spent, spent + cost)})
     notes = [
         f"{ARCHITECTURE}, one recipe, for the old version, every new one and {count} clean retrainings",
         f"a seed counts within the severity at which {WITHIN:.0%} of all searched seeds have a finding",
@@ -113,7 +107,7 @@ def run(bench: Bench) -> Outcome:
         "retrained is the control: nothing got worse",
         *lab.notes,
     ]
-    return Outcome("what a new version broke", [Table("search and replay", columns, rows, notes)])
+    return Outcome("what a new version broke", [table_of("search and replay", rows, notes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +169,26 @@ class Replay:
     images: int
 
 
-def _cells(found: AgainstClean, replay: Replay, search: int, cost: int) -> list[str]:
+def _cells(found: AgainstClean, replay: Replay, search: int, cost: int) -> dict[str, str]:
     asked = min(1.0, cost / replay.images)  # the replay may ask as often as search and nulls do
     newly = replay.newly * asked
     low, high = (found.seeds * (found.found - end) for end in reversed(found.predicted))
     value = found.seeds * (found.found - sum(found.nulls) / len(found.nulls))
     word = "" if found.shown else ", none shown"
     most = max(newly, 1)
-    return [
-        f"{found.found:.1%} of {found.seeds}",
-        f"{min(found.nulls):.1%} to {max(found.nulls):.1%} in {len(found.nulls)}",
-        f"{found.limit:.3f}",
-        f"{found.p:.3f}",
-        f"{value:.1f} [{low:.1f}, {high:.1f}]{word}",
-        f"{search:,}",
-        f"{cost:,}",
-        f"{newly:.0f} of {replay.images * asked:,.0f}",
-        f"{replay.by_chance * asked:.0f}",
-        f"{value / most:.2f} [{low / most:.2f}, {high / most:.2f}]",
-    ]
+    clean = f"{min(found.nulls):.1%} to {max(found.nulls):.1%} in {len(found.nulls)}"
+    return {
+        "seeds within the limit": f"{found.found:.1%} of {found.seeds}",
+        "clean retrainings": clean,
+        "limit of severity": f"{found.limit:.3f}",
+        "p": f"{found.p:.3f}",
+        "excess, in seeds": f"{value:.1f} [{low:.1f}, {high:.1f}]{word}",
+        "queries of the search": f"{search:,}",
+        "queries with its nulls": f"{cost:,}",
+        "newly failing in a replay": f"{newly:.0f} of {replay.images * asked:,.0f}",
+        "of a clean retraining": f"{replay.by_chance * asked:.0f}",
+        f"excess over the replay's (goal {GOAL})": f"{value / most:.2f} [{low / most:.2f}, {high / most:.2f}]",
+    }
 
 
 def _searched(

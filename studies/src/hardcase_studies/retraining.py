@@ -1,5 +1,8 @@
-"""Does training with findings help? Always beside controls of the same size,
-on images nobody trained on.
+"""Does training with findings help? Always beside controls of the same size, repeated, on images nobody trained on.
+
+ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has more real data than what it is
+compared with, and is scored on another, smaller test set. Here every arm adds the same number of images, all made from what is
+known in training, and all arms are scored on the same held-out images.
 """
 
 from __future__ import annotations
@@ -23,14 +26,6 @@ from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import AUGMENTS, classify, fit, predict
 from hardcase.types import KINDS, Findings, Images
 from hardcase_study.agreement import crossed_interval
-
-# Does training with findings help? Always beside controls of the same size, repeated, on images
-# nobody trained on.
-#
-# ARGUS's own control, "Random", moves 1,000 images from the test set into the training set: it has
-# more real data than what it is compared with, and is scored on another, smaller test set. Here
-# every arm adds the same number of images, all made from what is known in training, and all arms
-# are scored on the same held-out images.
 
 GENTLE = TrainingRecipe(epochs=5, batch=64, lr=3e-4)
 BEFORE = "before"

@@ -183,7 +183,9 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
         found = some.findings.x[kept]
         seeds = some.seeds.x[some.findings.seed[kept]]
         change = from_bytes(found) - from_bytes(seeds)
-        coded = flat(_encoded(here, found) - _encoded(here, seeds)).abs().sum(1)
+        nobody = torch.zeros(len(kept), dtype=torch.int64)  # a VAE's mean code needs no label
+        codes = [encoded(here.space, x, nobody, here) for x in (found, seeds)]
+        coded = flat(codes[0] - codes[1]).abs().sum(1)
         looks = looks_apart(found, seeds, here.subject.device)
         lengths = (some.findings.distance[kept], coded, flat(change).norm(dim=1), looks)
         rows.append([name, *(_median(length) for length in lengths)])
@@ -201,15 +203,6 @@ def _distances(here: Lab, done: dict[str, Searched]) -> Table:
         f"LPIPS on AlexNet, of images enlarged to {ENLARGED} pixels; not run where `hardcase fetch model {LPIPS}` was not",
     ]
     return Table("Distance from the seed", columns, rows, notes)
-
-
-@torch.no_grad()
-def _encoded(here: Lab, x: Tensor) -> Tensor:
-    """Codes of stored images; a VAE's mean code needs neither label nor randomness."""
-    images = from_bytes(x).to(here.subject.device)
-    label = torch.zeros(len(x), dtype=torch.int64, device=images.device)
-    rng = Rng.numbered(0, "encoded again", len(x), device=images.device)
-    return here.space.encode(images, label, rng)[0].detach().cpu()
 
 
 def _median(values: Tensor) -> str:
@@ -361,7 +354,7 @@ def interpolations(here: Lab, seeds: Images, steps: int = 9) -> dict[str, Tensor
     for one in range(0, len(seeds) - 1, 2):
         pair = seeds.take(torch.tensor([one, one + 1]))
         for name, space in (("pixels", Pixels()), ("latent", here.space)):
-            z = encoded(space, pair, here)
+            z = encoded(space, pair.x, pair.y, here)
             mixed = (1 - share) * z[0].flatten() + share * z[1].flatten()
             rows[f"{name} {one // 2 + 1}"] = decoded(
                 space, mixed.reshape(steps, *z.shape[1:]), here
@@ -475,13 +468,11 @@ def _l2(one: Tensor, two: Tensor) -> float:
 
 
 @torch.no_grad()
-def encoded(space: Space, images: Images, here: Lab) -> Tensor:
+def encoded(space: Space, x: Tensor, y: Tensor, here: Lab) -> Tensor:
+    """Codes of 8-bit images."""
     device = here.subject.device
-    return space.encode(
-        from_bytes(images.x.to(device)),
-        images.y.to(device),
-        Rng.numbered(0, "shown", len(images), device=device),
-    )[0].cpu()
+    rng = Rng.numbered(0, "shown", len(x), device=device)
+    return space.encode(from_bytes(x.to(device)), y.to(device), rng)[0].cpu()
 
 
 @torch.no_grad()

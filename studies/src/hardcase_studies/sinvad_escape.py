@@ -315,18 +315,11 @@ def null(bench: Bench) -> Outcome:
             bench.say(f"{pair[0]} and {pair[1]}, {share:g} mixed, training {seed}")
             p = unusual(rate(pollute(here.train, pair, share, seed=seed), seed), clean)
             own = min(float(p[pair]), float(p[pair[::-1]]))
-            named = (p <= LEVEL).nonzero().tolist()
-            others = [cell for cell in named if set(cell) != set(pair)]
+            others = [cell for cell in (p <= LEVEL).nonzero().tolist() if set(cell) != set(pair)]
             name = f"{pair[0]} and {pair[1]}, {share:g} mixed" if share else "nothing mixed"
             found = "none" if not share else f"{own:.2f}"
-            rows.append(
-                [
-                    f"{name}, training {seed}",
-                    found,
-                    "yes" if share and own <= LEVEL else "no",
-                    len(others),
-                ]
-            )
+            named = "yes" if share and own <= LEVEL else "no"
+            rows.append([f"{name}, training {seed}", found, named, len(others)])
     notes = [
         *here.notes,
         f"{count} networks trained on clean labels are the null; others, from other weights, are tested against them",

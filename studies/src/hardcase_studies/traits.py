@@ -1,5 +1,9 @@
-"""Traits that have nothing to do with the class: drawn into coloured digits, or measured in any
-data.
+"""Traits that have nothing to do with the class: drawn into coloured digits, or measured in any data.
+
+An image that is drawn is a framed digit: the frame has stripes and a mark in its corner, the ground a tint; the digit has a
+brightness, a colour, a stroke, a slant and a place. Each of these eight traits is a number from 0 to 1, drawn freely or tied to
+the class, and each can be measured in the image again. In other data nothing is drawn: images are selected by what a measure of
+the user's own says of them.
 """
 
 from __future__ import annotations
@@ -18,13 +22,6 @@ from hardcase.errors import Problem, file_member, guarded
 from hardcase.randomness import stream
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images
-
-# Coloured digits made by code: eight traits that have nothing to do with the class, drawn freely or
-# tied to it.
-#
-# An image is a framed digit: the frame has stripes and a mark in its corner, the ground a tint;
-# the digit has a brightness, a colour, a stroke, a slant and a place. Each trait is a number from 0
-# to 1, and each can be measured in the image again.
 
 SIDE = 28
 FRAME = 4
@@ -239,10 +236,6 @@ def measures(x: Float[Tensor, "m c h w"], traits: Sequence[Trait] = TRAITS) -> F
     if not len(x):
         return x.new_zeros(0, len(traits))
     return torch.stack([trait.measure(x).to(x.dtype) for trait in traits], 1)
-
-
-# Faults in any data by a measure of the user's own: nothing is drawn; images are selected by what
-# the measure says of them.
 
 
 def own_trait(spec: str) -> Trait:

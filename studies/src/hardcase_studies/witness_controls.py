@@ -31,13 +31,12 @@ from hardcase.methods.neurons import Profiles
 from hardcase.methods.pgd import pgd
 from hardcase.methods.sinvad import sinvad_gradient
 from hardcase.models.adapters import LabelOnly
-from hardcase.models.health import answers
 from hardcase.objectives import with_witnesses
 from hardcase.randomness import Rng, stream
 from hardcase.searches.black_box import Evolution
 from hardcase.spaces.latent import WithResidual
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.tensors import chunks, flat, from_bytes, per_row, to_bytes, to_grid
+from hardcase.tensors import chunks, flat, from_bytes, per_row, to_grid
 from hardcase.types import (
     Evaluator,
     Findings,
@@ -51,16 +50,16 @@ from hardcase.types import (
     State,
 )
 from hardcase_studies import figures
-from hardcase_studies.bench import Bench
+from hardcase_studies.bench import Bench, table_of
 from hardcase_studies.blind_study import blind_study
-from hardcase_studies.lab import Lab, Uncoded
+from hardcase_studies.lab import Lab, Uncoded, accuracy, read_rightly
 from hardcase_studies.parts import OutOfTimeError, Parts, limited
 from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
     WitnessWorld,
-    accuracy,
     confirmed,
+    confirmed_unchanged,
     errs,
     gain,
     half,
@@ -72,6 +71,7 @@ from hardcase_studies.witness_world import (
     scored,
     searched,
     shape_of,
+    share_of,
     together,
     world,
     worlds,
@@ -155,12 +155,12 @@ def run(bench: Bench) -> Outcome:
         *_ceilings(here, seeds),
         *(
             f"{one.name}: {accuracy(one, lab.test):.1%} of test images right"
-            for one in _networks(here[0])
+            for one in here[0].networks
         ),
     )
     again = _same_again(bench, parts, here, seeds, rows)
     tables = [
-        _headline(rows, notes),
+        table_of("Witnesses with their controls a and b", list(map(_headline_row, rows)), notes),
         _matched(rows, rivals),
         _neighbourhood(rows),
         _rival_table(rivals, rows),
@@ -323,7 +323,7 @@ def filtered(
 ) -> SeedOutcomes:
     """Restarts within the budget of the method until a candidate is witnessed; the nearest such one is kept."""
     subject = subject or here.subject
-    rows = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    rows = read_rightly(subject, seeds).nonzero().squeeze(1)
     left = limits(method.budget, len(rows))
     passes = torch.zeros(len(rows))
     lost = torch.zeros(len(rows), dtype=torch.bool)
@@ -371,7 +371,7 @@ def wrong_label(
     other = torch.randint(1, len(seeds.classes), (len(seeds),), generator=rng)
     told = replace(seeds, y=(seeds.y + other) % len(seeds.classes))
     subject = subject or here.subject
-    right = (answers(subject, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    right = read_rightly(subject, seeds).nonzero().squeeze(1)
     campaign = Campaign(
         subject=subject,
         method=with_witnesses(replace(method, space=_uncoded(method.space))),
@@ -396,12 +396,9 @@ def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcome
         return part
     told = confirmed(judge(found))
     own = confirmed(judge(replace(found, expected=seeds.y[found.seed]))) & ~told
-    columns = dict(part.columns)
-    for name, hit in (("told", told), ("seed", own), ("neither", ~told & ~own)):
-        column = torch.where(part.columns["failing"].isfinite(), 0.0, torch.nan).double()
-        column[found.seed] = hit.double()
-        columns[f"shows {name}"] = column
-    return replace(part, columns=columns)
+    shown = {"told": told, "seed": own, "neither": ~told & ~own}
+    columns = {f"shows {name}": part.share(hit) for name, hit in shown.items()}
+    return replace(part, columns={**part.columns, **columns})
 
 
 def _uncoded(space: Space) -> Space:
@@ -510,22 +507,20 @@ def _same_again(
     bench.say("scorers as subjects")
     first = rows[0]
     every = [_as_subjects(parts, each, first.search, seeds) for each in here]
-    table: list[list[Cell]] = []
-    for i in range(min(map(len, every))):
-        table.append([here[0].scorers[i].name, *_rates([of[i] for of in every]), "–"])
-    if not table:
+    others = range(min(map(len, every)))
+    if not others:
         return None
     shared = []
     for number, part in enumerate(first.found):
         for other in [one for one in here if one is not here[number]]:
             shared.append(errs(other.subject, part.found.x, part.found.expected))
-    again = torch.cat(shared).double().mean().item() if shared else None
-    name = f"{here[0].subject.name} itself"
-    table.insert(0, [name, *_rates(first.found), "–" if again is None else f"{again:.1%}"])
-    return Table(
+    again = f"{torch.cat(shared).double().mean().item():.1%}" if shared else "–"
+    own = {f"{here[0].subject.name} itself": (first.found, again)}
+    own |= {here[0].scorers[i].name: ([of[i] for of in every], "–") for i in others}
+    column = "of its findings, share that a retraining of the subject fails too"
+    return table_of(
         f"d. A/A: {first.search.name} with other networks as the subject",
-        ["subject", *_RATES, "of its findings, share that a retraining of the subject fails too"],
-        table,
+        [{"subject": name, **_rates(of), column: again} for name, (of, again) in own.items()],
         [
             "networks that give the same rate say that the rate is no property of the subject; what tells them apart is the size",
             "a scorer that is the subject is among its own scorers, so 'all three' cannot hold for its findings",
@@ -581,33 +576,24 @@ def _random_camera(shape: tuple[int, int, int], queries: int) -> Method:
     return replace(usual, search=Evolution(spread=0.6, growth=1.0, step_size=0.0))
 
 
-_RATES = (
-    "found",
-    "confirmed",
-    "untaught",
-    "two of three scorers keep the label",
-    "all three",
-    "median L2",
-    "passes a seed",
-)
-
-
-def _rates(parts: Sequence[SeedOutcomes]) -> list[Cell]:
-    """The cells of `_RATES`."""
-    shares = ("failing", "confirmed", "untaught", "most", "all")
-    return [
-        *(percent(rate(together(parts, name))) for name in shares),
-        median(together(parts, "l2")),
-        float(together(parts, "passes").nanmean()),
-    ]
+def _rates(parts: Sequence[SeedOutcomes]) -> dict[str, Cell]:
+    """What every table says first of a search."""
+    return {
+        "found": share_of(parts, "failing"),
+        "confirmed": share_of(parts, "confirmed"),
+        "untaught": share_of(parts, "untaught"),
+        "two of three scorers keep the label": share_of(parts, "most"),
+        "all three": share_of(parts, "all"),
+        "median L2": median(together(parts, "l2")),
+        "passes a seed": float(together(parts, "passes").nanmean()),
+    }
 
 
 def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[SearchRow]) -> Table:
     own = {row.search.name: row.found for row in rows}
-    return Table(
+    return table_of(
         "e. Rivals on the same seeds, at the budget of natural",
-        ["method", *_RATES],
-        [[name, *_rates(parts)] for name, parts in {**own, **rivals}.items()],
+        [{"method": name, **_rates(parts)} for name, parts in {**own, **rivals}.items()],
         ["pgd keeps labels trivially: what it shows is noise, not another appearance"],
     )
 
@@ -636,59 +622,40 @@ def _hidden(here: Sequence[WitnessWorld], rows: Sequence[SearchRow]) -> Table:
 # The tables.
 
 
-def _wrong_label_cells(search: StudiedSearch, wrong: Sequence[SeedOutcomes]) -> list[Cell]:
+def _wrong_label_cells(search: StudiedSearch, wrong: Sequence[SeedOutcomes]) -> dict[str, Cell]:
     """Control b: false confirmations in a space of appearance, what is drawn in a generating one."""
-    if search.generates:
-        kinds = ("shows told", "shows seed", "shows neither")
-        return ["–", "–", *(percent(rate(together(wrong, kind))) for kind in kinds)]
-    return [*(percent(rate(together(wrong, judge))) for judge in JUDGES), "–", "–", "–"]
+
+    def told(name: str, *, generating: bool) -> str:
+        return share_of(wrong, name) if search.generates is generating else "–"
+
+    return {
+        "b. wrong label confirmed (appearance)": told("confirmed", generating=False),
+        "by the untaught judge": told("untaught", generating=False),
+        "b. shows the told label (generating)": told("shows told", generating=True),
+        "the seed's label": told("shows seed", generating=True),
+        "neither": told("shows neither", generating=True),
+    }
 
 
-def _headline(rows: Sequence[SearchRow], notes: Sequence[str]) -> Table:
-    table: list[list[Cell]] = []
-    for row in rows:
-        own = together(row.found, "confirmed")
-        credited = gain(own, together(row.control("filtered"), "confirmed"))
-        false = max(rate(together(row.control("wrong"), judge)).value for judge in JUDGES)
-        weak = "weak" if false > WEAK and not row.search.generates else ""
-        table.append(
-            [
-                row.search.name,
-                *_rates(row.found),
-                percent(rate(together(row.control("alone"), "confirmed"))),
-                percent(rate(together(row.control("filtered"), "confirmed"))),
-                float(together(row.control("filtered"), "passes").nanmean()),
-                points(credited),
-                points(
-                    gain(
-                        together(row.found, "untaught"),
-                        together(row.control("filtered"), "untaught"),
-                    )
-                ),
-                *_wrong_label_cells(row.search, row.control("wrong")),
-                weak,
-            ]
-        )
-    return Table(
-        "Witnesses with their controls a and b",
-        [
-            "search",
-            *_RATES,
-            "confirmed without witnesses",
-            "a. confirmed, filter instead of search",
-            "its passes a seed",
-            "credited to witnesses, points",
-            "credited, untaught judge",
-            "b. wrong label confirmed (appearance)",
-            "by the untaught judge",
-            "b. shows the told label (generating)",
-            "the seed's label",
-            "neither",
-            "mark",
-        ],
-        table,
-        notes,
-    )
+def _headline_row(row: SearchRow) -> dict[str, Cell]:
+    """A search with its controls a and b."""
+    offered, wrong = row.control("filtered"), row.control("wrong")
+    credited = {
+        judge: points(gain(together(row.found, judge), together(offered, judge)))
+        for judge in ("confirmed", "untaught")
+    }
+    false = max(rate(together(wrong, judge)).value for judge in JUDGES)
+    return {
+        "search": row.search.name,
+        **_rates(row.found),
+        "confirmed without witnesses": share_of(row.control("alone"), "confirmed"),
+        "a. confirmed, filter instead of search": share_of(offered, "confirmed"),
+        "its passes a seed": float(together(offered, "passes").nanmean()),
+        "credited to witnesses, points": credited["confirmed"],
+        "credited, untaught judge": credited["untaught"],
+        **_wrong_label_cells(row.search, wrong),
+        "mark": "weak" if false > WEAK and not row.search.generates else "",
+    }
 
 
 def _matched(rows: Sequence[SearchRow], rivals: Mapping[str, Sequence[SeedOutcomes]]) -> Table:
@@ -740,35 +707,10 @@ def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
 
 def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
     """What the judges make of the unaltered seeds: no search can be confirmed more often than about that."""
-    shares = []
-    for name in JUDGES:
-        total = [
-            float(confirmed(each.judges[name](_as_findings(seeds))).double().mean())
-            for each in here
-        ]
-        shares.append(f"{sum(total) / len(total):.1%}")
-    return [
-        f"of the unaltered seeds the usual judge confirms {shares[0]}, the untaught one {shares[1]}"
-    ]
-
-
-def _as_findings(seeds: Images) -> Findings:
-    count = len(seeds)
-    none = torch.zeros(count)
-    return Findings(
-        seed=torch.arange(count),
-        x=to_bytes(from_bytes(seeds.x)),
-        kind=torch.zeros(count, dtype=torch.int64),
-        expected=seeds.y.long(),
-        predicted=seeds.y.long(),
-        peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
-        confidence=none,
-        score=none,
-        distance=none,
-        queries=torch.zeros(count, dtype=torch.int64),
-        code=torch.zeros(count, 0),
+    usual, untaught = (
+        sum(confirmed_unchanged(each.judges[name], seeds) for each in here) / len(here)
+        for name in JUDGES
     )
-
-
-def _networks(here: WitnessWorld) -> tuple[Model, ...]:
-    return (here.subject, *here.witnesses, *here.scorers)
+    return [
+        f"of the unaltered seeds the usual judge confirms {usual:.1%}, the untaught one {untaught:.1%}"
+    ]

@@ -44,6 +44,8 @@ from hardcase_studies.witness_world import (
     points,
     rate,
     searched,
+    shape_of,
+    share_of,
     together,
 )
 
@@ -128,7 +130,7 @@ def _networks(bench: Bench) -> WitnessWorld:
 
 
 def _searches(here: WitnessWorld, seeds: Images) -> dict[str, Any]:
-    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
+    shape = shape_of(seeds)
     steps = natural(shape).budget.gradients or 100
 
     def witnessed(method: Method) -> Any:
@@ -179,8 +181,7 @@ def _opened(bench: Bench, seeds: Images, here: WitnessWorld) -> Opening:
 
 
 def _methods(here: WitnessWorld, seeds: Images) -> list[Method]:
-    shape = (int(seeds.x.shape[1]), int(seeds.x.shape[2]), int(seeds.x.shape[3]))
-    made = [natural(shape), sinvad_gradient(here.latent), pgd(epsilon=0.2)]
+    made = [natural(shape_of(seeds)), sinvad_gradient(here.latent), pgd(epsilon=0.2)]
     return [replace(one, space=None) for one in made]  # type: ignore[arg-type]
 
 
@@ -188,10 +189,7 @@ def _rates(found: Mapping[str, SeedOutcomes], opening: Opening) -> Table:
     offered = together([found["natural, filter"]], "confirmed")
     rows: list[list[Cell]] = []
     for name, one in found.items():
-        shares = [
-            percent(rate(together([one], key)))
-            for key in ("failing", "witnessed", "confirmed", "all")
-        ]
+        shares = [share_of([one], key) for key in ("failing", "witnessed", "confirmed", "all")]
         more = points(gain(together([one], "confirmed"), offered))
         attempted = int(one.columns["failing"].isfinite().sum())
         credit = more if name in ("natural", "sinvad-gradient") else ""

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 
@@ -23,11 +22,9 @@ from torch.nn.functional import interpolate
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
-from hardcase.generators.build import trained_generator
 from hardcase.inference import Interval, newcombe_paired
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
-from hardcase.models.health import answers
 from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
@@ -37,7 +34,6 @@ from hardcase.models.witnesses import (
     augmentation_for,
     default_witnesses,
 )
-from hardcase.models.zoo import trained_classifier
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import MARGIN
 from hardcase.spaces.latent import latent
@@ -45,6 +41,7 @@ from hardcase.statistics import interval
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 from hardcase_studies.bench import Bench
+from hardcase_studies.lab import Lab, read_rightly
 from hardcase_study.agreement import crossed_interval
 
 JUDGES: Mapping[str, tuple[str, ...]] = {"confirmed": (), "untaught": ("bending",)}
@@ -85,10 +82,15 @@ class WitnessWorld:
     surrogates: tuple[Model, ...] = ()
 
     @property
+    def networks(self) -> tuple[Model, ...]:
+        """Those that see images: subject, witnesses and scorers."""
+        return (self.subject, *self.witnesses, *self.scorers)
+
+    @property
     def hash(self) -> str:
         """Of all its networks."""
         judges = [str(judge.card["weights"]) for judge in self.judges.values()]
-        networks = (self.subject, *self.witnesses, *self.scorers, *self.surrogates)
+        networks = (*self.networks, *self.surrogates)
         return digest([*(one.hash for one in networks), *judges, self.precision])
 
     @property
@@ -100,25 +102,21 @@ class WitnessWorld:
 
 def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
     """The networks of training `number`, trained if they are not in the cache; training 0 is what ``hardcase run`` uses."""
-    train, test = (load(bench.data, split=split) for split in ("train", "test"))
-    here = partial(trained_classifier, images_test=test, device=bench.device)
+    lab = _lab(bench)
+    train, test = lab.train, lab.test
     epochs = bench.options.get("epochs")
-    subject = _subject(bench, train, test, number)
-    odd = train.take((fingerprints(train.x) % 2 == 1).nonzero().squeeze(1))
+    subject = _subject(lab, number)
+    odd = half(train, "test")
     first = APART * number + max(SEEDS) + 1
+    bent = augmentation_for(train)
     scorers = tuple(
-        Subject(
-            here(
-                NETWORK,
-                odd,
-                seed=first + i,
-                augment=augmentation_for(train) if taught == "bent" else None,
-                epochs=epochs,
-            )[0],
-            classes=test.classes,
-            name=f"scorer {i + 1}, {taught}",
-            device=bench.device,
-        )
+        lab.network(
+            NETWORK,
+            train=odd,
+            seed=first + i,
+            augment=bent if taught == "bent" else None,
+            role=f"scorer {i + 1}, {taught}",
+        )[0]
         for i, taught in enumerate(SCORERS)
     )
     seeds = tuple(APART * number + seed for seed in SEEDS)
@@ -138,37 +136,30 @@ def world(bench: Bench, number: int, *, codes: bool = True) -> WitnessWorld:
             )
             for name, families in JUDGES.items()
         },
-        _codes(bench, train, test, subject) if codes else None,
+        _codes(lab, subject) if codes else None,
         surrogates=tuple(
-            Subject(
-                here(name, train, seed=APART * number + int(seed or 0), epochs=epochs)[0],
-                classes=test.classes,
-                name=f"surrogate {name} {seed}",
-                device=bench.device,
-            )
+            lab.network(
+                name, seed=APART * number + int(seed or 0), role=f"surrogate {name} {seed}"
+            )[0]
             for name, _, seed in (one.partition("?seed=") for one in (SURROGATES if blind else ()))
         ),
     )
 
 
-def _subject(bench: Bench, train: Images, test: Images, number: int) -> Subject:
-    name = str(bench.options.get("model", NETWORK)).removeprefix("zoo:")
-    epochs = bench.options.get("epochs")
-    net, _ = trained_classifier(name, train, test, seed=number, epochs=epochs, device=bench.device)
-    return Subject(net, classes=test.classes, name=f"zoo:{name}", device=bench.device)
+def _lab(bench: Bench) -> Lab:
+    """All images of the data, however few the options of other studies ask for."""
+    train, test = (load(bench.data, split=split) for split in ("train", "test"))
+    return Lab(bench, splits=(train, test))
 
 
-def _codes(bench: Bench, train: Images, test: Images, subject: Subject) -> Space:
+def _subject(lab: Lab, number: int) -> Subject:
+    return lab.network(str(lab.bench.options.get("model", NETWORK)), seed=number)[0]
+
+
+def _codes(lab: Lab, subject: Subject) -> Space:
     """The same VAE in all worlds, judged by the subject of the first."""
-    net, _ = trained_generator(
-        "vae",
-        train,
-        test,
-        judge=lambda x: subject(x).logits,
-        device=bench.device,
-        epochs=bench.options.get("vae_epochs"),
-    )
-    return latent(net)
+    here = Lab(lab.bench, splits=(lab.train, lab.test), subject=subject)
+    return latent(here.trained("vae", epochs=lab.bench.options.get("vae_epochs"))[0])
 
 
 def worlds(bench: Bench, each: str = "") -> list[WitnessWorld]:
@@ -176,8 +167,8 @@ def worlds(bench: Bench, each: str = "") -> list[WitnessWorld]:
     count = bench.size("trainings", 1, 5)
     if bench.device != "cpu" and count > 1:
         bench.say(f"{count} worlds at the same time")
-        train, test = (load(bench.data, split=split) for split in ("train", "test"))
-        _codes(bench, train, test, _subject(bench, train, test, 0))  # all worlds share one VAE
+        lab = _lab(bench)
+        _codes(lab, _subject(lab, 0))  # all worlds share one VAE
         most = max(1, min(count, (os.cpu_count() or 2) // 2))
         with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
             alone = replace(bench, say=_told)
@@ -217,11 +208,6 @@ def shape_of(images: Images) -> tuple[int, int, int]:
     return int(channels), int(height), int(width)
 
 
-def accuracy(model: Model, images: Images) -> float:
-    """The share of images that a network reads rightly."""
-    return float((answers(model, images).argmax(1).cpu() == images.y).double().mean())
-
-
 def rows_at_once(images: Images, model: Model) -> int:
     """Images that a network is given in one call."""
     most = 8192 if model.device.type == "cuda" else 256
@@ -245,6 +231,12 @@ class SeedOutcomes:
     found: Findings
     seeds: Images = field(repr=False)
 
+    def share(self, hit: Bool[Tensor, " t"]) -> Float[Tensor, " n"]:
+        """A column: 1 for attempted seeds whose finding is hit, 0 for the others."""
+        column = torch.where(self.columns["failing"].isfinite(), 0.0, torch.nan).double()
+        column[self.found.seed] = hit.double()
+        return column
+
 
 def searched(
     here: WitnessWorld,
@@ -259,7 +251,7 @@ def searched(
 ) -> SeedOutcomes:
     """The best finding of each seed that the subject classifies correctly, scored by everybody who took no part."""
     one = subject or here.subject
-    rows = (answers(one, seeds).argmax(1).cpu() == seeds.y).nonzero().squeeze(1)
+    rows = read_rightly(one, seeds).nonzero().squeeze(1)
     campaign = Campaign(
         subject=one,
         method=with_witnesses(method, margin) if witnesses else method,
@@ -344,6 +336,17 @@ def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:
     return torch.tensor([bool(valid and kept) for valid, kept in pairs], dtype=torch.bool)
 
 
+def confirmed_unchanged(judge: PanelJudge, seeds: Images) -> float:
+    """The share of unchanged seeds that a judge calls valid and of their label."""
+    none = torch.zeros(len(seeds))
+    found = Findings(
+        seed=torch.arange(len(seeds)), x=seeds.x, kind=none.long(), expected=seeds.y.long(), predicted=seeds.y.long(),
+        peer_predicted=none.long()[:, None][:, :0], confidence=none, score=none, distance=none, queries=none.long(),
+        code=none[:, None][:, :0],
+    )  # fmt: skip
+    return float(confirmed(judge(found)).double().mean())
+
+
 def errs(model: Model, x: Tensor, expected: Int[Tensor, " t"]) -> Bool[Tensor, " t"]:
     """Which 8-bit images a network does not read as expected."""
     if not len(x):
@@ -406,6 +409,11 @@ def median(table: Float[Tensor, "n t"]) -> float:
 def percent(found: Interval) -> str:
     """A share as a table prints it."""
     return found.text(".1%")
+
+
+def share_of(parts: Sequence[SeedOutcomes], name: str) -> str:
+    """The rate of one column over all trainings as a table prints it."""
+    return percent(rate(together(parts, name)))
 
 
 def points(found: Interval) -> str:

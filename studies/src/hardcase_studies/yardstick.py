@@ -30,25 +30,23 @@ from hardcase.data.sources import load
 from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
-from hardcase.models.health import answers
 from hardcase.models.witnesses import SEEDS, default_witnesses
 from hardcase.randomness import Rng, keys_of, stream
 from hardcase.statistics import holm, interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
-from hardcase.types import KINDS, Budget, Findings, Images, Model, Seeds
+from hardcase.types import KINDS, Budget, Images, Model, Seeds
 from hardcase_studies import rivals
-from hardcase_studies.bench import Bench
+from hardcase_studies.bench import Bench, table_of
 from hardcase_studies.blind_study import blind_study
-from hardcase_studies.lab import Lab
+from hardcase_studies.lab import Lab, accuracy, read_by_all, read_rightly
 from hardcase_studies.parts import Parts, limited
 from hardcase_studies.stored import commit
 from hardcase_studies.witness_world import (
     SMALLEST,
     SeedOutcomes,
     WitnessWorld,
-    accuracy,
-    confirmed,
+    confirmed_unchanged,
     gain,
     median,
     percent,
@@ -198,20 +196,10 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
     return [
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
-        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms {_unchanged(first):.1%}",
+        f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms "
+        f"{confirmed_unchanged(first.world.judges['confirmed'], first.seeds):.1%}",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
-
-
-def _unchanged(one: Setting) -> float:
-    """The share of unchanged seeds that the judge calls valid and of their label."""
-    seeds = one.seeds
-    none = torch.zeros(len(seeds))
-    rows = torch.arange(len(seeds))
-    unchanged = Findings(
-        rows, seeds.x, none.long(), seeds.y, seeds.y, none.long()[:, None][:, :0], none, none, none, none.long(), none[:, None][:, :0]
-    )  # fmt: skip
-    return float(confirmed(one.world.judges["confirmed"](unchanged)).double().mean())
 
 
 def chosen(bench: Bench) -> list[Entry]:
@@ -311,10 +299,10 @@ def settings_of(bench: Bench) -> list[Setting]:
     retrained: list[tuple[Model, ...]] = [() for _ in trainings]
     if bench.options.get("retrained", True):
         retrained = [(lab.network(seed=number + RETRAINED)[0],) for number in trainings]
-    read = [answers(one, lab.test).argmax(1).cpu() == lab.test.y for one in subjects]
-    right = lab.test.take(torch.stack(read).all(0).nonzero().squeeze(1))
     count = bench.size("seeds", 60, 200)
-    drawn = right.sample(count=count + bench.size("tuned_on", 20, 40), seed=bench.seed)
+    drawn = read_by_all(subjects, lab.test).sample(
+        count=count + bench.size("tuned_on", 20, 40), seed=bench.seed
+    )
     rows = torch.arange(len(drawn))
     return [
         Setting(
@@ -401,7 +389,7 @@ def _searched(
     if graded:
         budget = Budget(queries=calls - BACKWARD * steps, gradients=steps)
     campaign = replace(ready.campaign, keep=parse_keep("best"))
-    right = (answers(one.world.subject, images).argmax(1).cpu() == images.y).nonzero().squeeze(1)
+    right = read_rightly(one.world.subject, images).nonzero().squeeze(1)
     bench.say(f"{entry.name} {dict(options)}: {passes} passes, {steps} steps, {len(right)} seeds")
     done = search_campaign(campaign, images.take(right), budget, shard=64)
     left = (done.findings.kind == KINDS.index("label")).nonzero().squeeze(1)
@@ -538,11 +526,6 @@ def _table(
     null = found[NULL, passes]
     adjusted = _adjusted(found, passes)
     rows = [_row(found[entry.name, passes], null, adjusted.get(entry.name)) for entry in entries]
-    columns = [
-        "method", "attempted", "failing", "confirmed", "confirmed, by training", "confirmed of failing", "points above random conditions",
-        "p, Holm", "median L2", "median LPIPS", "groups", "cells", "a retraining fails too", "passes per seed",
-        "ms per seed", "passes to a confirmed failure", "seconds to a confirmed failure", "passes per candidate", "setting",
-    ]  # fmt: skip
     trainings = len(null.outcomes)
     notes = [
         *more,
@@ -556,10 +539,10 @@ def _table(
         "`hardcase study serve OUT/blind`, which nobody has answered",
         "feature-perturbation and style-mixing paint their own seeds and are compared with nobody",
     ]
-    return Table(name, columns, rows, notes)
+    return table_of(name, rows, notes)
 
 
-def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
+def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cell]:
     parts = one.outcomes
     confirmed = together(parts, "confirmed")
     failing = together(parts, "failing")
@@ -568,27 +551,28 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> list[Cell]:
     compared = ""
     if one is not null and not one.entry.fresh:
         compared = points(gain(confirmed, together(null.outcomes, "confirmed")))
-    return [
-        one.entry.name,
-        int(failing.isfinite().sum()),
-        _percent(failing),
-        _percent(confirmed),
-        _by_training(confirmed),
-        _percent(of_failing),
-        compared,
-        "" if adjusted is None else f"{adjusted:.3g}",
-        _number(median(together(parts, "l2")), ".2f"),
-        _number(median(together(parts, "lpips")), ".3f"),
-        sum(_groups(part) for part in parts),
-        _cells(parts),
-        _percent(again),
-        f"{float(together(parts, 'passes').nanmean()):.0f}",
-        f"{1000 * one.seconds:.1f}",
-        _each(float(together(parts, "passes").nanmean()), confirmed, ".0f"),
-        _each(one.seconds, confirmed, ".2f"),
-        f"{one.weight:.2f}",
-        json.dumps(dict(one.setting)) if one.setting else "",
-    ]
+    spent = float(together(parts, "passes").nanmean())
+    return {
+        "method": one.entry.name,
+        "attempted": int(failing.isfinite().sum()),
+        "failing": _percent(failing),
+        "confirmed": _percent(confirmed),
+        "confirmed, by training": _by_training(confirmed),
+        "confirmed of failing": _percent(of_failing),
+        "points above random conditions": compared,
+        "p, Holm": "" if adjusted is None else f"{adjusted:.3g}",
+        "median L2": _number(median(together(parts, "l2")), ".2f"),
+        "median LPIPS": _number(median(together(parts, "lpips")), ".3f"),
+        "groups": sum(_groups(part) for part in parts),
+        "cells": _cells(parts),
+        "a retraining fails too": _percent(again),
+        "passes per seed": f"{spent:.0f}",
+        "ms per seed": f"{1000 * one.seconds:.1f}",
+        "passes to a confirmed failure": _each(spent, confirmed, ".0f"),
+        "seconds to a confirmed failure": _each(one.seconds, confirmed, ".2f"),
+        "passes per candidate": f"{one.weight:.2f}",
+        "setting": json.dumps(dict(one.setting)) if one.setting else "",
+    }
 
 
 def _by_training(confirmed: Float[Tensor, "n t"]) -> str | None:

@@ -1,1 +1,4 @@
-"""hardcase inside the programs that a team already uses: MLflow, Lightning, transformers, MAITE."""
+"""hardcase and the work of others: models that others have trained or that torch does not run
+(hubs, ONNX, TFLite, servers), files of other tools, Ray, cards, and plug-ins of MLflow,
+Lightning, transformers, MAITE and pytest. README.md says which file holds what.
+"""

@@ -1,4 +1,6 @@
-"""Images as the arrays that a runtime other than torch takes, and its arrays as answers."""
+"""Images as the arrays that a runtime other than torch takes, and its arrays as answers: what ONNX,
+TFLite and servers share.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 """Readers of annotated images: COCO JSON, YOLO folders, Pascal VOC, tables of tags, masks as PNG,
 data sets of Hugging Face.
 
-Each finds the files and reads what is said of them; no image is decoded here.
+Each finds the files and reads what is said of them; no image is decoded here. Own code, because
+what is needed of these forms is a few lines of JSON, XML or text, while the libraries that know
+them bring compiled parts (`pycocotools`), OpenCV (`supervision`) or a database (FiftyOne). Of YAML
+only a list of names is read.
 """
 
 from __future__ import annotations

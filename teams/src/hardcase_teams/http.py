@@ -1,4 +1,10 @@
-"""Models behind an address that speaks the Open Inference Protocol v2."""
+"""Models behind an address that speaks the Open Inference Protocol v2, in JSON or binary tensors
+(https://github.com/kserve/open-inference-protocol; the binary form is Triton's extension of it).
+
+Own code, although `tritonclient` speaks the protocol too: findings rest on answers, so each is
+checked to be one to this request, whole, and in the order of its images; answers have a largest
+size and a deadline (`client.py`); and the token that is sent appears in no error.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +36,6 @@ from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase_teams.arrays import Array, PixelLayout, filled, layout_of, to_logits
 from hardcase_teams.client import TOKEN, Client, Refused, checked_url, is_here
-
-# The Open Inference Protocol v2 as pure functions: a request into bytes, bytes into an answer, JSON
-# or binary tensors. https://github.com/kserve/open-inference-protocol; the binary form is Triton's
-# extension of it.
 
 KINDS = {
     f"{word}{8 * size}": f"<{letter}{size}"

@@ -339,13 +339,21 @@ Loader = Callable[[str, int | None, bool, bool], Hub]
 LOADERS: Mapping[str, Loader] = {"timm": _timm, "hf": _hf, "torchvision": _torchvision}
 
 
+INSTALLS = {
+    "torchvision": "'hardcase[torchvision]'",
+    "transformers": "'hardcase[huggingface]'",
+    "huggingface_hub": "'hardcase[huggingface]'",
+}
+"""What brings a library with a version that fits; others are installed by their own names."""
+
+
 def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except Exception as error:  # a build that does not fit torch raises RuntimeError at import
-        extra = package.replace("torchvision", "'hardcase[torchvision]'")
         raise Problem(
-            f"{package} cannot be imported: {error}", fix=f"pip install {extra}"
+            f"{package} cannot be imported: {error}",
+            fix=f"pip install {INSTALLS.get(package, package)}",
         ) from error
 
 

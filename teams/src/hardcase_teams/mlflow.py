@@ -12,11 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
-from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
-from mlflow.tracking import MlflowClient
-
 from hardcase.errors import Problem
+
+try:
+    from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
+    from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
+    from mlflow.tracking import MlflowClient
+except ModuleNotFoundError as error:
+    raise Problem("MLflow is not installed.", fix="pip install 'hardcase[mlflow]'") from error
 
 if TYPE_CHECKING:
     from hardcase.runs.results import Run

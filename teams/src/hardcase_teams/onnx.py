@@ -1,4 +1,6 @@
-"""ONNX files as models, through onnxruntime: ``onnx:FILE.onnx``."""
+"""ONNX files as models, through onnxruntime: ``onnx:FILE.onnx``. The file is tested as it is
+deployed, not translated into torch, so it gives no gradients.
+"""
 
 from __future__ import annotations
 

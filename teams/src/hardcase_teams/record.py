@@ -1,5 +1,8 @@
 """The release record: one file per version of a model, signed by its own hash and that of the
 record before, with a page that says the same.
+
+The hashes show that a record was changed or left out, not who wrote it: for that sign the file, as
+with `sigstore` or git.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ features as a perceptual metric", CVPR 2018: unit features of five layers, squar
 weighted per channel, averaged over the image, summed.
 
 Own code, because the packages `lpips` and `torchmetrics` bring the network's weights through
-torchvision and a pickle from the web; these come from a pinned package, and only as arrays.
+torchvision and a pickle from the web; these come from a pinned package. It holds a pickle of NumPy
+arrays, which `torch.load(weights_only=True)` does not read: here only the names that rebuild an
+array are known, so that nothing of it is run.
 """
 
 from __future__ import annotations
@@ -79,9 +81,6 @@ def _alexnet() -> nn.ModuleList:
         ]
     )
 
-
-# Pickled arrays of others, read without running anything: only the names that rebuild a NumPy array
-# are known. `torch.load(weights_only=True)` reads files of torch alone.
 
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,

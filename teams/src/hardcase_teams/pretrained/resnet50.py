@@ -1,10 +1,17 @@
-"""ResNet-50 as Keras has it, and its weights from the shards of a tfjs file.
+"""ResNet-50 as Keras has it, with its weights from the shards of a tfjs file, and AugNet.
 
 K. He, X. Zhang, S. Ren, J. Sun, "Deep residual learning for image recognition", CVPR 2016.
 Differences of the Keras edition, which these weights belong to: convolutions have biases, the
 stride of a stage lies in its first 1x1 convolution, and batch normalisation adds 1e-3. The weights
 expect blue, green, red; their first layer is turned round when they are read, so that the network
 takes red, green, blue like every other.
+
+AugNet is a ResNet-50 taught without labels that two views of one image are alike: M. Chen,
+Z. Chang, H. Lu, B. Yang, Z. Li, L. Guo, Z. Wang, "AugNet: end-to-end unsupervised visual
+representation learning with image augmentation", 2021. It names no class; its 768 numbers say how
+alike images look. Its layers are torchvision's: the stride of a stage lies in the 3x3 convolution,
+convolutions have no biases, and batch normalisation adds 1e-5, which is folded into the weights
+when they are read.
 
 Own code, because these are the weights of ImageNet under a permissive licence that a package client
 can bring to a machine without a hub, and no library reads them without TensorFlow.
@@ -167,14 +174,6 @@ def _tensor(array: Array) -> Tensor:
 
 RESNET50 = (resnet50, from_shards)
 
-
-# AugNet: a ResNet-50 taught without labels that two views of one image are alike.
-#
-# M. Chen, Z. Chang, H. Lu, B. Yang, Z. Li, L. Guo, Z. Wang, "AugNet: end-to-end unsupervised visual
-# representation learning with image augmentation", 2021. It names no class; its 768 numbers say how
-# alike images look. Its first layers are torchvision's: the stride of a stage lies in the 3x3
-# convolution, convolutions have no biases, and batch normalisation adds 1e-5, which is folded into
-# the weights when they are read.
 
 THEIR_EPSILON = 1e-5
 NUMBERS = 768
