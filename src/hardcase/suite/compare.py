@@ -216,7 +216,7 @@ def compare(*given: Run | str | Path) -> Comparison:
 
 def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """What the runs share and what they do not."""
-    hashes = [run.record.get("hashes") or {} for run in runs]
+    hashes, judges = ([run.record.get(key) or {} for run in runs] for key in ("hashes", "judge"))
     tried: dict[str, list[Any]] = {
         "model": [known.get("subject") for known in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
@@ -225,10 +225,8 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
         "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
         "judge": [
-            run.judged_by.digest
-            if run.judged_by
-            else (run.record.get("judge") or {}).get("weights")
-            for run in runs
+            known.get("weights") if run.judged_by is None else run.judged_by.digest
+            for run, known in zip(runs, judges)
         ],
     }
     same = [name for name, values in tried.items() if len(set(values)) == 1]
