@@ -51,6 +51,7 @@ SEEN = 0.5
 Boxes = npt.NDArray[np.float64]
 Form = Literal["xyxy", "xywh", "share"]
 """Corners, corner and size, or centre and size as shares of the image."""
+SPELLED = {"xyxy": "two corners (XYXY)", "xywh": "corner and size (XYWH)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +220,13 @@ def _for_task(annotated: AnnotatedImages, task: Task) -> AnnotatedImages:
     elif task == "tags":
         kept = [Annotation(torch.unique(one.labels), *none) for one in each]
     else:
-        kept = [_of_mask(one.mask) for one in each]
+        labels = [torch.unique(one.mask[one.mask != NONE]).long() for one in each]
+        kept = [Annotation(own, none[0], one.mask) for own, one in zip(labels, each)]
     bare = sum(not len(one.labels) for one in kept)
     notes = annotated.notes
     if bare:
         notes += (f"{bare} of {len(kept)} images show nothing that is annotated.",)
     return AnnotatedImages(annotated.images, tuple(kept), notes)
-
-
-def _of_mask(mask: Int[Tensor, "h w"]) -> Annotation:
-    return Annotation(torch.unique(mask[mask != NONE]).long(), torch.zeros(0, 4), mask)
 
 
 # From raw annotations to images of one size and boxes in their pixels.
@@ -275,13 +273,8 @@ def _assembled(
         mask = np.zeros((0, 0), dtype=np.int16)
         if raw.masks is not None and task == "masks":
             mask = _mask(raw.masks(row), sizing, sizes[at], raw.classes, names[row], tally)
-        known.append(
-            Annotation(
-                torch.from_numpy(labels),
-                torch.from_numpy(boxes).float(),
-                torch.from_numpy(mask),
-            )
-        )
+        tensors = map(torch.from_numpy, (labels, boxes.astype(np.float32), mask))
+        known.append(Annotation(*tensors))
     return AnnotatedImages(images, tuple(known), (*raw.notes, *tally.notes()))
 
 
@@ -343,14 +336,10 @@ def _corners(
     if fits[other] > fits[raw.form]:
         best = other
         tally.said.append(
-            f"boxes are read as {_spelled(other)}, which fits {fits[other]} of {tally.boxes};"
-            f" as {_spelled(raw.form)}, {fits[raw.form]} would fit."
+            f"boxes are read as {SPELLED[other]}, which fits {fits[other]} of {tally.boxes};"
+            f" as {SPELLED[raw.form]}, {fits[raw.form]} would fit."
         )
     return [_as_corners(one, best, size) for one, size in zip(given, sizes)]
-
-
-def _spelled(form: Form) -> str:
-    return {"xyxy": "two corners (XYXY)", "xywh": "corner and size (XYWH)"}.get(form, form)
 
 
 def _as_corners(boxes: Boxes, form: Form, size: tuple[int, int]) -> Boxes:
@@ -500,7 +489,8 @@ def _torchvision(data: Any) -> RawAnnotations:
         form = "xywh"
         boxes = [[each["bbox"] for each in one] for one in targets]
         labels = [[int(each["category_id"]) for each in one] for one in targets]
-        stated = {n: str(each["name"]) for n, each in _categories(data).items()}
+        categories = getattr(getattr(data, "coco", None), "cats", {})
+        stated = {number: str(each["name"]) for number, each in categories.items()}
         names = names or names_by_number(stated)
     elif all(isinstance(one, Mapping) and "boxes" in one for one in targets):
         boxes = [np.asarray(one["boxes"], dtype=np.float64).tolist() for one in targets]
@@ -536,7 +526,3 @@ def voc_box(stated: Mapping[str, str]) -> list[float]:
     """A box of Pascal VOC, whose pixels count from 1."""
     x0, y0, x1, y1 = (float(stated[key]) for key in ("xmin", "ymin", "xmax", "ymax"))
     return [x0 - 1, y0 - 1, x1, y1]
-
-
-def _categories(data: Any) -> Mapping[int, Mapping[str, Any]]:
-    return getattr(getattr(data, "coco", None), "cats", {})

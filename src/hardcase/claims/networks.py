@@ -381,19 +381,6 @@ _WIDE_TAGS = "The same tagger with wider layers, as a witness."
 _row("digit-tagger-wide", "tags", CellTagger, _WIDE_TAGS, width=20)
 
 
-def _known(name: str) -> registry.Part:
-    rows = {name: row for name, row in registry.parts("model").items() if "training" in row.facts}
-    if name not in rows:
-        raise choice("detector or tagger", name, list(rows))
-    return rows[name]
-
-
-def _build(config: Mapping[str, Any]) -> nn.Module:
-    with own_randomness(config["seed"], "claims", config["name"]):
-        net: nn.Module = _known(config["name"])(config["channels"], config["classes"])
-        return net
-
-
 def trained_network(
     name: str,
     train: AnnotatedImages,
@@ -407,7 +394,10 @@ def trained_network(
     """The detector or tagger trained on these images by its recipe, on `device` in eval mode, and
     its card; kept in the cache.
     """
-    row = _known(name)
+    rows = {name: row for name, row in registry.parts("model").items() if "training" in row.facts}
+    if name not in rows:
+        raise choice("detector or tagger", name, list(rows))
+    row = rows[name]
     if train.images.shape != test.images.shape or train.images.classes != test.images.classes:
         raise Problem("training and test images differ in their size or their classes.")
     recipe: TrainingRecipe = row.facts["training"]
@@ -428,13 +418,19 @@ def trained_network(
         "recipe": stated(recipe),
     }
     by_number = replace(train.images, y=torch.arange(len(train)))
+
+    def build(config: Mapping[str, Any]) -> nn.Module:
+        with own_randomness(config["seed"], "claims", config["name"]):
+            net: nn.Module = row(config["channels"], config["classes"])
+            return net
+
     return cards.fitted_network(
         task,
         name,
         config,
         lambda net, how: fit(net, by_number, goal(train), recipe, **how),
         data=train.hash,
-        build=_build,
+        build=build,
         measure=lambda net: measure(net, test, device),
         measured_on=test.hash,
         device=device,

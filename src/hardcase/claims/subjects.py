@@ -76,19 +76,16 @@ def flat_table(answer: object, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m 
         flat: Tensor = answer.flatten(1)
         return flat
     if not isinstance(answer, Tensor) or answer.ndim != 2:
+        form = f"a {type(answer).__name__}"
+        if isinstance(answer, Tensor):
+            form = f"a tensor of shape {tuple(answer.shape)}"
         raise Problem(
-            f"the model answers {_form(answer)}.",
+            f"the model answers {form}.",
             "A tagger answers (images, classes), a segmenter (images, classes, height, width),"
             " a detector boxes with scores.",
             fix="--task, or a factory that returns one of these",
         )
     return answer
-
-
-def _form(answer: object) -> str:
-    if isinstance(answer, Tensor):
-        return f"a tensor of shape {tuple(answer.shape)}"
-    return f"a {type(answer).__name__}"
 
 
 def _exactly(found: Detections, count: int) -> Detections:

@@ -63,7 +63,13 @@ def repairable(model: Model) -> Subject:
             f"model {model.name} has no code: its weights cannot be written back.",
             fix="weights.safetensors@file.py:factory, with the code that made it",
         )
-    odd = [name for name, value in net.state_dict().items() if not _is_plain(value)]
+    odd = [
+        name
+        for name, value in net.state_dict().items()
+        if not isinstance(value, torch.Tensor)
+        or value.layout is not torch.strided
+        or value.is_quantized
+    ]
     if odd:
         raise Problem(
             f"model {model.name} keeps {odd[0]}, which is no plain tensor: its weights cannot be"
@@ -76,13 +82,6 @@ def repairable(model: Model) -> Subject:
             fix="a factory without locks, sockets and open files",
         )
     return model
-
-
-def _is_plain(value: object) -> bool:
-    """Whether safetensors can hold a value of a state_dict."""
-    return (
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized
-    )
 
 
 def own_network(net: nn.Module) -> nn.Module:

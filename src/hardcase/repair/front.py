@@ -146,7 +146,10 @@ def repair(
     names = tuple(getattr(model, "class_names", ()))
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
-    others = {name: _outside(given, names) for name, given in (outside or {}).items()}
+    others = dict[str, Images]()
+    for name, given in (outside or {}).items():
+        own = load(given, split="all") if isinstance(given, str) else images_of(given)
+        others[name] = aligned(own, names) if names else own
     return repair_network(
         model,
         train,
@@ -173,11 +176,6 @@ def _images(data: Any, test: Any) -> tuple[Images, Images]:
             fix="hc.repair(net, train, test=test, ...)",
         )
     return images_of(data), images_of(test)
-
-
-def _outside(given: Any, names: tuple[str, ...]) -> Images:
-    images = load(given, split="all") if isinstance(given, str) else images_of(given)
-    return aligned(images, names) if names else images
 
 
 def repair_network(

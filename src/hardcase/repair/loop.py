@@ -258,7 +258,14 @@ class _Work:
         self.batch = min(recipe.batch, len(train))
         self.inside = len(train) // self.batch
         self.changed = max(1, round(recipe.share * self.batch)) if source else 0
-        self._refuse_single_rows(subject.name)
+        batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+        if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
+            raise Problem(
+                f"model {subject.name} has batch normalisation, which learns nothing from batches"
+                " of one.",
+                f"There are {len(self.y)} training images, {self.batch} in each step.",
+                fix="--batch 16, and more training images than that",
+            )
         weights = sum(weight.numel() for weight in self.net.parameters())
         self.half = self.device.type == "cuda" and weights >= LARGE
         self.averaged = copy.deepcopy(self.net).requires_grad_(False)
@@ -267,15 +274,6 @@ class _Work:
         self.valid = valid
         self.box = box
         self.begin(recipe.rate or RATES[-1])
-
-    def _refuse_single_rows(self, name: str) -> None:
-        batch_norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-        if self.batch < 2 and any(isinstance(one, batch_norm) for one in self.net.modules()):
-            raise Problem(
-                f"model {name} has batch normalisation, which learns nothing from batches of one.",
-                f"There are {len(self.y)} training images, {self.batch} in each step.",
-                fix="--batch 16, and more training images than that",
-            )
 
     def begin(self, rate: float) -> None:
         """Start from the weights as they are, with a new optimiser."""
@@ -377,17 +375,13 @@ class _Work:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.net.train()
-        loss = self._step(*batch)
-        average(self.averaged, self.net, keep=1 - 2 / (1 + max(self.inside, 2)))
-        return loss
-
-    def _step(self, x: Tensor, y: Tensor) -> Tensor:
         with self._precision():
-            loss = self._loss(x, y)
+            loss = self._loss(*batch)
         self.optimiser.zero_grad(set_to_none=True)
         # torch leaves Tensor.backward without types
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
+        average(self.averaged, self.net, keep=1 - 2 / (1 + max(self.inside, 2)))
         return loss.detach()
 
     def _loss(self, x: Tensor, y: Int[Tensor, " n"]) -> Tensor:

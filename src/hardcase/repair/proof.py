@@ -431,11 +431,19 @@ def prove(
     say(f"attacking both networks on {len(few)} of them")
     attacked = attack_all(both, few, box, size.attack, seed=seed)
     rows = compare_values(values["before"], values["after"], images.classes, margin)
-    rows += _attack_rows(attacked["before"], attacked["after"], margin)
+    least = {name: one.least.clamp_max(1) for name, one in attacked.items()}
+    broken = {name: one.failing.double().numpy() for name, one in attacked.items()}
+    near = {name: (1 - one).double().numpy() for name, one in least.items()}
+    for figure, shares in (("worst case", broken), ("1 - least scale", near)):
+        rows.append(_row("declared", figure, shares["before"], shares["after"], margin))
+    # the lower tenth and the median; 1 stands for images that nothing in the box breaks
     return Proof(
         tuple(rows),
         {name: one.added for name, one in attacked.items()},
-        {name: _tail(one.least) for name, one in attacked.items()},
+        {
+            name: (float(one.double().quantile(0.1)), float(one.double().quantile(0.5)))
+            for name, one in least.items()
+        },
         len(some),
     )
 
@@ -469,8 +477,8 @@ def compare_values(
     several = list[tuple[str, str, Shares, Shares]]()
     for group, (one, two) in groups.items():
         if group == "elsewhere" and one:
-            means = (_mean(one), _mean(two))
-            rows.append(_row(group, UNTRAINED, *means, margin, decides=True))
+            mean, after_mean = (np.mean(list(each.values()), axis=0) for each in (one, two))
+            rows.append(_row(group, UNTRAINED, mean, after_mean, margin, decides=True))
         several += [(group, name, one[name], two[name]) for name in one]
     for name in before.outside:
         rows.append(
@@ -488,25 +496,6 @@ def _corrupted(values: ProofValues) -> dict[str, Shares]:
     return {f"{kind} corruptions": shares for kind, shares in values.corruptions.items()}
 
 
-def _attack_rows(before: AttackResult, after: AttackResult, margin: float) -> list[ProofRow]:
-    """Worst case, and how much less than the whole range is enough to break an image."""
-
-    def near(found: AttackResult) -> Shares:
-        shares: Shares = (1 - found.least.clamp_max(1)).double().numpy()
-        return shares
-
-    broken = (before.failing.double().numpy(), after.failing.double().numpy())
-    return [
-        _row("declared", "worst case", *broken, margin),
-        _row("declared", "1 - least scale", near(before), near(after), margin),
-    ]
-
-
-def _mean(shares: Mapping[str, Shares]) -> Shares:
-    mean: Shares = np.mean(list(shares.values()), axis=0)
-    return mean
-
-
 def _row(
     group: str,
     name: str,
@@ -521,9 +510,3 @@ def _row(
     low, high = bounded_mean_interval(after - before, -most, most, level=level)
     means = (float(before.mean()), float(after.mean()))
     return ProofRow(group, name, *means, low, high, len(before), margin, decides)
-
-
-def _tail(least: torch.Tensor) -> tuple[float, float]:
-    """The lower tenth and the median; 1 stands for images that nothing in the box breaks."""
-    capped = least.double().clamp_max(1)
-    return float(capped.quantile(0.1)), float(capped.quantile(0.5))

@@ -156,10 +156,13 @@ def where_in_one_sentence(
         return None
     counts = [number(one["tests"]) for one in pairs[:PICTURES]]
     counts[0] += f" of {plural(findings, 'finding')}"
-    told = [
-        f"{classes[one['expected']]} {_fate(one['predicted'], classes)} ({count})"
-        for one, count in zip(pairs, counts)
-    ]
+    told = []
+    for one, count in zip(pairs, counts):
+        word = classes[one["predicted"]]
+        fate = f"is taken for {word}"
+        if one["predicted"] < 0:  # of a claim
+            fate = f"is {'a ' * (word == WAYS[-1])}{word}"
+        told.append(f"{classes[one['expected']]} {fate} ({count})")
     most = f"{'most often' if pairs[0]['tests'] > 1 else 'for example,'} {listed(told)}"
     if len({one["expected"] for one in pairs}) == len(classes) > 1:
         most = f"in all {len(classes)} classes, {most}"
@@ -169,14 +172,6 @@ def where_in_one_sentence(
     inside, outside = (percent(first[side]["share"]) for side in ("inside", "outside"))
     more = f"more often on seeds that are {first['name']} ({inside}, elsewhere {outside})"
     return f"Where it fails: {more}; {most}."
-
-
-def _fate(predicted: int, classes: ClassNames) -> str:
-    """What becomes of a class, or of a claim."""
-    told = classes[predicted]
-    if predicted >= 0:
-        return f"is taken for {told}"
-    return f"is {'a ' * (told == WAYS[-1])}{told}"
 
 
 def together(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -257,18 +252,14 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     return f"{counted}. {open_}; with all of them it would be {whole}."
 
 
-def _typed(folder: Path) -> str:
-    """A folder as one types it where the page was written; elsewhere its name."""
-    place = folder.resolve()
-    here = Path.cwd()
-    return quote(str(place.relative_to(here)) if place.is_relative_to(here) else place.name)
-
-
 def _next(
     run: Run, said: str, found: Sequence[Check], tally: GateTally, judged: bool
 ) -> list[dict[str, str | None]]:
     """What to do, each with a command where there is one."""
-    name = _typed(run.folder)
+    place, here = run.folder.resolve(), Path.cwd()
+    name = quote(place.name)
+    if place.is_relative_to(here):  # as one types it where the page was written
+        name = quote(str(place.relative_to(here)))
     risk = run.record.get("risk")
     steps: list[tuple[str, str | None]] = []
     if not run.record.get("complete"):

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 
 from hardcase.catalogue import bibtex, citations
 from hardcase.judges.judge import WEAK
@@ -89,10 +88,7 @@ def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
     count = min(len(table), SEEDS, max(2, VALUES // size))
     rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
     x = flat(from_bytes(run.seed_images(rows.tolist())))
-    return _nearest(x, torch.from_numpy(table.take(rows)["label"].to_numpy().copy()))
-
-
-def _nearest(x: Float[Tensor, "n d"], y: Int[Tensor, " n"]) -> Float[np.ndarray, " p"]:
+    y = torch.from_numpy(table.take(rows)["label"].to_numpy().copy())
     found = [np.zeros(0)]
     for label in torch.unique(y):
         own = x[y == label]
@@ -202,12 +198,15 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
     argv = list(record.get("argv") or [])
     if argv and Path(argv[0]).name in ("hardcase", "__main__.py"):
         argv[0] = "hardcase"  # the path of the program does not matter
+    config = None
+    with suppress(OSError, ValueError):
+        config = read_plain(run.folder / "config.toml", most=LONGEST).decode()
     return {
         "command": shlex.join(argv) or None,
         "again": (
             f"hardcase run {shlex.quote(str(Path(run.folder.name) / 'config.toml'))} --out ANOTHER"
         ),
-        "config": _text(run.folder / "config.toml"),
+        "config": config,
         "hashes": _flat(record.get("hashes") or {}),
         "versions": {"hardcase": record.get("hardcase"), **(record.get("versions") or {})},
         "settings": {name: record[name] for name in _SETTINGS if record.get(name) is not None},
@@ -215,14 +214,6 @@ def reproduce(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> dict
         "citations": bibtex(key for key in keys if key in known),
         "citations_unknown": [key for key in keys if key not in known],
     }
-
-
-def _text(path: Path) -> str | None:
-    """What a plain file of the run folder says, if it is text."""
-    try:
-        return read_plain(path, most=LONGEST).decode()
-    except (OSError, ValueError):
-        return None
 
 
 def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:

@@ -95,7 +95,10 @@ def triples(sheet: Sheet, count: int) -> list[int]:
     if not confirmed:
         return list(map(int, rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)]))
     rows = np.array(confirmed)
-    group = _groups(sheet, confirmed)
+    names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in confirmed]
+    known = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
+    # a row without a group is a group of its own
+    group = np.array([known.get(name, -1 - row) for row, name in zip(confirmed, names)])
     chosen = spread(group, sheet.l2[rows], min(count, len(np.unique(group))))
     return list(map(int, rows[chosen]))
 
@@ -122,13 +125,6 @@ def spread(
 
 def _pair(sheet: Sheet) -> Int[np.ndarray, " t"]:
     return np.asarray(sheet.expected.astype(np.int64) * 1_000_000 + sheet.predicted)
-
-
-def _groups(sheet: Sheet, rows: list[int]) -> Int[np.ndarray, " r"]:
-    """The judge's group of each row as a number; a row without one is a group of its own."""
-    names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in rows]
-    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return np.array([-1 - row if name is None else known[name] for row, name in zip(rows, names)])
 
 
 Rate = dict[str, Any]
@@ -235,14 +231,12 @@ def lines(value: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
         full = f"{above}{name}".replace("_", " ")
         if isinstance(inner, Mapping):
             said += lines(inner, f"{full} · ")
-        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+        elif isinstance(inner, bool):
+            said.append((full, "yes" if inner else "no"))
+        elif isinstance(inner, int | float):
             said.append((full, number(inner)))
+        elif isinstance(inner, list | tuple):
+            said.append((full, ", ".join(map(str, inner))))
         elif inner is not None:
-            said.append((full, _plainly(inner)))
+            said.append((full, str(inner)))
     return said
-
-
-def _plainly(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -185,7 +185,10 @@ def compare(*given: Run | str | Path) -> Comparison:
     runs = [one if isinstance(one, Run) else Run(one) for one in given]
     if len(runs) < 2:
         raise Problem("a comparison needs at least two runs.", fix="hardcase compare RUN RUN")
-    sheets = [Tried(run, name) for run, name in zip(runs, _names(runs))]
+    names = [run.folder.resolve().name for run in runs]
+    if len(set(names)) < len(names):  # with their places where names do not tell them apart
+        names = [f"{run.folder} ({i})" for i, run in enumerate(runs, 1)]
+    sheets = [Tried(run, name) for run, name in zip(runs, names)]
     same, differ = _alike(runs)
     if "classes" in differ or "image" in differ:
         what = "classes" if "classes" in differ else "image size"
@@ -211,17 +214,9 @@ def compare(*given: Run | str | Path) -> Comparison:
     return Comparison(table)
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
-    """Folder names; with their places where they are not told apart by them."""
-    names = [run.folder.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        names = [f"{run.folder} ({i})" for i, run in enumerate(runs, 1)]
-    return names
-
-
 def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """What the runs share and what they do not."""
-    hashes = [run.record.get("hashes") or {} for run in runs]
+    hashes, judges = ([run.record.get(key) or {} for run in runs] for key in ("hashes", "judge"))
     tried: dict[str, list[Any]] = {
         "model": [known.get("subject") for known in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
@@ -229,16 +224,13 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
         "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
-        "judge": [_judge(run) for run in runs],
+        "judge": [
+            known.get("weights") if run.judged_by is None else run.judged_by.digest
+            for run, known in zip(runs, judges)
+        ],
     }
     same = [name for name, values in tried.items() if len(set(values)) == 1]
     return same, [name for name in tried if name not in same]
-
-
-def _judge(run: Run) -> str | None:
-    if run.judged_by is not None:
-        return run.judged_by.digest
-    return (run.record.get("judge") or {}).get("weights")
 
 
 def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:

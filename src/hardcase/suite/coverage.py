@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow.compute as pc
 import torch
-from torch import Tensor
 
 from hardcase.analysis.slices import seeds_of
 from hardcase.criteria.criterion import (
@@ -23,13 +22,13 @@ from hardcase.criteria.criterion import (
     profile_for,
     specs_of,
 )
-from hardcase.criteria.network import join_taps
+from hardcase.criteria.network import LayerGraph, join_taps
 from hardcase.criteria.profile import ActivationBatch, Profile
 from hardcase.errors import Problem
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.tensors import chunks, from_bytes, sent
-from hardcase.types import Images, Model, Tap
+from hardcase.types import Images, Model
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -72,14 +71,20 @@ def coverage(
     if isinstance(profile, Images):
         profile = profile_for(subject, profile, specs, convention=convention, graph=graph)
     known = profile.check(subject.hash) if profile is not None else None
-    named = zip(specs, names(specs), strict=True)
-    measures = [
-        build_criteria(spec, graph, known, convention=convention, name=name) for spec, name in named
-    ]
+    measures = _built(specs, graph, known, convention)
     seconds = observe(subject, images, measures, seeds=seeds, batch=batch, progress=progress)
     return [
         _record(m, spec, known, spent)
         for m, spec, spent in zip(measures, specs, seconds, strict=True)
+    ]
+
+
+def _built(
+    specs: Sequence[Spec], graph: LayerGraph, profile: Profile | None, convention: str = "default"
+) -> list[Measure]:
+    return [
+        build_criteria(spec, graph, profile, convention=convention, name=name)
+        for spec, name in zip(specs, names(specs), strict=True)
     ]
 
 
@@ -102,11 +107,20 @@ def observe(
         parts = list(chunks(len(shown), batch))
         labels = shown.y.to(device)
         for part, x in zip(parts, sent(shown.x, parts, device), strict=True):
-            frame = _evaluate(subject, x, labels[part], part, taps, are_seeds)
+            with torch.no_grad():
+                answer = subject(from_bytes(x), taps)
+            ids = torch.arange(part.start, part.stop)
+            frame = ActivationBatch(
+                answer.activations,
+                answer.logits,
+                labels=labels[part],
+                ids=ids,
+                are_seeds=torch.full((len(ids),), are_seeds),
+            )
             for m, clock in zip(measures, clocks, strict=True):
                 with clock.running():
                     m.observe(frame)
-            del frame  # before the next is computed: activations of two batches may not fit
+            del frame, answer  # before the next is computed: activations of two batches may not fit
             if progress:
                 progress(start + part.stop, len(images) + start)
     return [clock.seconds() for clock in clocks]
@@ -151,18 +165,6 @@ def _passes(images: Images, seeds: Images | None) -> list[tuple[int, Images, boo
     return [(0, seeds, True), (len(seeds), images, False)]
 
 
-def _evaluate(
-    subject: Model, x: Tensor, labels: Tensor, part: slice, taps: dict[str, Tap], are_seeds: bool
-) -> ActivationBatch:
-    with torch.no_grad():
-        answer = subject(from_bytes(x), taps)
-    ids = torch.arange(part.start, part.stop)
-    flags = torch.full((len(ids),), are_seeds)
-    return ActivationBatch(
-        answer.activations, answer.logits, labels=labels, ids=ids, are_seeds=flags
-    )
-
-
 def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: float) -> Record:
     began = time.perf_counter()
     result = measure.result()
@@ -195,10 +197,12 @@ def reach(
     specs = specs_of(criteria)
     graph = layer_graph(subject, training)
     profile = profile_for(subject, training, specs, graph=graph)
-    named = zip(specs, names(specs), strict=True)
-    measures = [build_criteria(spec, graph, profile, name=name) for spec, name in named]
-    before = _results(subject, seeds, measures)
-    after = _results(subject, found, measures)
+    measures = _built(specs, graph, profile)
+    results = list[list[CoverageResult]]()
+    for images in (seeds, found):  # what the criteria say once these, too, were shown to them
+        if len(images):
+            observe(subject, images, measures)
+        results.append([measure.result() for measure in measures])
     rows = [
         {
             "criterion": str(spec),
@@ -209,15 +213,8 @@ def reach(
             "total": then.total,
             "convention": measure.convention,
         }
-        for spec, measure, first, then in zip(specs, measures, before, after, strict=True)
+        for spec, measure, first, then in zip(specs, measures, *results, strict=True)
     ]
     with locked(run.folder):
         run.store.write_record({**run.store.record(), "coverage": rows})
     return Run(run.folder)
-
-
-def _results(subject: Model, images: Images, measures: Sequence[Measure]) -> list[CoverageResult]:
-    """What the criteria say once these images, too, were shown to them."""
-    if len(images):
-        observe(subject, images, measures)
-    return [measure.result() for measure in measures]

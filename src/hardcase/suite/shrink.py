@@ -90,7 +90,12 @@ def shrink(
             "shrink moves findings of classifiers back; this run tests claims.",
             "Its search has halved the way back already.",
         )
-    tests = _tests(run)
+    kept, table = failing_findings(run, "shrink")
+    place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
+    expected = column(table, "expected").long()
+    tests = FailingFindings(
+        table, run.images(kept), run.seed_images(place), expected, torch.tensor(place)
+    )
     ask = _asker(subject, tests.expected, batch)
     x = from_bytes(tests.x)
     failing, _, _ = ask(x, torch.arange(len(x)))
@@ -235,14 +240,6 @@ def _take_away(
         fails, _, _ = ask(way(whole, own), own)
         end[place] = torch.where(per_row(fails.to(end.device), before), end[place], before)
     return order.shape[1] * len(own)
-
-
-def _tests(run: Run) -> FailingFindings:
-    kept, table = failing_findings(run, "shrink")
-    place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
-    x = run.images(kept)
-    expected = column(table, "expected").long()
-    return FailingFindings(table, x, run.seed_images(place), expected, torch.tensor(place))
 
 
 def _stored(
