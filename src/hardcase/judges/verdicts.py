@@ -210,7 +210,7 @@ def judge_run(
     answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said)
+        keep_for_others(run, judge, said, answers)
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
     verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
