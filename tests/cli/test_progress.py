@@ -11,8 +11,10 @@ from rich.console import Console
 
 from hardcase.campaign.record import Counts
 from hardcase.cli import progress
-from hardcase.cli.progress import Front, Lines, Screen, doubts, front, line
-from hardcase.runs.progress import Progress
+from hardcase.cli.options import Flags, ProgressStyle
+from hardcase.cli.progress import Front, Lines, Screen, doubts, line
+from hardcase.cli.run import front_of
+from hardcase.runs.progress import Progress, Stoppable
 from hardcase.training.cards import TrainingProgress as Training
 
 RECORD = {"method": "pgd", "model": "m", "data": "d", "seeds": 20, "budget": {"gradients": 40}}
@@ -191,9 +193,9 @@ def test_the_second_ctrl_c_stops_at_once_and_a_second_sigterm_does_not(told):
 
 
 def test_the_front_end_that_was_asked_for():
-    for asked, kind in {"none": Front, "plain": Lines, "live": Screen, "auto": Lines}.items():
-        assert type(front(asked)) is kind
-    assert type(front("live", quiet=True)) is Front
+    for asked, kind in {"none": Stoppable, "plain": Lines, "live": Screen, "auto": Lines}.items():
+        assert type(front_of(Flags(progress=ProgressStyle(asked)))) is kind
+    assert type(front_of(Flags(progress=ProgressStyle.live, quiet=True))) is Stoppable
 
 
 def test_before_a_shard_is_done_the_budget_says_how_long_it_takes_at_most(monkeypatch):

@@ -20,8 +20,6 @@ import typer
 from hardcase.environment import Redacting, redact, sanitize
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.table import Table
 

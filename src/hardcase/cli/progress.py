@@ -1,17 +1,14 @@
-"""A run while it goes on: the live screen, plain lines, and how it is asked to stop."""
+"""A run while it goes on: the live screen and plain lines."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from time import monotonic
-from types import FrameType
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -23,9 +20,8 @@ from rich.text import Text
 
 from hardcase.campaign.record import Counts
 from hardcase.cli.options import clock, note, shown
-from hardcase.errors import count_interrupt
 from hardcase.report.words import budget
-from hardcase.runs.progress import Progress, Watcher
+from hardcase.runs.progress import Progress, Stoppable
 from hardcase.statistics import kinds_in_words
 from hardcase.training.cards import TrainingProgress as Training
 from hardcase.types import ClassNames
@@ -70,30 +66,23 @@ class Standing:
         return self.seeds - self.usable
 
 
-class Front(Watcher):
-    """Collects what it is told; subclasses show it. As a context it listens for Ctrl-C and SIGTERM.
-
-    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current
-    shard, the second stops at once. Before that there is nothing to save, and the first one stops
-    at once."""
+class Front(Stoppable):
+    """Collects what it is told; subclasses show it."""
 
     def __init__(self) -> None:
-        self.phase = "preparing"
+        super().__init__()
         self.notes = list[str]()
         self.training: Training | None = None
         self.trained = dict[str, float]()
         self.paced = (monotonic(), 0)
-        self.record: dict[str, Any] = {}
-        self.folder: Path | None = None
         self.started = self.began = monotonic()
-        self.usable = self.stops = 0
+        self.usable = 0
         self.shard_size = 0
         self.workers = 1
         self.base = self.total = Progress()
         self.current = (0, 0, 0)
         self.looked = 0.0
         self.news: float | None = None
-        self.handlers: dict[int, Any] = {}
 
     def expect(self, *, shard: int, workers: int) -> None:
         """How many seeds are searched together, and in how many processes."""
@@ -135,8 +124,7 @@ class Front(Watcher):
         self.notes.append(text)
 
     def begin(self, record: dict[str, Any], usable: int) -> None:
-        self.phase = "searching"
-        self.record = record
+        super().begin(record, usable)
         self.usable = usable
         self.began = monotonic()
         if self.folder is not None:
@@ -160,9 +148,6 @@ class Front(Watcher):
         self.base = progress if first else self.base
         self.total = progress
         self.current = (0, 0, 0)
-
-    def stopped(self) -> bool:
-        return self.stops > 0
 
     def standing(self) -> Standing:
         now = monotonic()
@@ -209,11 +194,7 @@ class Front(Watcher):
         """Show for the last time."""
 
     def __enter__(self) -> Front:
-        if threading.current_thread() is threading.main_thread():
-            self.handlers = {
-                number: signal.signal(number, self._interrupt)
-                for number in (signal.SIGINT, signal.SIGTERM)
-            }
+        super().__enter__()
         self.open()
         return self
 
@@ -221,14 +202,7 @@ class Front(Watcher):
         self.phase = "stopped" if any(error) or self.stops else "done"
         self.current = (0, 0, 0)
         self.close()
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        count_interrupt()
-        self.stops += 1
-        if self.phase != "searching" or (self.stops > 1 and number == signal.SIGINT):
-            raise KeyboardInterrupt
+        super().__exit__(*error)
 
 
 def doubts(card: Mapping[str, Any]) -> list[str]:
@@ -244,12 +218,9 @@ def doubts(card: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def front(progress: str, *, quiet: bool = False) -> Front:
+def front(progress: str) -> Front:
     """The front end that ``--progress`` names; `auto` is live on a terminal and plain lines
     elsewhere."""
-
-    if quiet or progress == "none":
-        return Front()
     live = progress == "live" or (progress == "auto" and sys.stderr.isatty())
     return Screen() if live else Lines()
 

@@ -17,9 +17,9 @@ from hardcase.environment import duration
 from hardcase.errors import INTERRUPTED, Problem
 
 if TYPE_CHECKING:
-    from hardcase.cli.progress import Front
     from hardcase.config import Config
     from hardcase.context import Context
+    from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
 
 
@@ -192,7 +192,6 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from time import monotonic
 
     from hardcase.campaign.record import overlay
-    from hardcase.cli.progress import front
     from hardcase.context import Context
     from hardcase.models.health import affordable, check
     from hardcase.models.mistakes import trying
@@ -201,7 +200,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.statistics import settings_in_words
 
     began = monotonic()
-    with front(flags.progress, quiet=flags.quiet) as screen:
+    with front_of(flags) as screen:
         screen.prepare("loading the data and the model")
         context = Context(config, progress=screen.train)
         model = context.subject
@@ -300,14 +299,13 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
 
 
 @contextmanager
-def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Front]]:
+def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Context, Stoppable]]:
     """What a run is made of, and the screen on which it is shown once it is opened. An interrupt
     ends what is done in here: `left_behind` says how far it came.
     """
-    from hardcase.cli.progress import front
     from hardcase.context import Context
 
-    screen = front(flags.progress, quiet=flags.quiet)
+    screen = front_of(flags)
     screen.folder = folder
     try:
         yield Context(config, progress=screen.train), screen
@@ -321,6 +319,17 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
             fixes.pop()
         fix = "; then: ".join(filter(None, fixes))
         raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
+
+
+def front_of(flags: o.Flags) -> Stoppable:
+    """What shows how a run or a training goes, as ``--progress`` names it."""
+    from hardcase.runs.progress import Stoppable
+
+    if flags.quiet or flags.progress == o.ProgressStyle.none:
+        return Stoppable()
+    from hardcase.cli.progress import front
+
+    return front(flags.progress)
 
 
 def left_behind(folder: Path) -> Run | None:

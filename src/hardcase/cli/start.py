@@ -24,6 +24,7 @@ from hardcase.cli.run import (
     NEEDED,
     broken,
     closing,
+    front_of,
     interrupted,
     left_behind,
     stored,
@@ -197,11 +198,10 @@ def _judged(
 ) -> list[Run]:
     """The runs with verdicts, by a judge trained on the training digits that took no part in the
     search; the assistant, who has begun with it, is helped."""
-    from hardcase.cli.progress import front
     from hardcase.judges import panel
     from hardcase.judges.verdicts import finish
 
-    with front(flags.progress, quiet=flags.quiet) as screen:
+    with front_of(flags) as screen:
         if assistant is not None:
             context = runs[0][1]
             panel.help_with(context.train, context.test, progress=screen.train)

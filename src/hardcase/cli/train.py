@@ -16,14 +16,15 @@ from hardcase.cli import options as o
 from hardcase.cli.insight import ASKED, MaybeRun, named_context
 from hardcase.cli.options import answer, as_json, facts, grid, note, opened, rate, show, shown
 from hardcase.cli.results import context_of, declared_conditions, project_limits
+from hardcase.cli.run import front_of, independence
 from hardcase.errors import CANNOT_TELL, FAILED, Problem
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hardcase.cli.progress import Front
     from hardcase.context import Context
     from hardcase.repair import RepairResult
+    from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
     from hardcase.types import Images, Judge
 
@@ -92,7 +93,6 @@ def train(
     with discriminators in a folder NAME.unfinished beside.
     """
     asked = locals()  # every flag, as it came
-    from hardcase.cli.progress import front
     from hardcase.data.sources import load
 
     wanted = (name for name, value in asked.items() if value is not None and value is not False)
@@ -111,7 +111,7 @@ def train(
     first, second = (
         load(source, split=split, offline=flags.offline) for split in ("train", "test")
     )
-    with front(flags.progress, quiet=flags.quiet) as screen:
+    with front_of(flags) as screen:
         cards = _trained(what, first, second, options, place, screen, flags.seed or 0)
     if flags.json and what is Kind.witness:
         as_json([{"folder": str(home(card)), **card} for card in cards])
@@ -126,7 +126,7 @@ def _trained(
     test: Images,
     options: dict[str, Any],
     device: str,
-    screen: Front,
+    screen: Stoppable,
     seed: int,
 ) -> list[Card]:
     """Train or find it; the cards of its networks."""
@@ -211,7 +211,6 @@ def judge(
     is missing.
     """
     from hardcase.cli.ask import ask_about
-    from hardcase.cli.progress import front
     from hardcase.judges.held_out import held_out_judge
     from hardcase.judges.verdicts import judge_run, with_people
 
@@ -221,7 +220,7 @@ def judge(
         raise Problem(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
-    with front(flags.progress, quiet=flags.quiet) as screen:
+    with front_of(flags) as screen:
         asked: dict[str, Any] = {
             "seed": flags.seed or 0,
             "device": place,
@@ -344,7 +343,6 @@ def _closing(run: Run, quiet: bool) -> str:
     if quiet:
         return str(run.folder)
     said = run.record["judge"]
-    from hardcase.cli.run import independence
 
     silent = rate(said["silence"]["silent"])
     lines = [

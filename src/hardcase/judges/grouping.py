@@ -72,8 +72,6 @@ def group_findings(
         "representative": [False] * len(confirmed),
         "closest": [False] * len(confirmed),
     }
-    if not len(rows):
-        return columns, []
     place = rows.tolist()
     own = thumbnails(run, place) if features is None else features[rows]
     table = run.findings.take(pa.array(place))

@@ -160,6 +160,8 @@ def fitted_to_run(
     """Fit the rules of a judge to one run and to what people said of its findings, which only the
     label's rule follows; say by them what it says of its findings.
     """
+    if len(said.valid) < FEWEST:
+        return said, {}
     place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
     given = [one for one in answers if not one.check and one.image in place]
     people = {
@@ -290,17 +292,20 @@ def enter_people(run: Run, asking: Asking | None = None) -> dict[str, Any]:
 # Answers about earlier runs of the same space.
 
 
-def keep_for_others(run: Run, judge: PanelJudge, said: Verdicts) -> None:
+def keep_for_others(
+    run: Run, judge: PanelJudge, said: Verdicts, answers: Sequence[PersonAnswer]
+) -> None:
     """Keep the answers about a run, with the judge's own log-odds, for runs of the same space."""
-    place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
-    odds = _odds(said.columns["p_label_kept"])
     own = run_digest(run.record)
     rows = [row for row in _kept(run, judge) if row["run"] != own]
-    rows += [
-        {"run": own, "odds": float(odds[place[one.image]]), "kept": one.kept}
-        for one in trusted(read_answers(run.folder))
-        if not one.check and one.image in place and one.said != UNSURE
-    ]
+    if answers:
+        place = {name: row for row, name in enumerate(run.findings["id"].to_pylist())}
+        odds = _odds(said.columns["p_label_kept"])
+        rows += [
+            {"run": own, "odds": float(odds[place[one.image]]), "kept": one.kept}
+            for one in answers
+            if not one.check and one.image in place and one.said != UNSURE
+        ]
     if rows:
         cache.write_atomically(_place(run, judge), json.dumps(rows).encode())
 

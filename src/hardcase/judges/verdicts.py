@@ -210,14 +210,18 @@ def judge_run(
     answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
     if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said)
+        keep_for_others(run, judge, said, answers)
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
     verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
-    placed, groups = group_findings(run, confirmed, verdicts.features, stream(0, "judge", "groups"))
+    placed = dict[str, list[Any]]()
+    groups = list[dict[str, Any]]()
+    if confirmed.any():
+        rng = stream(0, "judge", "groups")
+        placed, groups = group_findings(run, confirmed, verdicts.features, rng)
     sure = _column(run.seeds, "confidence").double()
     right = sure[_column(run.seeds, "label") == _column(run.seeds, "predicted")]
     quiet, facts = silent(_column(table, "confidence").double(), right, confirmed)
@@ -227,6 +231,8 @@ def judge_run(
         "valid": list(verdicts.valid),
         "label_kept": list(verdicts.label_kept),
         "silent": quiet.tolist(),
+        "representative": [False] * len(table),
+        "closest": [False] * len(table),
         **placed,
     }
     entry: dict[str, Any] = {

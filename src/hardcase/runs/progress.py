@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,15 +16,18 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from hardcase.cache import write_atomically
 from hardcase.campaign.record import Counts
 from hardcase.environment import Redacting
+from hardcase.errors import count_interrupt
 from hardcase.runs.files import checked_json, require_plain, size_and_crc
 from hardcase.runs.folder import Store
 from hardcase.runs.results import Run
 from hardcase.runs.tables import SPENDING
+from hardcase.training.cards import TrainingProgress
 
 _HISTORY = ("queries", "gradients", "seeds", "failing", "findings")
 COLUMNS = ["seconds", "queries", "gradients", "seeds_done", "failing_seeds", "findings"]
@@ -165,6 +170,53 @@ class Watcher:
     def stopped(self) -> bool:
         """Whether to stop after the current shard."""
         return False
+
+
+class Stoppable(Watcher):
+    """Shows nothing. As a context it listens for Ctrl-C and SIGTERM.
+
+    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current
+    shard, the second stops at once. Before that there is nothing to save, and the first one stops
+    at once.
+    """
+
+    def __init__(self) -> None:
+        self.phase = "preparing"
+        self.folder: Path | None = None
+        self.record: dict[str, Any] = {}
+        self.stops = 0
+        self.handlers: dict[int, Any] = {}
+
+    def prepare(self, what: str) -> None:
+        """What is done before the search, in words."""
+
+    def train(self, progress: TrainingProgress) -> None:
+        """Where the training of a network stands."""
+
+    def begin(self, record: dict[str, Any], usable: int) -> None:
+        self.phase = "searching"
+        self.record = record
+
+    def stopped(self) -> bool:
+        return self.stops > 0
+
+    def __enter__(self) -> Stoppable:
+        if threading.current_thread() is threading.main_thread():
+            self.handlers = {
+                number: signal.signal(number, self._interrupt)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        count_interrupt()
+        self.stops += 1
+        if self.phase != "searching" or (self.stops > 1 and number == signal.SIGINT):
+            raise KeyboardInterrupt
 
 
 class ProgressLog:
