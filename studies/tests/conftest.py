@@ -4,10 +4,41 @@ import json
 
 import numpy as np
 import pytest
+from hardcase.training.recipe import TrainingRecipe
 from toy_world import world  # noqa: F401 - a fixture
 
+from hardcase.judges import panel
+from hardcase.judges.networks import MemberConfig
 from hardcase_studies.bench import Bench
 from tiny import bars
+
+SHORT = TrainingRecipe(epochs=4, batch=32, lr=3e-3)
+QUICK = panel.TrainConfig(
+    ensemble=(MemberConfig(view="plain", width=12),), members=SHORT, density=SHORT, passes=2
+)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """Ninety bars by two generators; every third shows another class to both raters, some to one."""
+    images = bars(90, seed=5)
+    y = images.y.numpy().astype(np.int64)
+    row = np.arange(90)
+    first = np.where(row % 3 == 0, (y + 1) % 3, y)
+    second = np.where(row % 10 == 1, -1, first)
+    path = tmp_path / "people.npz"
+    names = np.array(["a", "b"])[row % 2]
+    np.savez(
+        path, images=images.x[:, 0].numpy(), expected=y, predicted=(y + 1) % 3, generator=names,
+        rater1=first, rater2=second,
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def quick_judge(monkeypatch):
+    """Judges of data are trained in seconds."""
+    monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
 
 
 @pytest.fixture(scope="session")

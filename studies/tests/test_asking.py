@@ -67,6 +67,19 @@ def test_the_tables_say_what_is_missed(runs, bench, monkeypatch):
     assert made.tables[1].rows[0][0] == "none asked"
 
 
+@pytest.mark.usefixtures("quick_judge")
+def test_rated_images_become_runs_that_are_judged_by_the_rules_of_the_others(
+    bench, people, monkeypatch
+):
+    monkeypatch.setattr(asking, "SHARES", (0.0, 0.15))
+    monkeypatch.setattr(asking, "LARGE", 20)
+    made = asking.digits(replace(bench(people=str(people)), repeats=1))
+    assert made.name == "asking-digits"
+    assert made.tables[0].notes[0].startswith("judge of npz:")
+    assert [row[0] for row in made.tables[2].rows] == ["a", "b", "all"]
+    assert made.tables[0].notes[-1] == "raters agree on 84 of 90 images"
+
+
 @pytest.mark.long
 def test_the_published_ratings_are_replayed(bench):
     file = Path(os.environ.get("HARDCASE_RATED_DIGITS", "human_labels_mnist.npz"))

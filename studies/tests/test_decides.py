@@ -81,11 +81,9 @@ def bench(tmp_path, monkeypatch):
     arrays = {f"x_{part}": x[rows].numpy() for part, rows in parts.items()}
     arrays |= {f"y_{part}": y[rows].numpy() for part, rows in parts.items()}
     np.savez(tmp_path / "digits.npz", **arrays)
-    for name, digits in {
-        "optdigits": (x[800:1000], y[800:1000]),
-        "printed": decides.printed(),
-    }.items():
-        monkeypatch.setattr(decides, name, lambda size, few=digits: few)
+    elsewhere = {"optdigits": (x[800:1000], y[800:1000]), "printed": decides.printed()}
+    for name, few in elsewhere.items():
+        monkeypatch.setattr(decides, name, lambda size, few=few: few)
 
     def make(**options):
         sizes = {

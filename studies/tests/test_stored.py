@@ -9,16 +9,9 @@ import pytest
 from hardcase_studies import stored
 
 RECORD = {
-    "name": "toy",
-    "command": "hardcase reproduce toy",
-    "seeds": 0,
-    "data": "mnist5k",
-    "device": "cpu",
-    "versions": {"torch": "2"},
-    "notes": [],
-    "columns": ["a"],
-    "rows": [{"a": "é 1"}],
-}
+    "name": "toy", "command": "hardcase reproduce toy", "seeds": 0, "data": "mnist5k", "device": "cpu",
+    "versions": {"torch": "2"}, "notes": [], "columns": ["a"], "rows": [{"a": "é 1"}],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -36,34 +29,24 @@ def code(tmp_path, monkeypatch):
         names = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", "-C", folder, *names, *words], check=True, capture_output=True)
 
-    git("init", "-b", "main")
-    git("add", ".")
-    git("commit", "-m", "first")
+    for words in (("init", "-b", "main"), ("add", "."), ("commit", "-m", "first")):
+        git(*words)
     return here, git
 
 
-def test_a_result_knows_its_commit_and_is_whole(code, tmp_path):
-    record = json.loads(stored.write(tmp_path / "toy.json", RECORD).read_text(encoding="utf-8"))
+def written(folder):
+    return json.loads(stored.write(folder / "toy.json", RECORD).read_text(encoding="utf-8"))
+
+
+def test_a_result_knows_its_commit_and_what_was_done_since(code, tmp_path):
+    here, git = code
+    record = written(tmp_path)
     assert len(record["commit"]) == 40
     assert not stored.faults(record)
-
-
-def test_an_edited_number_is_noticed(code, tmp_path):
-    record = json.loads(stored.write(tmp_path / "toy.json", RECORD).read_text(encoding="utf-8"))
-    record["rows"][0]["a"] = "é 2"
-    assert stored.faults(record) == ["edited since it was written"]
-
-
-def test_changed_code_is_no_commit(code, tmp_path):
-    here, _ = code
+    edited = {**record, "rows": [{"a": "é 2"}]}
+    assert stored.faults(edited) == ["edited since it was written"]
     here.write_text("second")
-    record = json.loads(stored.write(tmp_path / "toy.json", RECORD).read_text(encoding="utf-8"))
-    assert "made by code that was changed" in stored.faults(record)[0]
-
-
-def test_a_commit_of_another_history_is_noticed(code, tmp_path):
-    _, git = code
-    record = json.loads(stored.write(tmp_path / "toy.json", RECORD).read_text(encoding="utf-8"))
+    assert "made by code that was changed" in stored.faults(written(tmp_path))[0]
     git("commit", "--amend", "-m", "otherwise")
     assert "is no ancestor" in stored.faults(record)[0]
 

@@ -54,12 +54,18 @@ def own_run(runs, tmp_path):
     return tmp_path / "own"
 
 
-def test_what_people_said_is_entered_into_the_run_and_told(own_run, tmp_path):
+@pytest.fixture
+def answered(own_run, tmp_path):
+    """A study of that run, of which nothing was known before people answered it."""
     study = new([own_run], "label", tmp_path / "study", per_rater=30)
     assert record(study.folder) == {}
     as_people(study)
-    entry = record(study.folder)[str(own_run)]
-    found = analyse(study.folder)["confirmed"]["sinvad"]
+    return study
+
+
+def test_what_people_said_is_entered_into_the_run_and_told(own_run, answered):
+    entry = record(answered.folder)[str(own_run)]
+    found = analyse(answered.folder)["confirmed"]["sinvad"]
     assert entry["rate"] == found
     run = Run(own_run)
     assert run.record["people"] == entry
@@ -75,11 +81,9 @@ def test_what_people_said_is_entered_into_the_run_and_told(own_run, tmp_path):
     assert kept.record["people"] == entry
 
 
-def test_rated_findings_are_never_drawn_again_also_from_a_copy(own_run, tmp_path):
-    study = new([own_run], "label", tmp_path / "study", per_rater=30)
-    as_people(study)
-    entry = record(study.folder)[str(own_run)]
-    shutil.copytree(study.settings["runs"]["sinvad"]["folder"], tmp_path / "copy")
+def test_rated_findings_are_never_drawn_again_also_from_a_copy(own_run, answered, tmp_path):
+    entry = record(answered.folder)[str(own_run)]
+    shutil.copytree(answered.settings["runs"]["sinvad"]["folder"], tmp_path / "copy")
     seeds = {
         row["seed"] for row in Run(own_run).findings.to_pylist() if row["id"] in entry["findings"]
     }
@@ -94,14 +98,12 @@ def test_rated_findings_are_never_drawn_again_also_from_a_copy(own_run, tmp_path
     assert len(both["studies"]) == 2
 
 
-def test_a_run_is_known_by_its_findings(own_run, tmp_path):
-    study = new([own_run], "label", tmp_path / "study", per_rater=30)
-    as_people(study)
+def test_a_run_is_known_by_its_findings(own_run, answered, tmp_path):
     moved = own_run.rename(tmp_path / "moved")
-    assert record(study.folder) == {}
-    assert list(record(study.folder, runs=[moved])) == [str(moved)]
+    assert record(answered.folder) == {}
+    assert list(record(answered.folder, runs=[moved])) == [str(moved)]
     drawn_run(tmp_path / "own", seed=9)
-    assert record(study.folder) == {}
+    assert record(answered.folder) == {}
 
 
 def test_halves_are_different_people(make):

@@ -108,9 +108,7 @@ def test_the_rule_and_the_time_are_in_the_tables(study, browse, tmp_path):
 
 def test_two_people_at_once_never_see_the_same_and_late_answers_count_in_order(study, browse):
     here = browse(study)
-    first, second = here.begin(), here.begin()
-    _, one_path, one = here.get(f"/r/{first}")
-    _, two_path, two = here.get(f"/r/{second}")
+    (_, one_path, one), (_, two_path, two) = here.first(), here.first()
     assert field(one, "item") != field(two, "item")
     here.send(two, two_path, {"label": "3"})
     drawn = here.store.drawn()
@@ -122,19 +120,16 @@ def test_two_people_at_once_never_see_the_same_and_late_answers_count_in_order(s
 
 def test_a_question_that_somebody_gave_up_is_asked_again(study, browse):
     here = browse(study)
-    token = here.begin()
-    _, _, page = here.get(f"/r/{token}")
+    _, _, page = here.first()
     here.store._transact(lambda run: run("UPDATE draw SET stored = stored - ?", GIVEN_UP + 1))
-    other = here.begin()
-    _, _, again = here.get(f"/r/{other}")
+    _, _, again = here.first()
     assert field(again, "item") == field(page, "item")
     assert len(here.store.drawn()) == 1
 
 
 def test_what_later_questions_followed_from_is_not_revised(study, browse):
     here = browse(study)
-    token = here.begin()
-    _, path, page = here.get(f"/r/{token}")
+    token, path, page = here.first()
     here.send(page, path, {"label": "3"})
     here.get(f"/r/{token}")
     _, back, old = here.get(path)
@@ -152,8 +147,7 @@ def test_it_ends_when_the_decision_is_made(run, tmp_path, browse):
 
 
 def test_only_one_run_and_labels_can_be_asked_about(runs, run, tmp_path):
-    for folders, design in (([run.folder, runs / "cw"], "label"), ([run.folder], "likert")):
+    both, one = [run.folder, runs / "cw"], [run.folder]
+    for folders, design, ask in ((both, "label", 10), (one, "likert", 10), (one, "label", 0)):
         with pytest.raises(Problem):
-            new(folders, design, tmp_path / "no", ask=10)
-    with pytest.raises(Problem):
-        new([run.folder], "label", tmp_path / "no", ask=0)
+            new(folders, design, tmp_path / "no", ask=ask)

@@ -1,6 +1,7 @@
 """Studies as they are made: blind, exact, balanced, and of the papers' own shape."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -121,16 +122,12 @@ def test_seed_and_test_with_sham_pairs_and_an_arm_without_the_seed(make):
         assert len(units) - len(set(units)) <= 2
 
 
-def test_a_fault_study_mixes_faulty_clean_and_placebo(make, runs, tmp_path):
+def test_a_fault_study_mixes_faulty_clean_and_placebo(make):
     study = make("fault")
     arms = Counter(study.stimuli[item.stimuli[0]].arm for item in study.main.values())
     assert set(arms) == {"faulty", "clean", "placebo"}
     checks = [item for item in study.items.values() if item.use == "attention"]
     assert all(item.truth == ("change", "none") for item in checks)
-    with pytest.raises(Problem, match="asks about one feature"):
-        new([runs / "sinvad"], "fault", tmp_path / "x")
-    with pytest.raises(Problem, match="Each run has one arm"):
-        new([runs / "sinvad"], "fault", tmp_path / "y", thing="the sky", arms=("faulty", "clean"))
 
 
 def test_real_images_are_mixed_in_and_checks_are_clear(make):
@@ -157,24 +154,23 @@ def test_many_classes_are_offered_as_a_few(runs, tmp_path):
 
 
 def test_mistakes_are_told(make, runs, tmp_path):
-    with pytest.raises(Problem, match="there is no design 'lable'"):
-        make("lable")
-    with pytest.raises(Problem, match="compares methods; one run"):
-        new([runs / "sinvad"], "argus", tmp_path / "a")
-    with pytest.raises(Problem, match="is a rule about labels"):
-        make("sinvad", stop=True)
-    with pytest.raises(Problem, match="there is no language 'fr'"):
-        make(language="fr")
-    with pytest.raises(Problem, match="at least one run"):
-        new([], "label", tmp_path / "b")
-    study = make()
-    with pytest.raises(Problem, match="never overwritten"):
-        make()
+    study = make(name="whole")
     (study.folder / "items.json").write_text(json.dumps({"items": []}))
-    with pytest.raises(Problem, match="no whole study"):
-        Study.open(study.folder)
-    with pytest.raises(Problem, match="is no study"):
-        Study.open(tmp_path)
+    one, arms = [runs / "sinvad"], {"thing": "the sky", "arms": ("faulty", "clean")}
+    for mistake, words in (
+        (lambda: make("lable"), "there is no design 'lable'"),
+        (lambda: new(one, "argus", tmp_path / "a"), "compares methods; one run"),
+        (lambda: make("sinvad", stop=True), "is a rule about labels"),
+        (lambda: make(language="fr"), "there is no language 'fr'"),
+        (lambda: new([], "label", tmp_path / "b"), "at least one run"),
+        (lambda: new(one, "fault", tmp_path / "c"), "asks about one feature"),
+        (lambda: new(one, "fault", tmp_path / "d", **arms), "Each run has one arm"),
+        (lambda: make(name="whole"), "never overwritten"),
+        (lambda: Study.open(study.folder), "no whole study"),
+        (lambda: Study.open(tmp_path), "is no study"),
+    ):
+        with pytest.raises(Problem, match=words):
+            mistake()
 
 
 def test_precision_is_told_beforehand_and_grows_with_raters(make):
@@ -190,6 +186,4 @@ def test_languages_have_the_same_texts(make):
     assert {"en", "de"} <= set(words)
     assert set(words["en"]) == set(words["de"])
     for key, text in words["en"].items():
-        import re
-
         assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", words["de"][key])), key

@@ -110,7 +110,12 @@ def test_a_broken_input_is_a_finding_of_its_own_kind(tmp_path, model):
         )
         server.answer = answer
         run = api.run(
-            subject, SEEDS, method=method, out=tmp_path / "run", keep="all", conditions="none"
+            subject,
+            SEEDS.first(3),
+            method=method,
+            out=tmp_path / "run",
+            keep="all",
+            conditions="none",
         )
     assert run.record["service"]["unanswered"] > 0
     assert run.record["kinds"]["non_finite"] == run.record["service"]["unanswered"]
@@ -168,14 +173,19 @@ def test_label_only_hides_the_scores(tmp_path, model):
     assert len(run) > 0
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch, model):
-    """A folder with data, the model and a small trained generator."""
+def place(tmp_path, monkeypatch, cache):
+    """A folder with data; its small generator is trained once."""
     from hardcase import generators
     from hardcase.training.cards import folder_of
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HARDCASE_CACHE", str(cache))
     images = toy_images(200)
     np.savez("toy.npz", images=images.x.numpy(), labels=images.y, classes=images.classes)
     train, test = (data.load("npz:toy.npz", split=split) for split in ("train", "test"))
