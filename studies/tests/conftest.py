@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hardcase.training.recipe import TrainingRecipe
+from hardcase.training.cards import TrainingRecipe
 from toy_world import world  # noqa: F401 - a fixture
 
 from hardcase.judges import panel
