@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from hardcase.training.cards import TrainingRecipe
 from toy_world import world  # noqa: F401 - a fixture
 
 from hardcase.judges import panel
 from hardcase.judges.networks import MemberConfig
+from hardcase.training.cards import TrainingRecipe
 from hardcase_studies.bench import Bench
 from tiny import bars
 
