@@ -13,7 +13,7 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray, install_import_hook
 
-check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+check = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError))
 _checked = jaxtyping.jaxtyped
 
 

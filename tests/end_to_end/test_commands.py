@@ -218,8 +218,8 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     assert done.out.count("4 seeds, 4 usable") == 3
     assert Path("runs/demo/report/index.html").is_file()
     assert "runs/demo/report/index.html" in done.out
-    monkeypatch.setattr(demo, "METHODS", methods[1:2])
-    monkeypatch.setattr(demo, "demonstrate", lambda *given: None)  # one repair is enough
+    monkeypatch.setattr(start, "METHODS", methods[1:2])
+    monkeypatch.setattr(start, "demonstrate", lambda *given: None)  # one repair is enough
     assert world("demo", "--seeds", 4, "-q").out.strip() == "runs/demo-2/report/index.html"
 
 

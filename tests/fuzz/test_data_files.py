@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors.torch import save
 from torch import nn
 
-from hardcase import tensors
+from hardcase import cache, tensors
 from hardcase.criteria.profile import Profile, Range
 from hardcase.data import formats, own
 from hardcase.data.formats import read_idx, read_json_labels
@@ -311,7 +311,7 @@ def test_pipes_are_not_waited_for(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Bounds as they are, less what small files may have beside."""
-    for module in (formats, own):
+    for module in (cache, formats, own):
         monkeypatch.setattr(
             module, "unpacked", lambda path, least=0: 100 * path.stat().st_size + 2**16
         )

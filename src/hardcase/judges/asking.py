@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from hardcase.judges.rules import Mixture, OwnRule, mixture_of, own_rule
+from hardcase.judges.own_run import Mixture, OwnRule, mixture_of, own_rule
 
 LEVEL = 0.95
 AIMS = (1.0, 2.0)

@@ -17,8 +17,8 @@ from torch.nn import functional
 from hardcase.cache import open_npz
 from hardcase.errors import Problem
 from hardcase.inference import mean_interval
+from hardcase.judges.own_run import FEWEST, own_rule
 from hardcase.judges.rules import (
-    FEWEST,
     MISSED,
     Answers,
     DecisionRule,
@@ -26,7 +26,6 @@ from hardcase.judges.rules import (
     auroc_interval,
     error_rates,
     fit_to_people,
-    own_rule,
     precise_from,
     precision,
 )

@@ -53,7 +53,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "valid": {"scale": 0.67, "offset": 1.47, "low": 0.89, "high": 0.91, "share": 0.94},
 }
 """For data that nobody has rated: fitted to the digits of V. Riccio, P. Tonella, ICSE 2023. The
-thresholds serve runs of few findings; others have their own (`own_rule`).
+thresholds serve runs of few findings; others have their own (`hardcase.judges.own_run`).
 """
 MEASURED_ELSEWHERE: dict[str, Any] = {
     "images": 500,

@@ -44,6 +44,7 @@ from hardcase.judges.judge import (
     keep_calibration,
     unrated_rules,
 )
+from hardcase.judges.own_run import OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
     CERTAIN,
@@ -55,7 +56,7 @@ from hardcase.judges.people import (
     trusted,
 )
 from hardcase.judges.photographs import ReservedJudge
-from hardcase.judges.rules import OwnRule, rules_from_card, silent
+from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
 from hardcase.runs.behaviour import strict_arithmetic

@@ -24,7 +24,8 @@ from hardcase.judges.asking import (
 )
 from hardcase.judges.calibration import People
 from hardcase.judges.judge import PanelJudge
-from hardcase.judges.rules import OwnRule, Signals, fit_to_people, own_rule, rules_from_card
+from hardcase.judges.own_run import OwnRule, own_rule
+from hardcase.judges.rules import Signals, fit_to_people, rules_from_card
 from hardcase.statistics import Rate
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes

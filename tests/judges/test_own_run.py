@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from hardcase.judges.rules import _thresholds, mixture_of, own_rule
+from hardcase.judges.own_run import _thresholds, mixture_of, own_rule
 
 
 def made(rng, count, share, *, presumed=0.5, gap=3.0):
