@@ -1,7 +1,7 @@
 """What a machine without a network needs, in pieces that can be carried there.
 
 ``python -m benchmarks.pack write`` (``make gpu-pack``) collects wheels of what such a machine lacks,
-hardcase itself with its studies, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
+hardcase itself with its companions, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
 install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache.
 Only Python's own library is needed, and nothing is unpickled.
 """
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "carry")
     parser.add_argument("--python-version", default="3.12", help="of the machine without a network")
     parser.add_argument("--data", action="append", help="a data set to carry, with its networks")
+    parser.add_argument("--photographs", type=Path, help="a folder to carry, with fetched networks")
     asked = parser.parse_args()
     if asked.verb == "install":
         install(asked.folder)
@@ -50,7 +51,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         collect_wheels(Path(place), asked.python_version)
         files = {f"wheels/{path.name}": path for path in sorted(Path(place).glob("*.whl"))}
-        written = write_pieces({**files, **cached(_cache(), asked.data or DATA)}, asked.folder)
+        files |= cached(_cache(), asked.data or DATA)
+        if asked.photographs is not None:
+            files |= photographs(_cache(), asked.photographs)
+        written = write_pieces(files, asked.folder)
     total = sum(path.stat().st_size for path in written)
     print(f"{len(written)} pieces, {total / 2**20:.1f} MiB, in {asked.folder}")
 
@@ -63,7 +67,7 @@ def collect_wheels(place: Path, version: str) -> None:
     fetch = [*pip, "download", "-c", str(ROOT / "constraints.txt"), "-d", str(place), *there]
     subprocess.run([*fetch, *MISSING], check=True)
     subprocess.run([*fetch, "--no-deps", *ALONE], check=True)
-    for project in (ROOT, ROOT / "study", ROOT / "studies"):
+    for project in (ROOT, *(ROOT / name for name in ("study", "studies", "teams"))):
         with (
             tempfile.TemporaryDirectory() as scratch
         ):  # what a build leaves behind stays out of here
@@ -92,6 +96,17 @@ def cached(cache: Path, names: Sequence[str] = DATA) -> dict[str, Path]:
         best[key] = max(best.get(key, (-1, card)), (len(told.get("loss", ())), card.parent))
     networks = [path for _, folder in best.values() for path in sorted(folder.glob("*.*"))]
     return {f"cache/{path.relative_to(cache)}": path for path in (*data, *networks)}
+
+
+def photographs(cache: Path, folder: Path) -> dict[str, Path]:
+    """The images of a folder, as ``photographs`` of the cache, and the networks that were fetched."""
+    images = sorted(path for path in folder.rglob("*") if path.is_file())
+    fetched = sorted((cache / "networks").glob("pretrained-*/*.*"))
+    fetched += sorted((cache / "data").glob("imagenet-classes*"))
+    return {
+        **{f"cache/photographs/{path.relative_to(folder)}": path for path in images},
+        **{f"cache/{path.relative_to(cache)}": path for path in fetched},
+    }
 
 
 def write_pieces(files: dict[str, Path], folder: Path, piece: int = PIECE) -> list[Path]:
