@@ -51,7 +51,7 @@ insight: venv  ## slices, maps, severities, regressions and corruptions measured
 	$(BIN)/hardcase reproduce severity-crossings --keep results
 	$(BIN)/python -m benchmarks corruptions
 
-gpu-pack: venv  ## what a machine without a network needs, as pieces of at most 30 MiB in carry/
+gpu-pack: venv  ## what a machine without a network needs, as pieces of at most 27 MiB in carry/
 	$(BIN)/python -m benchmarks.pack write
 
 gpu-unpack:  ## installs those pieces there, beside the torch that $(PYTHON) has

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PIECE = 30 * 2**20
-"""Bytes of a piece at most."""
+PIECE = 27 * 2**20
+"""Bytes of a piece at most: two of them and the checkout travel together."""
 MISSING = ("pydantic", "tomli-w")
 """What a machine for PyTorch does not have; torch and the scientific packages it has."""
 ALONE = ("mlxtend",)
