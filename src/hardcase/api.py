@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -288,9 +288,10 @@ def measured(context: Context, run: Run, say: Callable[[str], None]) -> Run:
     except Problem as problem:
         say(f"no reference: {problem.what}")
     try:
-        return measure_run(
-            run, context.subject, context.seeds, conditions, references=references, say=say
-        )
+        with replace(context.campaign, precision="strict").arithmetic():  # a figure, not a search
+            return measure_run(
+                run, context.subject, context.seeds, conditions, references=references, say=say
+            )
     except Problem as problem:
         say(f"risk was not measured: {problem.what}")
         return run

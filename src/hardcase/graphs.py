@@ -153,14 +153,19 @@ def arithmetic() -> tuple[bool, ...]:
 _graphs: WeakKeyDictionary[nn.Module, CapturedCalls] = WeakKeyDictionary()
 
 
-def replayed(owner: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``call(x)``, as a graph of `owner` where that works and pays; every shape has its own."""
+def replayed(
+    owner: nn.Module, call: Callable[..., Tensor], *inputs: Tensor, kind: Hashable = ""
+) -> Tensor:
+    """``call(*inputs)``, as a graph of `owner` where that works and pays; calls of another `kind`
+    and every shape have their own.
+    """
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
-    if eager or not x.is_cuda or x.numel() > SMALL:
-        return call(x)
+    if eager or not replays(inputs[0].device) or inputs[0].numel() > SMALL:
+        return call(*inputs)
     known = _graphs.setdefault(owner, CapturedCalls())
-    key = getattr(call, "__name__", ""), tuple(x.shape), x.dtype, arithmetic()
+    shapes = [(tuple(one.shape), one.dtype) for one in inputs]
+    key = getattr(call, "__name__", ""), kind, *shapes, arithmetic()
     if key not in known:
-        known[key] = captured(lambda one: (call(one),), x)
+        known[key] = captured(lambda *given: (call(*given),), *inputs)
     graph = known[key]
-    return call(x) if graph is None else graph.answer(x)[0]
+    return call(*inputs) if graph is None else graph.answer(*inputs)[0]

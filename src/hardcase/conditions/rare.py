@@ -19,12 +19,12 @@ from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import (
-    ROWS,
     Bounds,
     RiskTable,
     Tell,
     asked_under,
     failing_rows,
+    seeds_at_once,
     seeds_of,
     told_shards,
 )
@@ -262,7 +262,7 @@ def measure_rare(
         raise Problem(f"the risk of {len(table)} images is given for {len(images)}.")
     names = list[str]()
     volumes = list[Tensor]()
-    for before, shard in told_shards(images, max(1, ROWS // repeats), tell):
+    for before, shard in told_shards(images, seeds_at_once(subject, repeats), tell):
         never = (table.failing[before : before + len(shard)] == 0).nonzero().squeeze(1)
         if len(never):
             chosen = shard.take(never)

@@ -18,7 +18,7 @@ import scipy  # its parts are imported when they are used
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardcase.campaign.claims import (
     Claims,
@@ -31,14 +31,16 @@ from hardcase.campaign.claims import (
 from hardcase.conditions.box import ConditionBox
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
+from hardcase.graphs import replayed
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of, stream
-from hardcase.tensors import chunks, from_bytes, margin, to_grid
+from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_in_use, to_grid
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
     *("COST_DRAWS", "DRAWS", "Bounds", "RiskComparison", "RiskTable", "binomial_interval"),
     *("bounded_mean_interval", "compare_risk", "failing_rows", "measure_risk", "needed_seeds"),
+    "seeds_at_once",
 ]
 
 DRAWS = 64
@@ -54,6 +56,8 @@ SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once."""
+DEVICE_SEEDS = 256
+"""Seeds that are asked about at once on a GPU."""
 MANY = 5_000
 """Seeds from which the mean is nearly normal even if one in a hundred carries most of it."""
 WEIGHTS = 4_000
@@ -193,7 +197,7 @@ def measure_risk(
         draws: Draws per image; powers of two fill the box best.
         seed: Everything random follows from it and from the names of the images.
         costs: Ask some of the draws again with each condition at neutral.
-        rows: Images that are rendered at once; changes no result.
+        rows: Images that are rendered at once on a CPU; changes no result.
         tell: Told how many seeds are done.
 
     Raises:
@@ -206,13 +210,20 @@ def measure_risk(
     whole = joined_tables(
         [
             _measured(subject, shard, box, draws, seed, costs, rows, before)
-            for before, shard in told_shards(images, max(rows // draws, 1), tell)
+            for before, shard in told_shards(images, seeds_at_once(subject, draws, rows), tell)
         ]
     )
     shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
     columns = ("shown_seed", "shown_z", "shown_pattern", "shown_predicted")
     kept: Any = {name: getattr(whole, name)[shown] for name in columns}
     return replace(whole, **kept)
+
+
+def seeds_at_once(subject: Model, draws: int, rows: int = ROWS) -> int:
+    """Return how many seeds are asked about at once: on a device, whose calls have one size, as
+    many as leave no call nearly empty.
+    """
+    return max(rows // draws, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
 def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
@@ -315,7 +326,7 @@ def _asked(
     return failed.reshape(pattern.shape), predicted.reshape(pattern.shape)
 
 
-@torch.inference_mode()
+@torch.no_grad()  # no inference mode: what is made in it cannot be captured
 def asked_under(
     subject: Model,
     box: ConditionBox,
@@ -332,13 +343,29 @@ def asked_under(
         of: The seed that each row is about.
         z: The condition of each row.
         pattern: What its random patterns follow from.
-        rows: Images that are rendered at once.
+        rows: Images that are rendered at once on a CPU; on another device it is its tile.
     """
+    names = tuple(claim_context(seeds.context))
+
+    def answered(x: Tensor, y: Tensor, code: Tensor, pattern: Tensor, *claims: Tensor) -> Tensor:
+        number = torch.arange(len(x), device=x.device)
+        origin = Seeds(code, x, y, number, {**dict(zip(names, claims)), "pattern": pattern})
+        shown = to_grid(box.decode(code, origin))
+        return asking(subject, moved_claims(box, code, origin))(shown).logits
+
+    tables = (seeds.x, seeds.y, *(seeds.context[name] for name in names))
+    tile = None if steady(z.device) else tile_in_use(z.device.type)
+    kind = (names, repr(box.to_record()))
     logits = list[Tensor]()
-    for part in chunks(len(z), rows):
-        origin = with_pattern(seeds.take(of[part]), pattern[part])
-        x = to_grid(box.decode(z[part], origin))
-        logits.append(asking(subject, moved_claims(box, z[part], origin))(x).logits)
+    for part in chunks(len(z), tile or rows):
+        x, y, *claims = (table[of[part]] for table in tables)
+        given = (x, y, z[part], pattern[part], *claims)
+        if tile and isinstance(subject, nn.Module):
+            padded = (pad_rows(one, tile) for one in given)
+            found = replayed(subject, answered, *padded, kind=kind)[: len(x)]
+        else:
+            found = answered(*given)
+        logits.append(found)
     return torch.cat(logits)
 
 

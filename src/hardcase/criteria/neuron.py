@@ -315,9 +315,10 @@ class Sections:
         geometry = self._geometry.on(batch.device)
         extremes = batch.extremes(self.selection)
         exceeding = ~within(extremes.high, geometry[1][:, 0])
-        for first, layer in zip(self.selection.starts, batch.layers(self.selection), strict=True):
-            columns = layer.detach().t()
-            for part in chunks(len(columns), units_at_once(layer)):
+        first = 0
+        for block in batch.blocks(self.selection):
+            columns = block.detach().t()
+            for part in chunks(len(columns), units_at_once(block)):
                 units = slice(first + part.start, first + part.stop)
                 low, top, width = (each[units] for each in geometry)
                 values = columns[part]
@@ -335,6 +336,7 @@ class Sections:
                     place = place.div_(width)  # widths above the least value; below it: 0
                     place = place.floor_().add_(1) if cut == "right-open" else place.ceil_()
                     yield units.start, place.clamp_(0, self.k).int().long()
+            first += len(columns)
 
     @cached_property
     def _geometry(self) -> Copies:

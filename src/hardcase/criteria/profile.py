@@ -21,11 +21,13 @@ from torch.nn.functional import pad
 from hardcase.criteria.network import Selection, join_taps
 from hardcase.criteria.surprise import Traces
 from hardcase.errors import Problem
-from hardcase.tensors import chunks, from_bytes, sent, steady
+from hardcase.tensors import chunks, constant, from_bytes, sent, steady
 from hardcase.types import Images, Model, Probe
 
 FORMAT = "hardcase profile 1"
 Made = TypeVar("Made")
+MANY = 2**25
+"""Numbers of a batch above which a device is given them layer by layer."""
 WIDE = 1024
 """Units of a layer from which on only the blocks that hold the greatest are looked through."""
 BLOCK = 32
@@ -145,19 +147,44 @@ class ActivationBatch:
     def matrix(self, selection: Selection) -> Float[Tensor, "m u"]:
         return self.once(("matrix", selection), lambda: torch.cat(self.layers(selection), 1))
 
+    def blocks(self, selection: Selection) -> list[Float[Tensor, "m w"]]:
+        """The units in as few pieces as pay: on a CPU layer by layer, as they lie in its cache; on
+        another device, where every call has its price, all at once unless they are too many.
+        """
+        if steady(self.device) or selection.units * len(self) > MANY:
+            return self.layers(selection)
+        return [self.matrix(selection)]
+
     def extremes(self, selection: Selection) -> Extremes:
-        return self.once(("extremes", selection), lambda: _extremes(self.layers(selection)))
+        return self.once(("extremes", selection), lambda: _extremes(self.blocks(selection)))
 
     def top(self, selection: Selection, k: int) -> Int[Tensor, "m l k"]:
         """Each layer's `k` greatest units, ties to the lower number; -1 where none is left."""
 
         def top() -> Tensor:
             clean = self.extremes(selection).clean
-            found = [strongest(values, k, clean=clean) for values in self.layers(selection)]
-            starts = zip(found, selection.starts, strict=True)
-            return torch.stack([torch.where(f < 0, f, f + start) for f, start in starts], 1)
+            layers = self.layers(selection)
+            found = dict[int, Tensor]()
+            for alike in self._alike(selection):
+                values = layers[alike[0]]
+                if len(alike) > 1:
+                    values = torch.stack([layers[i] for i in alike], 1).flatten(0, 1)
+                places = strongest(values, k, clean=clean).unflatten(0, (-1, len(alike)))
+                found |= zip(alike, places.unbind(1))
+            top = torch.stack([found[i] for i in range(len(layers))], 1)
+            starts = constant(selection.starts, top.dtype, top.device)[:, None]
+            return torch.where(top < 0, top, top + starts)
 
         return self.once(("top", selection, k), top)
+
+    def _alike(self, selection: Selection) -> Iterable[list[int]]:
+        """The numbers of layers that are one call: those of one width, where blocks are one."""
+        if len(self.blocks(selection)) == len(selection.widths):
+            return ([i] for i in range(len(selection.widths)))
+        groups = dict[int, list[int]]()
+        for i, width in enumerate(selection.widths):
+            groups.setdefault(width, []).append(i)
+        return groups.values()
 
     def scaled(self, selection: Selection, epsilon: float) -> Float[Tensor, "m u"]:
         """Return the units scaled to [0, 1] by their layer's extremes in the row; constant: 0."""
@@ -174,10 +201,11 @@ class ActivationBatch:
 
 
 def _extremes(layers: list[Tensor]) -> Extremes:
-    low, high = _bounds(layers, layers)
     # only on a CPU, where asking costs less than looking at every value again
-    if steady(low.device) and not bool(high.isnan().any()):
-        return Extremes(low, high, clean=True)
+    if steady(layers[0].device):
+        low, high = _bounds(layers, layers)
+        if not bool(high.isnan().any()):
+            return Extremes(low, high, clean=True)
     missing = [values.isnan() for values in layers]
     floors = [values.masked_fill(nan, torch.inf) for values, nan in zip(layers, missing)]
     tops = [values.masked_fill(nan, -torch.inf) for values, nan in zip(layers, missing)]
