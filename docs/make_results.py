@@ -1,10 +1,11 @@
-"""Draw the figures of docs/results from the stored results, and fill what the pages say of their sources. It measures nothing.
+"""Draw the figures of docs/results from the stored results, write these as tables, and fill what the pages say of them. It measures nothing.
 
 A stored result is ``results/NAME.json``: name, command, commit, seeds, data (its hash), device, versions, notes, columns and rows (a
-mapping from column to value) and the checksum of all that. A page has ``<!-- figure: NAME -->``, ``<!-- sources: NAME NAME -->`` and
-``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` marks (rows may be left out: all), each closed by ``<!-- end -->``; between
-them this program writes the picture with its caption, where each number comes from, or the cells. A result that is not there was not
-run at this version, and the page says so.
+mapping from column to value) and the checksum of all that; ``results/tables/NAME.md`` shows all of it. A page has marks, each closed by
+``<!-- end -->``, between which this program writes: ``<!-- figure: NAME -->`` the picture with its caption, ``<!-- sources: NAME NAME -->``
+where each number comes from, ``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` cells (rows may be left out: all), and
+``<!-- goals: NAME | ROW ≥ 0.9 / ROW ≤ 2 -->`` speeds beside what was asked for (rows may be left out: all whose `against` says "goal at
+least" or "goal at most"). A result that is not there was not run at this version, and the page says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Point = tuple[str, Estimate, str]
 KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows", "checksum")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
-MARKS = re.compile(r"<!-- (figure|sources|table): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MARKS = re.compile(r"<!-- (figure|sources|table|goals): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 OURS, THEIRS, CONTROL, WARN = "#1f6f8b", "#c8553d", "#7a7a7a", "#b8860b"
 NOT_RUN = "not run at this version"
 
@@ -257,6 +258,19 @@ def yardstick(tables: Tables, figure: Any) -> None:
         axis.set_title(title)
 
 
+def speed_cpu(tables: Tables, figure: Any) -> None:
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1))
+    rows = tables.rows("bench-cpu")
+    shares = [(name.replace("campaign-", "").replace("model-share-", "").replace("-model-share", "").replace("-throughput", ""), estimate(row["value"]), OURS) for name, row in rows.items() if "model-share" in name or name == "argus-throughput"]
+    dots(left, sorted(shares, key=lambda point: -point[1][0]), "bare networks, share of a campaign's time")
+    left.set_xlim(0, 1)
+    parts = {name: row for name, row in tables.rows("start-up").items() if not name.startswith("whole")}
+    names = sorted(parts, key=lambda name: -float(parts[name]["value"]))
+    right.barh(names, [float(parts[name]["value"]) for name in names], color=OURS, height=0.6)
+    right.invert_yaxis()
+    right.set_xlabel("s of processor time, run --method pgd --seeds 1")
+
+
 def speed_gpu(tables: Tables, figure: Any) -> None:
     rows = [row for row in tables.rows("bench-gpu").values() if str(row["unit"]).startswith("of bare networks")]
     axis = figure.subplots()
@@ -281,6 +295,7 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "natural-rates": (natural_rates, (8.5, 2.8), ["witness-controls"], "Confirmed by the usual judge, and by one that never saw the space of `natural` (held out)."),
     "decides-risk": (decides_risk, (8, 2.6), ["decides"], "What risk adds to accuracy, loss and corruption error, and risk beside accuracy on digits of other writers, one point per recipe."),
     "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
+    "speed-cpu": (speed_cpu, (9, 2.8), ["bench-cpu", "start-up"], "On two cores. Left: what the bare networks need of a campaign's time, the rest is ours. Right: where the time of the smallest run goes."),
     "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
 }  # fmt: skip
 
@@ -306,16 +321,48 @@ def draw(root: Path) -> None:
 
 
 def source(name: str, results: Path) -> str:
-    """Return a link to a stored result with the commit that made it."""
-    if not (results / f"{name}.json").is_file():
-        return f"{name} ({NOT_RUN})"
-    record = stored(results / f"{name}.json")
-    return f"[{name}](../../results/{name}.json) (commit {record['commit'][:7]})"
+    """Return a link to a stored result."""
+    there = (results / f"{name}.json").is_file()
+    return f"[{name}](../../results/tables/{name}.md)" if there else f"{name} ({NOT_RUN})"
+
+
+def raw_table(path: Path) -> str:
+    """Return everything in a stored result as a page: how it was made, what is known of it, and all of its cells."""
+    record = stored(path)
+    lines = [f"# {record['name']}", "", f"Written by `make results` from [{path.name}](../{path.name}).", "", f"- command: `{record['command']}`"]
+    lines += [f"- {key}: {_plain(record[key])}" for key in ("commit", "seeds", "data", "device")]
+    lines += [f"- versions: {', '.join(f'{name} {value}' for name, value in record['versions'].items())}"] if isinstance(record["versions"], dict) else []
+    lines += [f"- {_plain(note)}" for note in record["notes"]]
+    if record["columns"] != CELLS:
+        columns = [column for column in record["columns"] if column not in ("code", "commit")]
+        return "\n".join([*lines, "", *_grid(columns, [[row[column] for column in columns] for row in record["rows"]])]) + "\n"
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in record["rows"]:
+        tables.setdefault(row["table"], {}).setdefault(row["row"], {})[row["column"]] = row["value"]
+    for title, rows in tables.items():
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        lines += ["", f"## {title}", "", *_grid(["", *columns], [[name, *(row.get(column, "") for column in columns)] for name, row in rows.items()])]
+    return "\n".join(lines) + "\n"
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = [f"| {' | '.join(map(_plain, columns))} |", "|---" * len(columns) + "|"]
+    return lines + [f"| {' | '.join(map(_plain, row))} |" for row in rows]
+
+
+def raw_tables(root: Path) -> dict[Path, str]:
+    """Return what each file of results/tables is to hold."""
+    return {root / "results/tables" / f"{path.stem}.md": raw_table(path) for path in sorted((root / "results").glob("*.json"))}
+
+
+def left_over(root: Path) -> list[Path]:
+    """Return tables whose result is gone."""
+    return sorted(set((root / "results/tables").glob("*")) - set(raw_tables(root)))
 
 
 def rendered(text: str, results: Path, home: str = "../../") -> str:
     """Return `text` with every mark filled as the stored results say; `home` leads from the page to the checkout."""
-    fill = {"figure": _figure, "sources": _sources, "table": _table}
+    fill = {"figure": _figure, "sources": _sources, "table": _table, "goals": _goals}
 
     def filled(found: re.Match[str]) -> str:
         content = fill[found[1]](found[2], results).replace("](../../results/", f"]({home}results/")
@@ -329,14 +376,14 @@ def _figure(name: str, results: Path) -> str:
     said = ", ".join(source(one, results) for one in sources)
     if NOT_RUN in said:
         return f"*{caption} Not drawn: {said}.*"
-    return f"![{caption}](../pictures/results/{name}.svg)\n\n*{caption} Data: {said}.*"
+    return f"![{re.split('[,:;]', caption)[0].rstrip('.')}](../pictures/results/{name}.svg)\n\n*{caption} Data: {said}.*"
 
 
 def _sources(names: str, results: Path) -> str:
     lines = []
     for name in names.split():
         path = results / f"{name}.json"
-        lines.append(f"- {source(name, results)}" + (f": `{stored(path)['command']}`" if path.is_file() else ""))
+        lines.append(f"- {source(name, results)}" + (f", commit {stored(path)['commit'][:7]}" if path.is_file() else ""))
     return "\n".join(lines)
 
 
@@ -348,13 +395,36 @@ def _table(asked: str, results: Path) -> str:
     wanted = [column.strip() for column in columns.split(";")]
     rows = Tables(results).rows(name, title)
     names = [one.strip() for one in chosen[0].split(" / ")] if chosen else list(rows)
-    lines = [["", *wanted], ["---"] * (len(wanted) + 1)]
-    lines += [[one, *(_plain(rows[one].get(column, "")) for column in wanted)] for one in names if one in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n*From {source(name, results)}.*"
+    cells = [[one, *(rows[one].get(column, "") for column in wanted)] for one in names if one in rows]
+    return "\n".join(_grid(["", *wanted], cells)) + f"\n\n*From {source(name, results)}.*"
+
+
+GOAL = re.compile(r"goal (at least|at most) ([\d.e+]+)")
+
+
+def _goals(asked: str, results: Path) -> str:
+    """Rows of a result of benchmarks beside what was asked for; what was missed is bold."""
+    name, *chosen = (part.strip() for part in asked.split("|"))
+    if not (results / f"{name}.json").is_file():
+        return f"*{name}: {NOT_RUN}.*"
+    rows = Tables(results).rows(name)
+    goals = [tuple(one.rsplit(" ", 2)) for one in chosen[0].split(" / ")] if chosen else []
+    if not chosen:
+        found = {one: GOAL.search(str(row["against"])) for one, row in rows.items()}
+        goals = [(one, "≥" if goal[1] == "at least" else "≤", goal[2]) for one, goal in found.items() if goal]
+    cells = []
+    for one, sign, goal in goals:
+        if one in rows:
+            value = float(rows[one]["value"])
+            said = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+            missed = value < float(goal) if sign == "≥" else value > float(goal)
+            unit = re.split(r"[(,:]", str(rows[one]["unit"]).replace("1,000 ", "1000 "))[0].strip()
+            cells.append([one, f"{f'**{said}**' if missed else said} {unit}", f"{sign} {float(goal):,g}"])
+    return "\n".join(_grid(["figure", "reached", "goal"], cells)) + f"\n\n*Bold: missed. From {source(name, results)}.*"
 
 
 def _plain(cell: Any) -> str:
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "/")
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "/").replace("\n", " ")
 
 
 SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
@@ -363,7 +433,7 @@ SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
 
 def unbacked(text: str, results: Path) -> list[str]:
     """Return numbers of a page that no stored result it links has, rounded as there or as a percentage of it."""
-    names = set(re.findall(r"results/([\w-]+)\.json", text)) or {path.stem for path in results.glob("*.json")}
+    names = set(re.findall(r"results/(?:tables/)?([\w-]+)\.(?:json|md)", text)) or {path.stem for path in results.glob("*.json")}
     kept: set[float] = set()
     for name in names:
         record = stored(results / f"{name}.json")
@@ -394,6 +464,8 @@ def check(root: Path) -> int:
     print("\n".join(["measured before the code was changed:", *old] if old else ["every stored speed is of this code"]))
     texts = {page: page.read_text(encoding="utf-8") for page in pages(root)}
     other = [str(page.relative_to(root)) for page, home in pages(root).items() if rendered(texts[page], root / "results", home) != texts[page]]
+    other += [str(path.relative_to(root)) for path, text in raw_tables(root).items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    other += [str(path.relative_to(root)) for path in left_over(root)]
     if other:
         print(f"not as stored: {', '.join(other)}; make results")
     return int(bool(old or other))
@@ -404,6 +476,11 @@ def main() -> int | None:
     if "--check" in sys.argv:
         return check(root)
     draw(root)
+    (root / "results/tables").mkdir(exist_ok=True)
+    for path in left_over(root):
+        path.unlink()
+    for path, text in raw_tables(root).items():
+        path.write_text(text, encoding="utf-8")
     for page, home in pages(root).items():
         text = page.read_text(encoding="utf-8")
         page.write_text(rendered(text, root / "results", home), encoding="utf-8")
