@@ -490,7 +490,8 @@ SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
 
 def unbacked(text: str, results: Path) -> list[str]:
     """Return numbers of a page that no stored result it links has, rounded as there or as a percentage of it."""
-    names = set(re.findall(r"results/(?:tables/)?([\w-]+)\.(?:json|md)", text)) or {path.stem for path in results.glob("*.json")}
+    links = re.findall(r"results/tables/([\w-]+)\.md|results/([\w-]+)\.json", text)
+    names = {table or record for table, record in links} or {path.stem for path in results.glob("*.json")}
     kept: set[float] = set()
     for name in names:
         record = stored(results / f"{name}.json")
