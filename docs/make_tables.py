@@ -64,8 +64,8 @@ def configuration() -> str:
             "",
             about,
             "",
-            "| key | values | default | flag | meaning |",
-            "|---|---|---|---|---|",
+            "| key, flag | values | meaning |",
+            "|---|---|---|",
         ]
         text += [
             row(key, field)
@@ -77,22 +77,19 @@ def configuration() -> str:
 
 
 def row(key: str, field: FieldInfo) -> str:
-    flags = {"peers": "peer", "witnesses": "witness"}
-    flag = flags.get(key, key)
+    flag = {"peers": "peer", "witnesses": "witness"}.get(key, key)
     option = shared(flag) if flag in CAMPAIGN else None
     kind = str(field.annotation).replace("typing.", "").replace("<class '", "").replace("'>", "")
     kind = re.sub(r"Annotated\[(\w+), .*?\)\]\)\]", r"\1", kind)
-    kind = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace(", ", " or "), kind)
+    kind = re.sub(r"Literal\[([^\]]*)\]", r"\1", kind)
     kind = re.sub(r"(?:Optional|Union)\[(.*)\]$", r"\1", kind).removesuffix(" | None")
-    default = "required" if field.is_required() else f"`{field.default!r}`".replace("`None`", "")
+    default = "required" if field.is_required() else f"default `{field.default!r}`"
     cells = (
-        f"`{key}`",
-        f"`{kind}`",
-        default,
-        f"`--{flag.replace('_', '-')}`" if option else "",
+        f"`{key}`" + (f", `--{flag.replace('_', '-')}`" if option else ""),
+        f"`{kind}`" + ("" if default == "default `None`" else f"; {default}"),
         field.description or option.help,
     )
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def main() -> None:
