@@ -418,11 +418,7 @@ def _figure(name: str, results: Path) -> str:
 
 
 def _sources(names: str, results: Path) -> str:
-    lines = []
-    for name in names.split():
-        path = results / f"{name}.json"
-        lines.append(f"- {source(name, results)}" + (f", commit {stored(path)['commit'][:7]}" if path.is_file() else ""))
-    return "\n".join(lines)
+    return f"Command, commit, device, notes and all cells: {', '.join(source(name, results) for name in names.split())}."
 
 
 def _table(asked: str, results: Path) -> str:
