@@ -180,8 +180,9 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
     lines += [] if cited or not row["definition"] else [f"**Idea.** {row['definition']}", ""]
     lines += [f"**When.** {note['when']}", ""]
     lines += [f"**Cost.** At most {row['budget']}; needs {', '.join(needs)}.", "", f"**Weaknesses.** {note['weak']}", ""]
-    if row["differences"]:
-        lines += [f"**Differences.** {row['differences']}.", ""]
+    differences = [row["differences"] and f"{row['differences']}.", note.get("differs", "")]
+    if any(differences):
+        lines += [f"**Differences.** {' '.join(filter(None, differences))}", ""]
     lines += [f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).", "", "```sh", f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --seeds 20 --out runs/{row['name']}", "```", ""]
     if presets:
         lines += ["## Published forms", "", "| name | what differs | budget |", "|---|---|---|"]
