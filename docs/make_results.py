@@ -3,7 +3,7 @@
 A stored result is ``results/NAME.json``: name, command, commit, seeds, data (its hash), device, versions, notes, columns and rows (a
 mapping from column to value) and the checksum of all that; ``results/tables/NAME.md`` shows all of it. A page has marks, each closed by
 ``<!-- end -->``, between which this program writes: ``<!-- figure: NAME -->`` the picture with its caption, ``<!-- sources: NAME NAME -->``
-where each number comes from, ``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` cells (rows may be left out: all), and
+what else a page's numbers come from, ``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` cells (rows may be left out: all), and
 ``<!-- goals: NAME NAME | ROW / ROW -->`` speeds beside what was asked for (rows may be left out: all that have a goal). A result that is not there was not run at this version, and the page says so.
 """
 
@@ -418,7 +418,7 @@ def _figure(name: str, results: Path) -> str:
 
 
 def _sources(names: str, results: Path) -> str:
-    return f"Command, commit, device, notes and all cells: {', '.join(source(name, results) for name in names.split())}."
+    return f"Also from {', '.join(source(name, results) for name in names.split())}."
 
 
 def _table(asked: str, results: Path) -> str:
