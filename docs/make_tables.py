@@ -64,7 +64,7 @@ def configuration() -> str:
             "",
             about,
             "",
-            "| key, flag | values | meaning |",
+            "| key, flag | values; default | meaning |",
             "|---|---|---|",
         ]
         text += [
@@ -83,10 +83,10 @@ def row(key: str, field: FieldInfo) -> str:
     kind = re.sub(r"Annotated\[(\w+), .*?\)\]\)\]", r"\1", kind)
     kind = re.sub(r"Literal\[([^\]]*)\]", r"\1", kind)
     kind = re.sub(r"(?:Optional|Union)\[(.*)\]$", r"\1", kind).removesuffix(" | None")
-    default = "required" if field.is_required() else f"default `{field.default!r}`"
+    default = "required" if field.is_required() else f"`{field.default!r}`"
     cells = (
         f"`{key}`" + (f", `--{flag.replace('_', '-')}`" if option else ""),
-        f"`{kind}`" + ("" if default == "default `None`" else f"; {default}"),
+        f"`{kind}`" + ("" if default == "`None`" else f"; {default}"),
         field.description or option.help,
     )
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
