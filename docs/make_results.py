@@ -413,7 +413,7 @@ def _figure(name: str, results: Path) -> str:
     _, _, sources, caption = FIGURES[name]
     said = ", ".join(source(one, results) for one in sources)
     if NOT_RUN in said:
-        return f"*{caption} Not drawn: {said}.*"
+        return f"*Not drawn: {said}.*"
     return f"![{re.split('[,:;.]', caption)[0]}](../pictures/results/{name}.svg)\n\n*{caption} Data: {said}.*"
 
 
