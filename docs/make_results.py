@@ -307,12 +307,27 @@ def speed_cpu(tables: Tables, figure: Any) -> None:
 
 
 def speed_gpu(tables: Tables, figure: Any) -> None:
-    rows = [row for row in tables.rows("bench-gpu").values() if str(row["unit"]).startswith("of bare networks")]
-    axis = figure.subplots()
-    dots(axis, [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows], "rate, of the bare networks'")
+    left, right = figure.subplots(1, 2)
+    every = tables.rows("bench-gpu")
+    rows = [row for row in every.values() if str(row["unit"]).startswith("of bare networks")]
+    dots(left, [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows], "rate, of the bare networks'")
     for place, row in enumerate(rows):
         goal = float(row["against"].rpartition(" ")[2])
-        axis.plot([goal, goal], [place - 0.3, place + 0.3], color=THEIRS)
+        left.plot([goal, goal], [place - 0.3, place + 0.3], color=THEIRS)
+    stages: dict[str, dict[str, float]] = {}
+    for name in (name for name in every if name.startswith("gpu-whole-") and ": " in name):
+        command, _, stage = name.removeprefix("gpu-whole-").partition(": ")
+        stages.setdefault(stage, {})[command] = float(every[name]["value"])
+    commands = list(dict.fromkeys(command for row in stages.values() for command in row))
+    total = sum(sum(row.values()) for row in stages.values())
+    ends = dict.fromkeys(commands, 0.0)
+    for stage, row in sorted(stages.items(), key=lambda entry: -sum(entry[1].values())):
+        spent = [row.get(command, 0.0) for command in commands]
+        right.barh(commands, spent, left=list(ends.values()), height=0.6, label=stage if sum(spent) > 0.03 * total else None)
+        ends = {command: ends[command] + one for command, one in zip(commands, spent, strict=True)}
+    right.set_xlabel("s on the clock, without the search")
+    if commands:
+        figure.legend(loc="outside right center", frameon=False)
 
 
 Drawing = Callable[[Tables, Any], None]
@@ -334,7 +349,7 @@ FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "asked": (asked, (7.5, 2.4), ["asking-digits", "asking-photographs"], "Verdicts that are right where both raters agree, by how many images a person named."),
     "yardstick": (yardstick, (8.5, 4.6), ["yardstick-trainings", "yardstick-cifar10"], "Seeds whose nearest failing image is confirmed; grey: random conditions, blue: ours."),
     "speed-cpu": (speed_cpu, (9, 2.8), ["bench-cpu", "start-up"], "On two cores. Left: what the bare networks need of a campaign's time, the rest is ours. Right: where the time of the smallest run goes."),
-    "speed-gpu": (speed_gpu, (6, 2.4), ["bench-gpu"], "Rates on one H200, as a share of the bare networks at their best batch; red: what was asked for."),
+    "speed-gpu": (speed_gpu, (10, 2.6), ["bench-gpu"], "On one H200. Left: rates as a share of the bare networks at their best batch; red: what was asked for. Right: what a whole command needs besides its search."),
 }  # fmt: skip
 
 
@@ -470,7 +485,7 @@ def _goals(asked: str, results: Path) -> str:
         value, goal = float(rows[name]["value"]), _goal(name, rows[name])
         missed = goal and (value < goal[1] if goal[0] == "≥" else value > goal[1])
         said = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-        unit = re.split(r" \(|, |: ", str(rows[name]["unit"]))[0]
+        unit = re.split(r" \(|, (?!less)|: ", str(rows[name]["unit"]))[0]
         cells.append([name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
     lines = [*_grid(["figure", "reached", "goal"], cells), ""] if there else []
     return "\n".join([*lines, f"*Bold: missed. From {', '.join(source(name, results) for name in names.split())}.*"])
