@@ -69,10 +69,10 @@ torture: venv  ## the long form of the crash tests, and those that need a Ray cl
 catalogue: venv  ## src/hardcase/catalogue.json, which `hardcase list` reads, written from the registry
 	$(BIN)/python -m hardcase.catalogue
 
-results: venv  ## the tables between marks in RESULTS.md and docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
+results: venv  ## figures, results/tables and what is between marks in docs, written from results/*.json; measures nothing; CHECK=--check: are stored speeds of this code?
 	$(BIN)/python docs/make_results.py $(CHECK)
 
-docs: catalogue  ## the tables of methods, criteria and models, written from the catalogue
+docs: catalogue  ## docs/configuration.md, written from the model of the configuration
 	$(BIN)/python docs/make_tables.py
 
 site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, executes notebooks that changed

@@ -1,7 +1,7 @@
 """Assembles the pages of the documentation site and builds it with Sphinx (``make site``).
 
-Pages are this folder's, those of the repository's root, and the reference, which is written from docstrings, the command line and the
-catalogue. A page is written anew only if it changed, so that a second build is quick and executed notebooks are kept.
+Pages are this folder's, those of the repository's root, the tables of stored results, and the reference, which is written from docstrings,
+the command line and the catalogue. A page is written anew only if it changed, so that a second build is quick and executed notebooks are kept.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def relinked(text: str, place: str) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(place), link))
         if target in ROOT_PAGES:
             target = f"docs/{ROOT_PAGES[target]}"
+        target = target.replace("results/tables/", "docs/tables/") if target.startswith("results/tables/") else target
         if not target.startswith("docs/") or target.endswith(".py"):
             return words
         here = "docs" if not place.startswith("docs/") else os.path.dirname(place)
@@ -59,12 +60,17 @@ def relinked(text: str, place: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Every page by its path on the site."""
+    from make_tables import catalogue
+
     for path in sorted(HERE.rglob("*.md")):
         name = path.relative_to(HERE).as_posix()
         yield name, relinked(path.read_text(encoding="utf-8"), f"docs/{name}")
     for source, name in ROOT_PAGES.items():
         yield name, relinked((ROOT / source).read_text(encoding="utf-8"), source)
+    for path in sorted((ROOT / "results/tables").glob("*.md")):
+        yield f"tables/{path.name}", "---\norphan: true\n---\n\n" + relinked(path.read_text(encoding="utf-8"), f"results/tables/{path.name}")
     yield "reference/commands.md", commands()
+    yield "reference/catalogue.md", catalogue()
     yield from python()
     yield from methods()
 
@@ -174,8 +180,9 @@ def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, 
     lines += [] if cited or not row["definition"] else [f"**Idea.** {row['definition']}", ""]
     lines += [f"**When.** {note['when']}", ""]
     lines += [f"**Cost.** At most {row['budget']}; needs {', '.join(needs)}.", "", f"**Weaknesses.** {note['weak']}", ""]
-    if row["differences"]:
-        lines += [f"**Differences.** {row['differences']}.", ""]
+    differences = [row["differences"] and f"{row['differences']}.", note.get("differs", "")]
+    if any(differences):
+        lines += [f"**Differences.** {' '.join(filter(None, differences))}", ""]
     lines += [f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).", "", "```sh", f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --seeds 20 --out runs/{row['name']}", "```", ""]
     if presets:
         lines += ["## Published forms", "", "| name | what differs | budget |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Write docs/catalogue.md from the catalogue that ``hardcase list`` shows, and docs/configuration.md from the model of the configuration."""
+"""Write docs/configuration.md from the model of the configuration; the site adds the catalogue that ``hardcase list`` shows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from hardcase.config import Config, MethodConfig
 
 HEAD = """# What there is
 
-Written by `make docs` from the catalogue that `hardcase list` prints.
+Written from the catalogue that `hardcase list` prints.
 """
+
+
+def catalogue() -> str:
+    """Every row of the registry, kind by kind."""
+    return "\n".join([HEAD, *(section(kind) for kind in KINDS if kind != "plugins")])
 
 
 def section(kind: str) -> str:
@@ -59,8 +64,8 @@ def configuration() -> str:
             "",
             about,
             "",
-            "| key | values | default | flag | meaning |",
-            "|---|---|---|---|---|",
+            "| key, flag | values; default | meaning |",
+            "|---|---|---|",
         ]
         text += [
             row(key, field)
@@ -72,30 +77,23 @@ def configuration() -> str:
 
 
 def row(key: str, field: FieldInfo) -> str:
-    flags = {"peers": "peer", "witnesses": "witness"}
-    flag = flags.get(key, key)
+    flag = {"peers": "peer", "witnesses": "witness"}.get(key, key)
     option = shared(flag) if flag in CAMPAIGN else None
     kind = str(field.annotation).replace("typing.", "").replace("<class '", "").replace("'>", "")
     kind = re.sub(r"Annotated\[(\w+), .*?\)\]\)\]", r"\1", kind)
-    kind = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace(", ", " or "), kind)
+    kind = re.sub(r"Literal\[([^\]]*)\]", r"\1", kind)
     kind = re.sub(r"(?:Optional|Union)\[(.*)\]$", r"\1", kind).removesuffix(" | None")
-    default = "required" if field.is_required() else f"`{field.default!r}`".replace("`None`", "")
+    default = "required" if field.is_required() else f"`{field.default!r}`"
     cells = (
-        f"`{key}`",
-        f"`{kind}`",
-        default,
-        f"`--{flag.replace('_', '-')}`" if option else "",
+        f"`{key}`" + (f", `--{flag.replace('_', '-')}`" if option else ""),
+        f"`{kind}`" + ("" if default == "`None`" else f"; {default}"),
         field.description or option.help,
     )
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def main() -> None:
-    here = Path(__file__).parent
-    (here / "catalogue.md").write_text(
-        "\n".join([HEAD, *(section(kind) for kind in KINDS if kind != "plugins")]), encoding="utf-8"
-    )
-    (here / "configuration.md").write_text(configuration(), encoding="utf-8")
+    Path(__file__).with_name("configuration.md").write_text(configuration(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ class _Wrapped:
 )
 @dataclass(frozen=True, slots=True)
 class ReEncoded(_Wrapped):
-    """Another space whose distances are between images' codes, |E(D(z)) - E(seed)|.
+    """Another space whose distances are between images' codes, E(D(z)) and E(seed).
 
     This is SINVAD's Equation 1 as printed. What a search holds, and where it may go, are the other
     space's.
