@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import sys
 def main() -> None:
     """Set the arithmetic before anything computes, then hand over to the command line."""
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+    gc.set_threshold(50_000, 20, 20)  # imports make objects that stay: a tenth of a start went by
     from hardcase.cli.main import main as run
 
     code = run()

@@ -265,3 +265,28 @@ def test_a_model_that_fails_ends_all_shards_side_by_side():
     with PlayedDevice(tile=16), pytest.raises(Exception, match="no more"):
         search_campaign(campaign, toy_images(72), shard=4)
     assert threading.active_count() == before
+
+
+def test_random_conditions_are_asked_in_captured_tiles_and_fail_as_one_by_one(monkeypatch):
+    from hardcase.conditions import condition_box, measure_risk, risk
+    from hardcase.graphs import CapturedCall
+
+    box = condition_box(hc.Conditions({"shift": "±45 %", "noise": "0..40 levels"}), (1, 8, 8))
+    replays = []
+    answer = CapturedCall.answer
+    monkeypatch.setattr(
+        CapturedCall, "answer", lambda call, *given: replays.append(1) or answer(call, *given)
+    )
+
+    def failing():
+        return measure_risk(toy_subject(), toy_images(12), box, draws=8)
+
+    with PlayedDevice(tile=16):
+        at_once = failing()
+        assert len(replays) >= 12 * 8 / 16
+        monkeypatch.setattr(risk, "DEVICE_SEEDS", 1)
+        one_by_one = failing()
+    assert 0 < at_once.value < 1
+    assert torch.equal(at_once.failing, one_by_one.failing)
+    assert torch.equal(at_once.shown_z, one_by_one.shown_z)
+    assert at_once.costs() == one_by_one.costs()
