@@ -98,14 +98,25 @@ def redact(text: str) -> str:
         >>> redact("postgresql://ann:pass@host/db")
         'postgresql://ann:***@host/db'
     """
-    for secret in (os.environ.get(name, "").strip() for name in _SECRETS):
-        if len(secret) >= 4:  # striking out less would spoil every other word
+    return _redactor()(text)
+
+
+def _redactor() -> Callable[[str], str]:
+    """`redact` with the secrets that this process has now."""
+    known = (os.environ.get(name, "").strip() for name in _SECRETS)
+    secrets = [one for one in known if len(one) >= 4]  # less would spoil every other word
+
+    def clean(text: str) -> str:
+        for secret in secrets:
             text = text.replace(secret, "***")
-    return _PASSWORD.sub(r"\1***@", text)
+        return _PASSWORD.sub(r"\1***@", text) if "@" in text else text
+
+    return clean
 
 
-def redacted(value: Any, clean: Callable[[str], str] = redact) -> Any:
-    """A tree of JSON with every text in it made clean."""
+def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
+    """A tree of JSON with every text in it made clean; by default of secrets."""
+    clean = clean or _redactor()
     whole: Any = [value]
     waiting = [whole]
     while waiting:

@@ -18,12 +18,16 @@ from torch import Tensor, nn
 from hardcase.tensors import steady
 
 __all__ = [
-    *("SMALL", "CapturedCall", "CapturedCalls", "arithmetic", "captured", "replayed", "replays"),
-    *("side_by_side",),
+    *("LARGE", "SMALL", "CapturedCall", "CapturedCalls"),
+    *("arithmetic", "captured", "replayed", "replays", "side_by_side"),
 ]
 
 SMALL = 2**21
-"""Numbers of an input above which launches do not matter."""
+"""Numbers of an input above which one tile fills a device."""
+LARGE = 2**24
+"""Numbers of an input above which launches do not matter: those of a deep network take longer than
+what they launch even for sixty photographs.
+"""
 WARM = 3
 """Calls before a capture, in which libraries make their plans and workspaces."""
 
@@ -160,7 +164,7 @@ def replayed(
     and every shape have their own.
     """
     eager = torch.is_grad_enabled() or torch.is_inference_mode_enabled() or _inside
-    if eager or not replays(inputs[0].device) or inputs[0].numel() > SMALL:
+    if eager or not replays(inputs[0].device) or inputs[0].numel() > LARGE:
         return call(*inputs)
     known = _graphs.setdefault(owner, CapturedCalls())
     shapes = [(tuple(one.shape), one.dtype) for one in inputs]

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, asking, moved_claims, stored_label
 from hardcase.campaign.record import Campaign, Counts, Limits, counted, within
 from hardcase.errors import Problem
-from hardcase.graphs import SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
+from hardcase.graphs import LARGE, SMALL, CapturedCall, arithmetic, captured, replays, side_by_side
 from hardcase.oracles import MIN_MARGIN, LeavesLabel, witness_margin
 from hardcase.randomness import Rng
 from hardcase.tensors import (
@@ -173,7 +173,9 @@ class Query:
             and all(one.offers == "gradients" for one in self.everybody)
         )
         size = self.tile * max(1, self.seeds.x[:1].numel())
-        return min(STREAMS, SMALL // size) if constant else 0
+        if not constant or size > LARGE:
+            return 0
+        return max(1, min(STREAMS, SMALL // size))
 
     def _replay(
         self,

@@ -169,7 +169,7 @@ class ActivationBatch:
                 values = layers[alike[0]]
                 if len(alike) > 1:
                     values = torch.stack([layers[i] for i in alike], 1).flatten(0, 1)
-                places = strongest(values, k, clean=clean).unflatten(0, (-1, len(alike)))
+                places = torch.unflatten(strongest(values, k, clean=clean), 0, (-1, len(alike)))
                 found |= zip(alike, places.unbind(1))
             top = torch.stack([found[i] for i in range(len(layers))], 1)
             starts = constant(selection.starts, top.dtype, top.device)[:, None]

@@ -23,6 +23,7 @@ from hardcase.cache import cache_folder, write_atomically
 from hardcase.data.streams import LabelledSet
 from hardcase.errors import Problem, reading
 from hardcase.models.pretrained.catalogue import CLASSES
+from hardcase.tensors import constant
 
 _WORDS = (
     ("airplane", "aeroplane"),
@@ -215,13 +216,17 @@ def same_outputs(classes: Sequence[str]) -> Groups:
 
 def merged(logits: Float[Tensor, "m k"], groups: Groups) -> Float[Tensor, "m k"]:
     """Scores in which each group is one class, its first; the others have the least score."""
-    columns = list(logits.unbind(1))
-    least = logits.amin(1)
-    for first, *others in groups:
-        columns[first] = logits[:, [first, *others]].amax(1)
-        for other in others:
-            columns[other] = least
-    return torch.stack(columns, 1)
+    width = max(map(len, groups))
+    # a short group repeats its last member
+    members = tuple(group + group[-1:] * (width - len(group)) for group in groups)
+    others = tuple(other for group in groups for other in group[1:])
+    first, *rest = (constant(column, torch.int64, logits.device) for column in zip(*members))
+    best = logits.index_select(1, first)
+    for column in rest:
+        best = torch.maximum(best, logits.index_select(1, column))
+    least = logits.amin(1, keepdim=True).expand(-1, len(others))
+    lost = constant(others, torch.int64, logits.device)
+    return logits.index_copy(1, first, best).index_copy(1, lost, least)
 
 
 def folded(images: LabelledSet) -> LabelledSet:
