@@ -21,9 +21,9 @@ from hardcase.conditions.risk import DRAWS, Bounds, RiskComparison
 from hardcase.config import is_run
 from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem
+from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import is_stated
 from hardcase.models.names import COUNT as IMAGENET
-from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import LARGEST
 from hardcase.models.zoo import cached_classifiers, trained_classifier

@@ -21,6 +21,7 @@ from hardcase.claims.outputs import TASKS, Task
 from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import fit_state, own_names, read_state
+from hardcase.models.fetching import is_fetched
 from hardcase.models.load import (
     HUBS,
     SOME,
@@ -32,8 +33,7 @@ from hardcase.models.load import (
     model_of,
     opened_network,
 )
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import is_fetched
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject, prepared
 from hardcase.registry import parts
 from hardcase.tensors import from_bytes

@@ -33,10 +33,10 @@ from hardcase.judges.photographs import (
     reserved_judge,
 )
 from hardcase.judges.training_data import FAMILIES, families_of_space
+from hardcase.models.fetching import fetched_classifiers, is_fetched, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched, known_as
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import OWN, roles
 from hardcase.runs.identity import require

@@ -28,7 +28,7 @@ from hardcase.judges.rules import Signals, rules_from_exam
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.load import Loading, lineage_of, load_model, network
 from hardcase.models.names import map_between
-from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
