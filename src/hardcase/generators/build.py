@@ -14,9 +14,16 @@ from torch import Tensor, nn
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.generators.adapters import Inverted, coder, from_diffusers, supplied_card
+from hardcase.generators.adapters import (
+    Decoder,
+    Inverted,
+    Recalled,
+    Supplied,
+    coder,
+    from_diffusers,
+    supplied_card,
+)
 from hardcase.generators.quality import Family, measure
-from hardcase.generators.staged import Decoder, Recalled, Supplied
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.randomness import own_randomness
