@@ -41,7 +41,7 @@ ELSEWHERE = {
     "guides/test_units.py": "guides/adapt guides/corpus",
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
-    "methods/test_feature_perturbation.py": "spaces/activations",
+    "methods/test_generative_features.py": "spaces/activations",
     "report/test_page.py": "report/trust",
     "runs/test_folder.py": "runs/tables",
     "test_context.py": "what a campaign is made of: splits",
