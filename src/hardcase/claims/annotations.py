@@ -25,7 +25,7 @@ from torch import Tensor
 
 from hardcase import registry
 from hardcase.cache import named_path
-from hardcase.claims.outputs import Annotation, Task
+from hardcase.claims.subjects import Annotation, Task
 from hardcase.companions import teams_module
 from hardcase.data.formats import FORMATS, Sizing
 from hardcase.data.images import image_pixels

@@ -17,8 +17,7 @@ from hardcase.claims.answers import (
     answering,
     stated_classes,
 )
-from hardcase.claims.outputs import TASKS, Task
-from hardcase.claims.subjects import THRESHOLD, ClaimModel, Flattened
+from hardcase.claims.subjects import TASKS, THRESHOLD, ClaimModel, Flattened, Task
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import fit_state, own_names, read_state
 from hardcase.models.fetching import is_fetched

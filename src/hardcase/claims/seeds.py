@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.claims.annotations import NONE, AnnotatedImages
-from hardcase.claims.outputs import Annotation, Task
+from hardcase.claims.subjects import Annotation, Task
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import answers
 from hardcase.types import WAYS, Images, Model

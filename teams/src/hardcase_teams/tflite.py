@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout, is_sigmoid
-from hardcase.claims.outputs import Detections, Task
+from hardcase.claims.subjects import Detections, Task
 from hardcase.data.own import file_bytes
 from hardcase.errors import Problem
 from hardcase.models.fetching import load as load_fetched
