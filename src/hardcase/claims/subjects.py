@@ -1,4 +1,4 @@
-"""Networks that are no classifiers: what they answer, in one form per task, and how far that supports
+"""Networks that are no classifiers: what they answer, in one form per task, and how far it supports
 a claim.
 
 A tagger answers log-odds per class (``m k``), a segmenter log-odds or logits per class and pixel
