@@ -19,7 +19,7 @@ from hardcase.config import (
     parse,
     typed_options,
 )
-from hardcase.data.streams import ImageSet, Stream
+from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from hardcase.campaign.claims import claim_context
 from hardcase.config import Config, annotated_as, task_of
-from hardcase.data.formats import MixedSizes
+from hardcase.data.files import LabelledSet, MixedSizes, Stream
 from hardcase.data.sources import large, load
-from hardcase.data.streams import LabelledSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.load import is_stated, names_outputs, network_of_code
 from hardcase.models.names import ClassMap, aligned, map_between

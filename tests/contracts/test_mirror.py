@@ -35,7 +35,6 @@ ELSEWHERE = {
     "criteria/mcdc criteria/memory criteria/neuron "
     "criteria/trace criteria/surprise_coverage",
     "claims/test_answers.py": "claims/load",
-    "data/test_images.py": "data/streams",
     "end_to_end/test_commands.py": "config",
     "fuzz/test_store_files.py": "damaged files: runs/results runs/progress",
     "guides/test_units.py": "guides/adapt guides/corpus",

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.data import streams
-from hardcase.data.streams import Stream
+from hardcase.data import files
+from hardcase.data.files import Stream
 from hardcase.errors import Problem
 from hardcase.judges import verdicts
 from hardcase.runs import tables
@@ -46,7 +46,7 @@ GIVEN = {"method": "pgd", "seeds": COUNT, "execution": hc.Execution(shard=100), 
 def whole(tmp_path_factory):
     """A run from memory, at sizes at which everything counts as too large for it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "HELD", 0)
+        patch.setattr(files, "HELD", 0)
         patch.setattr(tables, "GROUP", 1)
         patch.setattr(tables, "SMALL", 0)
         yield hc.run(toy_subject(), IMAGES, out=tmp_path_factory.mktemp("whole") / "run", **GIVEN)

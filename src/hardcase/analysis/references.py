@@ -19,7 +19,7 @@ from hardcase.cache import named_path
 from hardcase.conditions import Conditions, compare_risk
 from hardcase.conditions.risk import DRAWS, Bounds, RiskComparison
 from hardcase.config import is_run
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import is_stated

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hardcase.data import sources as named
-from hardcase.data.formats import Array, Bytes, Sizing, decoded, pixels_of
+from hardcase.data.files import Array, Bytes, Sizing, Stream, decoded, peeked, pixels_of
 from hardcase.data.own import (
     IMAGES,
     LABELS,
@@ -31,7 +31,6 @@ from hardcase.data.own import (
     to_nchw,
     to_uint8,
 )
-from hardcase.data.streams import Stream, peeked
 from hardcase.errors import Problem
 from hardcase.tensors import to_tensor
 from hardcase.types import Images

@@ -11,10 +11,16 @@ import numpy as np
 import torch
 
 from hardcase.cache import named_path
-from hardcase.data.formats import content_hashes, split_by_content
+from hardcase.data.files import (
+    ImageSet,
+    LabelledSet,
+    Stream,
+    content_hashes,
+    peeked,
+    split_by_content,
+)
 from hardcase.data.own import OwnData, numbered
 from hardcase.data.public import PublicSet, public_part
-from hardcase.data.streams import ImageSet, LabelledSet, Stream, peeked
 from hardcase.errors import Problem, choice, guarded
 from hardcase.registry import Part, options_of, parts, resolve
 from hardcase.tensors import to_tensor

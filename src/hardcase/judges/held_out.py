@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from hardcase.data.files import HELD, ImageSet
 from hardcase.data.sources import large, load
-from hardcase.data.streams import HELD, ImageSet
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge

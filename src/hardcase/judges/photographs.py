@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.data.streams import LabelledSet
+from hardcase.data.files import LabelledSet
 from hardcase.errors import Problem, reading
 from hardcase.models.pretrained import CLASSES
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.fetching import fetched_classifiers, known_as
 from hardcase.models.load import lineage_of

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers

@@ -26,7 +26,7 @@ import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.models.load import WHOLE

@@ -29,7 +29,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.config import Config, MethodConfig
 from hardcase.context import Context
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, check

@@ -25,7 +25,7 @@ from hardcase import tensors
 from hardcase.cache import parquet_groups, unpacked
 from hardcase.campaign.claims import CLAIMED, stored_label
 from hardcase.campaign.record import Campaign
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.runs.files import LARGE, opened
