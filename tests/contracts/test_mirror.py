@@ -41,7 +41,6 @@ ELSEWHERE = {
     "judges/test_features.py": "judges/feature_panel",
     "judges/test_panel.py": "judges/networks",
     "methods/test_generative_features.py": "spaces/activations",
-    "report/test_page.py": "report/trust",
     "runs/test_folder.py": "runs/tables",
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
