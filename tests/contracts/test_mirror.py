@@ -28,7 +28,6 @@ ELSEWHERE = {
     "contracts/test_path_of_a_seed.py": "one whole run: runs/workers",
     "contracts/test_doctests.py": "their examples: lazy",
     "torture/test_ingredients.py": "a campaign whose ingredients were swapped: runs/identity",
-    "worst_day/test_behaviour.py": "networks that change: runs/behaviour",
     "torture/test_hostile_folders.py": "folders of others: runs/files",
     "torture/test_flips.py": "flipped bits: runs/verify",
     "criteria/test_criterion_laws.py": "every criterion of the registry under its laws: "

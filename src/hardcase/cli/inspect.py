@@ -252,7 +252,7 @@ def environment() -> Iterator[DoctorLine]:
     import torch
 
     from hardcase import __version__
-    from hardcase.runs.behaviour import strict_arithmetic
+    from hardcase.runs.verify import strict_arithmetic
 
     python = platform.python_version()
     versions = f"hardcase {__version__}, Python {python}, torch {torch.__version__}"

@@ -75,7 +75,6 @@ def config_of(
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said."""
     from hardcase.analysis.slices import seeds_of
-    from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
         Identity,
@@ -85,6 +84,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         seeds_parts,
     )
     from hardcase.runs.start import plan_of
+    from hardcase.runs.verify import require_behaviour
 
     then = Identity.from_json(run.record.get("identity"))
     if then is None:

@@ -59,11 +59,11 @@ from hardcase.judges.photographs import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.runs.behaviour import strict_arithmetic
 from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
+from hardcase.runs.verify import strict_arithmetic
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts

@@ -37,15 +37,23 @@ from hardcase.models.load import is_stated, lineage_of
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
-from hardcase.runs import behaviour
-from hardcase.runs.behaviour import Canaries, networks_of
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, code_digests, identity_of, require_same
 from hardcase.runs.progress import ProgressLog, Watcher, logged
 from hardcase.runs.results import Run, keep_claims
 from hardcase.runs.tables import SPENDING, asked_seeds, usable_rows, with_images
-from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
+from hardcase.runs.verify import (
+    Canaries,
+    Repaired,
+    behaviour_of,
+    networks_of,
+    repair_record,
+    repair_shards,
+    require_behaviour,
+    set_aside,
+    strict_arithmetic,
+)
 from hardcase.runs.workers import (
     Processes,
     Round,
@@ -81,7 +89,7 @@ def _first_record(
     }
     repeatable = campaign.tile is not None  # tested on a device, told to on a CPU
     if steady(subject.device):
-        repeatable = behaviour.strict_arithmetic()
+        repeatable = strict_arithmetic()
     hashes = {
         "subject": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
@@ -409,7 +417,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
         rows = asked_seeds(campaign, plan.images)
-        known = behaviour.behaviour_of(networks_of(campaign), plan.images, campaign)
+        known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     inexact = [
@@ -444,7 +452,7 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
             chosen, more = _stored_usable(store, campaign, plan.images)
-            behaviour.require_behaviour(record, networks_of(campaign), plan.images, campaign)
+            require_behaviour(record, networks_of(campaign), plan.images, campaign)
         if CLAIMED in getattr(plan.images, "context", {}):
             store.run = then.digest
             keep_claims(store, plan.images)
