@@ -1,5 +1,5 @@
-"""Whether a run still is what it was: its files by their checksums and its beginning, its networks by
-what they answer about some seeds. Files are put right before a search goes on: only `resume`
+"""Whether a run still is what it was: its files by their checksums and its beginning, its networks
+by what they answer about some seeds. Files are put right before a search goes on: only `resume`
 repairs, and what is damaged is set aside, never deleted.
 """
 
