@@ -21,8 +21,7 @@ from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task
+from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD, Task
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
 from hardcase.context import SEEDS, Context

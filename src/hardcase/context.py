@@ -150,7 +150,7 @@ class Context(CampaignSplits):
             return self._generated_seeds()
         images = self.labelled(self.config.split)
         if self.config.claims == "absent" and self.task != "classes":
-            from hardcase.claims.seeds import with_absent
+            from hardcase.claims.load import with_absent
 
             known = self.annotated(self.config.split)
             images = with_absent(images.images(), known.images, known.annotations, self.subject)

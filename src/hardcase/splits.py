@@ -58,7 +58,7 @@ class CampaignSplits:
         self.task = task_of(config.task, config.data, config.model)
         """What the networks answer: as configured, else as the data or the model says."""
         if config.task == "auto" and isinstance(seeds, Images) and claim_context(seeds.context):
-            from hardcase.claims.seeds import task_of_seeds
+            from hardcase.claims.load import task_of_seeds
 
             self.task = task_of_seeds(seeds)
         self.given_seeds = seeds
@@ -102,7 +102,7 @@ class CampaignSplits:
         """One split of the data with what is known to be in each image, loaded once."""
         if split not in self._annotated:
             from hardcase.claims.annotations import AnnotatedImages, load_annotations
-            from hardcase.claims.seeds import labelled_annotations
+            from hardcase.claims.load import labelled_annotations
 
             if annotated_as(self.config.data) is None:  # a folder of photographs says what is there
                 images = load(self.data, split=split, offline=self.config.offline)
@@ -116,7 +116,7 @@ class CampaignSplits:
     def read(self, split: str) -> Images | Stream:
         """One split of the data as it is stored, under its own classes."""
         if split not in self._stored and self.task != "classes":
-            from hardcase.claims.seeds import claim_seeds
+            from hardcase.claims.load import claim_seeds
 
             known = self.annotated(split)
             self._stored[split] = claim_seeds(known.images, known.annotations, self.task)

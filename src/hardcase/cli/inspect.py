@@ -369,7 +369,7 @@ def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
     """What is odd about annotated images, and a picture of some, by which a person sees whether
     boxes and names are where they should be."""
     from hardcase.cache import cache_folder, write_atomically
-    from hardcase.claims.seeds import draw_annotations
+    from hardcase.claims.load import draw_annotations
 
     for text in annotated.notes:
         yield DoctorLine("annotations", "warning", text)

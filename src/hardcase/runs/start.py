@@ -294,7 +294,7 @@ def _about(context: Context) -> dict[str, Any]:
             context.subject, context.witnesses, margin, context.train
         )
     if CLAIMED in context.sample.context:
-        from hardcase.claims.seeds import claim_record
+        from hardcase.claims.load import claim_record
 
         about["claims"] = claim_record(context.seeds.images(), context.task, context.subject)
     if config.judge_features:
