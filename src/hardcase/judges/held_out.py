@@ -182,10 +182,11 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     """Return whose features judge a run: those given, its own, or for photographs the best."""
     if given:
         return tuple(given)
-    stated = list(run.record.get("judge_features") or ())
-    require({"judge_features": stated}, run.folder)
+    stated = tuple(run.record.get("judge_features") or ())
+    if stated:
+        require({"judge_features": stated}, run.folder)
     if stated or not is_photographic(run.record["image"]):
-        return tuple(stated)
+        return stated
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
     subject = known_as(run.record["model"], parameters.get("subject", ""))
     used = {run.record["model"], subject, *_witness_names(run)}
@@ -247,14 +248,14 @@ def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[Image
     if own == "train":
         names.reverse()
     second = get(names[0])
+    if not photographs:
+        return get(names[1]), second
     nothing = _sample(second).take(torch.arange(0))
-    if own == "all" and photographs:  # all may serve as seeds: nothing is left to train on
+    if own == "all":  # all may serve as seeds: nothing is left to train on
         return nothing, second
     try:
         return get(names[1]), second
     except Problem:
-        if not photographs:
-            raise
         return nothing, second  # one photograph per class leaves no other
 
 

@@ -266,7 +266,7 @@ def feature_judge(
             "members": net.hashes(),
             "lineages": [each.lineage for each in encoders if each.lineage],
             "parts": net.described,
-            "rules": {name: rule.to_card() for name, rule in rules.items()},
+            "rules": {name: asdict(rule) for name, rule in rules.items()},
         }
 
     judge = made_judge(

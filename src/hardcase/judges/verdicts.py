@@ -44,10 +44,12 @@ from hardcase.judges.judge import (
     keep_calibration,
     unrated_rules,
 )
-from hardcase.judges.own_run import OwnRule
+from hardcase.judges.own_run import FEWEST, OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
     CERTAIN,
+    FILE as ANSWERS,
+    PersonAnswer,
     by_own_signals,
     by_people,
     fitted_to_run,
@@ -208,13 +210,17 @@ def judge_run(
             judge.check(run)
     table = run.findings
     said = said or verdicts_of(judge, run)
-    answers = trusted(read_answers(run.folder))
+    answers = list[PersonAnswer]()
+    if (run.folder / ANSWERS).exists():
+        answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
-    if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said, answers)
+    if isinstance(judge, PanelJudge) and (answers or run.record.get("people")):
+        keep_for_others(run, judge, said, answers)  # or forget those that were taken back
+    if isinstance(judge, PanelJudge) and len(run) >= FEWEST:
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
-    verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
+    if answers:
+        verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
@@ -261,7 +267,9 @@ def judge_run(
         entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
     asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
-    moved = 0 if answers or asked else _moved(run, columns, by)
+    moved = 0
+    if run.verdicts is not None and not (answers or asked):
+        moved = _moved(run, run.verdicts, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
             f"the judge says something else of {moved} of {len(run)} findings than it did before.",
@@ -303,12 +311,17 @@ def _judge_draws(run: Run, judge: PanelJudge, draws: Findings) -> Verdicts:
     return by_own_signals(judge, replace(said, columns=columns))[0]
 
 
-def _moved(run: Run, columns: Mapping[str, Sequence[Any]], by: Identity) -> int:
+def _moved(
+    run: Run,
+    verdicts: Mapping[str, Mapping[str, Any]],
+    columns: Mapping[str, Sequence[Any]],
+    by: Identity,
+) -> int:
     """Of how many findings the same judge said something else before."""
-    if run.verdicts is None or run.judged_by is None or run.judged_by.digest != by.digest:
+    if run.judged_by is None or run.judged_by.digest != by.digest:
         return 0
     now = zip(columns["id"], columns["valid"], columns["label_kept"], strict=True)
-    told = ((run.verdicts.get(name), valid, kept) for name, valid, kept in now)
+    told = ((verdicts.get(name), valid, kept) for name, valid, kept in now)
     return sum(
         before is not None and (before["valid"], before["label_kept"]) != (valid, kept)
         for before, valid, kept in told
