@@ -336,8 +336,8 @@ class Context(CampaignSplits):
     @cached_property
     def generator(self) -> Generator:
         """The generator that was named, or the method's own, trained on the data if missing."""
-        usual = self._selection.usual(str(self.part.facts.get("generator") or ""))
-        return self._selection.make(self.config.generator or usual)
+        own = str(self.part.facts.get("generator") or "")
+        return self._selection.make(self.config.generator, own)
 
     @cached_property
     def space(self) -> Space:

@@ -12,6 +12,7 @@ from hardcase.data.files import Stream
 from hardcase.errors import Problem
 from hardcase.judges import verdicts
 from hardcase.runs import tables
+from hardcase.tensors import digest
 from hardcase.testing.toys import toy_images, toy_subject
 
 COUNT = 600
@@ -102,7 +103,6 @@ def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(whole
     found = run.findings.take(rows).select(["seed", "kind", "id"]).to_pylist()
     images = run.stored_images(rows)
     own = [
-        tables._content_hash(one["seed"], one["kind"], image)
-        for one, image in zip(found, images, strict=True)
+        digest((one["seed"], one["kind"], image)) for one, image in zip(found, images, strict=True)
     ]
     assert own == [one["id"] for one in found], "an id is made of the image"

@@ -20,7 +20,6 @@ from types import FrameType
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
 
 from hardcase.cli.options import begin
 from hardcase.companions import companion_verbs, load_verb
@@ -74,13 +73,6 @@ def _keep(text: str) -> Path | str:
 
 
 _PAIR = re.compile(r"[A-Za-z_][\w.]*=")
-
-
-class Spreading(TyperGroup):
-    """The top command: it spreads settings before any verb sees them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread(args))
 
 
 def spread(words: Iterable[str]) -> list[str]:
@@ -146,7 +138,7 @@ _HELP = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = spread(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
     begin(words)
     for stream in (sys.stdout, sys.stderr):
@@ -235,7 +227,6 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     """The command with the verb that `words` begin with; with all of them if it is not known, for
     help and hints."""
     app = typer.Typer(
-        cls=Spreading,
         no_args_is_help=True,
         add_completion=not words or words[0].startswith("-"),
         pretty_exceptions_enable=False,

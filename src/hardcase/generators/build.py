@@ -55,13 +55,6 @@ _log = logging.getLogger(__name__)
 Judge = Callable[[Tensor], Tensor] | None
 
 
-def usual_generator(spec: str, channels: int) -> str:
-    """The generator that a name without a kind stands for, for images with so many channels."""
-    if channels == 1 or spec not in ("vae", "vqvae"):
-        return spec
-    return "vqvae:hierarchical"
-
-
 def build_generator(
     family: str, *, kind: str, channels: int, size: int, classes: int, latent: int, seed: int = 0
 ) -> nn.Module:
@@ -292,14 +285,13 @@ class GeneratorSelection:
         channels, height, width = self.example.x.shape[1:]
         return channels, height, width
 
-    def usual(self, own: str) -> str:
-        """The family that a method takes by itself; a small GAN makes no photographs."""
-        if own == "gan" and self.shape[0] > 1:
-            return "vqvae"
-        return own
-
-    def make(self, named: str) -> Generator:
-        """The generator called `named`: FAMILY[:KIND|FOLDER] or FILE.py:FACTORY."""
+    def make(self, named: str | None, own: str) -> Generator:
+        """The generator called `named`, FAMILY[:KIND|FOLDER] or FILE.py:FACTORY, else the method's
+        `own`; in colour, a name without a kind stands for one that fits photographs.
+        """
+        colour = self.example.shape[0] > 1
+        if not named:
+            named = "vqvae" if own == "gan" and colour else own
         family, _, rest = named.partition(":")
         if family == "pixels":
             return Generator(family)
@@ -316,8 +308,8 @@ class GeneratorSelection:
         kind = "" if rest == self.data else rest
         if self.perturbs and family == "vae":
             kind = _conditional(kind)
-        elif not kind:
-            family, _, kind = usual_generator(family, self.shape[0]).partition(":")
+        elif colour and not kind and family in ("vae", "vqvae"):
+            family, kind = "vqvae", "hierarchical"
         return self._trained(family, kind)
 
     def _trained(self, family: str, kind: str) -> Generator:

@@ -281,7 +281,15 @@ def _same_data(run: Run, images: ImageSet) -> None:
 
 def check(run: Run, judge: PanelJudge) -> None:
     """Refuse a judge that may not judge a run."""
-    _fits(run, judge)
+    config = judge.card["configuration"]
+    made_for = (config["channels"], config["size"], config["size"], config["classes"])
+    given = (*run.record["image"], len(run.record["classes"]))
+    if made_for != given:
+        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, made_for)]
+        raise Problem(
+            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
+            fix="hardcase judge RUN without --judge trains one for the run's own data",
+        )
     own = {**judge.card["members"], "panel": judge.card["weights"]}
     names = {digest: name for name, digest in own.items()}
     for i, net in enumerate(map(Subject, judge.panel.networks), 1):
@@ -290,18 +298,6 @@ def check(run: Run, judge: PanelJudge) -> None:
     for lineage in judge.card.get("lineages", ()):
         _other_lineage(run, "its encoder", lineage)
     _never_seen(run, judge)
-
-
-def _fits(run: Run, judge: PanelJudge) -> None:
-    config = judge.card["configuration"]
-    own = (config["channels"], config["size"], config["size"], config["classes"])
-    given = (*run.record["image"], len(run.record["classes"]))
-    if own != given:
-        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, own)]
-        raise Problem(
-            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
-            fix="hardcase judge RUN without --judge trains one for the run's own data",
-        )
 
 
 def _took_no_part(run: Run, names: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -48,7 +49,6 @@ from hardcase.training.cards import (
     TrainingProgress,
     TrainingRecipe,
     geometry,
-    remove_unfinished,
     stated,
     unfinished_folder,
 )
@@ -441,7 +441,7 @@ def trained(
         return PanelTraining(net.to(device), fitted, *given).run(held_out)
 
     judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
-    remove_unfinished(kept)
+    shutil.rmtree(kept, ignore_errors=True)
     accuracy = judge.card["accuracy"]
     if accuracy < WEAK:
         _log.warning(

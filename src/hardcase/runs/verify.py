@@ -332,7 +332,10 @@ def behaviour_of(
         for role, model in networks.items()
     }
     if campaign is not None and campaign.method.details.get("generator"):
-        found["generator"] = _decoded(campaign, some.first(DECODED))
+        with torch.no_grad():
+            origin = enter(campaign, some.first(DECODED))
+            decoded = campaign.method.space.decode(origin.z, origin)
+        found["generator"] = Fingerprint.of(decoded.flatten(1).cpu())
     return found
 
 
@@ -404,13 +407,6 @@ def _fingerprint(model: Model, images: Images) -> Fingerprint:
 def strict_arithmetic() -> bool:
     """Whether the CPU library was told to give the same bits in every batch."""
     return os.environ.get("MKL_CBWR", "").endswith("STRICT")
-
-
-def _decoded(campaign: Campaign, images: Images) -> Fingerprint:
-    """What the generator of a space makes of the codes of some images."""
-    with torch.no_grad():
-        origin = enter(campaign, images)
-        return Fingerprint.of(campaign.method.space.decode(origin.z, origin).flatten(1).cpu())
 
 
 def _count(images: ImageSet, most: int, numbers: int) -> int:

@@ -315,20 +315,15 @@ def fitted_network(
         net, card = load_card(folder, build, **expected, measure=measured, measured_on=measured_on)
     except Problem as problem:
         if not isinstance(problem.__cause__, OSError):  # else a full disk: it was learned well
-            remove_unfinished(unfinished)
+            shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    remove_unfinished(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)
     return net.to(device), card
 
 
 def unfinished_folder(folder: Path) -> Path:
     """Where the unfinished training of the network that will be in `folder` is kept."""
     return folder.with_name(f"{folder.name}.unfinished")
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what an unfinished training has left in `folder`, if anything."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def folder_of(kind: str, name: str, config: Config, data: str) -> Path:
