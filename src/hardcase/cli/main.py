@@ -23,7 +23,7 @@ import typer
 
 from hardcase.cli.options import begin
 from hardcase.companions import companion_verbs, load_verb
-from hardcase.environment import ADDRESS_SPACE, address_space, keep_freed, redact, sanitize
+from hardcase.environment import ADDRESS_SPACE, keep_freed, redact, sanitize
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem, count_interrupt
 
 
@@ -179,10 +179,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_memory(words: Sequence[str]) -> None:
     """Refuse verbs that compute where fewer bytes may be mapped than their libraries take."""
-    most = address_space()
-    if most is None or most >= ADDRESS_SPACE or not words or words[0] in _LIGHT:
+    if not words or words[0] in _LIGHT or sys.platform == "win32":
         return
     if words[0].startswith("-") or {"-h", "--help"} & {*words}:
+        return
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY or most >= ADDRESS_SPACE:
         return
     raise Problem(
         f"this process may use {most / 1e9:.2g} GB of memory addresses; PyTorch and the other "

@@ -128,7 +128,8 @@ def trained_generator(
         recipe = row.facts.get("colour", recipe)
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs, steps=0)
-    recipe = replace(recipe, batch=batch or recipe.batch)
+    if batch is not None:
+        recipe = replace(recipe, batch=batch)
     settings = {**family_parts.options, **options}
     config = {
         "family": family,

@@ -67,12 +67,18 @@ def for_run(
     images: Splits | None = None,
     make: bool = True,
 ) -> PanelJudge | ReservedJudge:
-    """Return the judge for a run: of its data, trained on the split that the seeds are not from.
+    """Return the judge for a run: of its data, trained on the split that the seeds are not from;
+    unless one may be made, only such as take seconds.
 
     Photographs without enough others beside them to fit a panel to are judged by a network alone.
     """
     wanted = features_of(run, features)
     first, second = _splits_of(run, offline=offline, images=images)
+    if not (wanted or make or panel.folder(first.images(), second.images(), seed=seed).is_dir()):
+        raise Problem(
+            f"the judge of {run.record['data']} is not trained yet.",
+            fix=f"hardcase judge {run.folder}, which trains it once",
+        )
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
     if not wanted:
@@ -214,17 +220,6 @@ def _witness_names(run: Run) -> list[str]:
     if not isinstance(known, Mapping):
         return []
     return list(map(str, known.get("models", ())))
-
-
-def is_ready(run: Run, *, images: Splits | None = None) -> bool:
-    """Say whether the judge of a run's data is in the cache, so that judging takes seconds."""
-    if run.record.get("judge_features") or is_photographic(run.record["image"]):
-        return True  # or there is no network for it, and why is said then
-    try:
-        first, second = _splits_of(run, offline=True, images=images)
-        return panel.folder(first.images(), second.images()).is_dir()
-    except Problem:
-        return False
 
 
 def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[ImageSet, ImageSet]:

@@ -33,7 +33,6 @@ from hardcase.judges.held_out import (
     held_out_entry,
     held_out_judge,
     independence,
-    is_ready,
 )
 from hardcase.judges.judge import (
     NOTICEABLE,
@@ -350,12 +349,6 @@ def finish(
     """Judge a run at its end if its judge is trained, else say how to train one."""
     if not len(run) and not run.record.get("risk"):
         return run
-    if not (train or is_ready(run, images=images)):
-        say(
-            f"not judged: the judge of {run.record['data']} is not trained yet; "
-            f"hardcase judge {run.folder} trains it once"
-        )
-        return _judged_by_norm(run)
     try:
         judge = for_run(run, device=device, progress=progress, images=images, make=train)
         second = held_out_judge(run, judge, device=device, images=images)
