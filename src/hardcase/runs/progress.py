@@ -153,11 +153,8 @@ class Watcher:
     def say(self, text: str) -> None:
         """Something worth a line: what is being checked, trained or skipped."""
 
-    def expect(self, *, shard: int, workers: int) -> None:
-        """How many seeds are searched together, and in how many processes."""
-
-    def begin(self, record: dict[str, Any], usable: int) -> None:
-        """The folder exists and the search begins from so many seeds."""
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
+        """The folder exists and the search begins from so many seeds, at most so many at once."""
 
     def on_step(self, counts: Counts) -> None:
         """Steps were made; the counts are those of the shards being searched."""
@@ -193,7 +190,7 @@ class Stoppable(Watcher):
     def train(self, progress: TrainingProgress) -> None:
         """Where the training of a network stands."""
 
-    def begin(self, record: dict[str, Any], usable: int) -> None:
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         self.phase = "searching"
         self.record = record
 

@@ -348,8 +348,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     ):
         with campaign.arithmetic():
             todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
-        watcher.expect(shard=plan.shard, workers=plan.workers)
-        watcher.begin(record, len(todo.rows))
+        watcher.begin(record, len(todo.rows), plan.shard * plan.workers)
         guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
         size = plan.rounds
         if not guides and budget.findings is None:  # nothing passes from round to round
