@@ -128,7 +128,7 @@ cache.py
 campaign/record.py
 - if own & {witness.hash, getattr(witness, "weights", "")}:
 + if own & {witness.hash}:
-# an image that changes under a run: tests/data/test_images.py
+# an image that changes under a run: tests/data/test_sources_images.py
 data/files.py
 - if self._seen.setdefault(row, check) != check:
 + if self._seen.setdefault(row, check) is None:

@@ -26,8 +26,7 @@ from hardcase.claims.subjects import THRESHOLD, Task
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
 from hardcase.context import SEEDS, Context
 from hardcase.data.files import Stream
-from hardcase.data.images import images_of, is_lazy, stream_of
-from hardcase.data.sources import load
+from hardcase.data.sources import images_of, is_lazy, load, stream_of
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.background import judge_in_background
 from hardcase.judges.verdicts import finish

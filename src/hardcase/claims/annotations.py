@@ -28,9 +28,8 @@ from hardcase.cache import named_path
 from hardcase.claims.subjects import Annotation, Task
 from hardcase.companions import teams_module
 from hardcase.data.files import FORMATS, Sizing, Stream, peeked
-from hardcase.data.images import image_pixels
 from hardcase.data.own import file_bytes, names_by_number, natural, numbered
-from hardcase.data.sources import SPLITS, part_of, spec_options
+from hardcase.data.sources import SPLITS, image_pixels, part_of, spec_options
 from hardcase.errors import Problem, choice, reading
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images

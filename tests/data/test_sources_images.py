@@ -11,9 +11,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from hardcase.data import files, own
 from hardcase.data.files import Stream
-from hardcase.data.images import images_of
 from hardcase.data.own import read_csv
-from hardcase.data.sources import large, load
+from hardcase.data.sources import images_of, large, load
 from hardcase.errors import Problem
 from hardcase.types import Images
 
