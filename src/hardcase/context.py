@@ -505,7 +505,7 @@ class Context(CampaignSplits):
         if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
             method = replace(method, target_margin=0.0)
         if searches_regressions:
-            from hardcase.analysis.regression import regressing
+            from hardcase.analysis.references import regressing
 
             return regressing(method)
         return method
