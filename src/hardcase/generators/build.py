@@ -311,10 +311,6 @@ class GeneratorSelection:
             kind = _conditional(kind)
         elif colour and not kind and family in ("vae", "vqvae"):
             family, kind = "vqvae", "hierarchical"
-        return self._trained(family, kind)
-
-    def _trained(self, family: str, kind: str) -> Generator:
-        """A generator of ours, from the folder that `kind` names or trained on the data."""
         folder = Path(kind).expanduser()
         if kind and (folder / "card.json").is_file():
             net, card = load_generator(folder, family, data=self.images("train").hash)
