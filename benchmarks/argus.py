@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, seconds
 from hardcase import data, generators
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, parse_keep
-from hardcase.methods.argus import argus
+from hardcase.methods.generative import argus
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.spaces.latent import Grid, Library, collect

@@ -24,8 +24,8 @@ from hardcase.conditions.rare import (
 )
 from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.data.sources import load
+from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import Loading, load_model
-from hardcase.models.pretrained.fetching import fetched_classifiers
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import chunks, from_bytes, to_bytes, to_grid
 from hardcase.types import Images, Model, Seeds

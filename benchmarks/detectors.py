@@ -13,9 +13,8 @@ from pathlib import Path
 import torch
 
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.load import load_claim_model
-from hardcase.claims.outputs import Annotation, Detections, average_precision, overlap, strongest
-from hardcase.claims.seeds import draw_annotations
+from hardcase.claims.load import draw_annotations, load_claim_model
+from hardcase.claims.subjects import Annotation, Detections, average_precision, overlap, strongest
 from hardcase.models.load import Loading
 from hardcase.tensors import from_bytes
 

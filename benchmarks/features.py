@@ -18,7 +18,7 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.generators.gan import Gan
 from hardcase.generators.quality import fresh
-from hardcase.methods.feature_perturbation import feature_perturbation
+from hardcase.methods.generative import feature_perturbation
 from hardcase.models import zoo
 from hardcase.models.subject import Subject
 from hardcase.spaces.activations import Activations, early_places

@@ -25,10 +25,9 @@ from hardcase import data, generators
 from hardcase.config import parse
 from hardcase.context import Context
 from hardcase.environment import arithmetic
+from hardcase.generators.adapters import Decoder
 from hardcase.generators.quality import fresh
-from hardcase.generators.staged import Decoder
-from hardcase.methods.argus import argus
-from hardcase.methods.feature_perturbation import feature_perturbation
+from hardcase.methods.generative import argus, feature_perturbation
 from hardcase.models import zoo
 from hardcase.models.zoo import build_classifier
 from hardcase.runs.start import Watcher, plan_of, start

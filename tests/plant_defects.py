@@ -128,8 +128,8 @@ cache.py
 campaign/record.py
 - if own & {witness.hash, getattr(witness, "weights", "")}:
 + if own & {witness.hash}:
-# an image that changes under a run: tests/data/test_images.py
-data/streams.py
+# an image that changes under a run: tests/data/test_sources_images.py
+data/files.py
 - if self._seen.setdefault(row, check) != check:
 + if self._seen.setdefault(row, check) is None:
 # a seed that is shown with the image of another row group: tests/runs

@@ -5,8 +5,8 @@ import pytest
 from hardcase import companions
 from hardcase.claims.annotations import load_annotations
 from hardcase.errors import USAGE, Problem
+from hardcase.models import fetching
 from hardcase.models.load import loader
-from hardcase.models.pretrained import fetching
 
 NEEDS = {
     "plug-ins": (companions.plugin_rows, "hardcase[teams]"),

@@ -95,7 +95,7 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
 
 def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
     from hardcase.judges import held_out
-    from hardcase.models.pretrained import fetching
+    from hardcase.models import fetching
 
     here = ["resnet50-imagenet", "efficientnet-lite1"]
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)

@@ -125,7 +125,7 @@ def test_forward_reports_the_cause():
 
 
 def test_a_supplied_generator_is_guarded():
-    from hardcase.generators.staged import Supplied
+    from hardcase.generators.adapters import Supplied
 
     class Generator(nn.Module):
         latent = 3

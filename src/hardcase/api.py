@@ -21,15 +21,12 @@ from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.load import claim_model
-from hardcase.claims.outputs import Task
-from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task
-from hardcase.claims.subjects import THRESHOLD
+from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task
+from hardcase.claims.subjects import THRESHOLD, Task
 from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
 from hardcase.context import SEEDS, Context
-from hardcase.data.images import images_of, is_lazy, stream_of
-from hardcase.data.sources import load
-from hardcase.data.streams import Stream
+from hardcase.data.files import Stream
+from hardcase.data.sources import images_of, is_lazy, load, stream_of
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.background import judge_in_background
 from hardcase.judges.verdicts import finish

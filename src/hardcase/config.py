@@ -17,7 +17,7 @@ from hardcase.errors import Problem, choice, likely_factory
 from hardcase.registry import Part, refuse_bare_file, rows
 
 if TYPE_CHECKING:
-    from hardcase.claims.outputs import Task
+    from hardcase.claims.subjects import Task
 
 __all__ = [
     *("BudgetConfig", "Config", "MethodConfig", "assign", "check_names", "chosen_method"),

@@ -19,7 +19,7 @@ from hardcase.config import (
     parse,
     typed_options,
 )
-from hardcase.data.streams import ImageSet, Stream
+from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model
@@ -150,7 +150,7 @@ class Context(CampaignSplits):
             return self._generated_seeds()
         images = self.labelled(self.config.split)
         if self.config.claims == "absent" and self.task != "classes":
-            from hardcase.claims.seeds import with_absent
+            from hardcase.claims.load import with_absent
 
             known = self.annotated(self.config.split)
             images = with_absent(images.images(), known.images, known.annotations, self.subject)
@@ -336,8 +336,8 @@ class Context(CampaignSplits):
     @cached_property
     def generator(self) -> Generator:
         """The generator that was named, or the method's own, trained on the data if missing."""
-        usual = self._selection.usual(str(self.part.facts.get("generator") or ""))
-        return self._selection.make(self.config.generator or usual)
+        own = str(self.part.facts.get("generator") or "")
+        return self._selection.make(self.config.generator, own)
 
     @cached_property
     def space(self) -> Space:
@@ -505,7 +505,7 @@ class Context(CampaignSplits):
         if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
             method = replace(method, target_margin=0.0)
         if searches_regressions:
-            from hardcase.analysis.regression import regressing
+            from hardcase.analysis.references import regressing
 
             return regressing(method)
         return method

@@ -8,7 +8,7 @@ https://arxiv.org/abs/1907.07484. Differences from the reference: glass blur mov
 independently instead of swapping them one after the other; the drops of spatter are shaded by the
 slope of the liquid instead of a chain of edge detection and histogram equalisation; shot noise
 above a mean of 6 counts uses a Cornish-Fisher quantile; radii and zooms need not be whole pixels;
-elastic mirrors images about their outermost pixels; JPEG is that of `hardcase.imaging.jpeg`.
+elastic mirrors images about their outermost pixels; JPEG is that of `hardcase.imaging.colour`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem, choice
-from hardcase.imaging import blur, colour, jpeg, noise, resample
+from hardcase.imaging import blur, colour, noise, resample
 from hardcase.imaging.noise import WORD, Draws
 from hardcase.spaces.coordinates import CoordinateGroup, Shape, Values, alone
 from hardcase.tensors import constant, per_row
@@ -296,7 +296,7 @@ def jpeg_compression(x: Batch, c: Constants, draws: Draws, unit: float) -> Batch
     """A JPEG file; `c`: the scale of its rounding steps, and how far colour is halved."""
     scale, halved = c.unbind(1)
     quality = torch.where(scale > 1, 50 / scale.clamp_min(1), 100 - 50 * scale)
-    return jpeg.compressed(x, quality, halved=halved)
+    return colour.compressed(x, quality, halved=halved)
 
 
 def corruption(name: str) -> Corruption:

@@ -42,16 +42,6 @@ def keep_freed() -> bool:
     return bool(tune(_MMAP_THRESHOLD, _LARGE)) and bool(tune(_TRIM_THRESHOLD, _KEPT))
 
 
-def address_space() -> int | None:
-    """Bytes of memory that this process may map (``ulimit -v``); None without a limit."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if most == resource.RLIM_INFINITY else most
-
-
 @contextmanager
 def arithmetic(precision: str, device: str) -> Iterator[None]:
     """Deterministic kernels and one of `PRECISIONS` on a GPU, while this lasts; elsewhere nothing

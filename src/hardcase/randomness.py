@@ -26,7 +26,7 @@ def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> 
 
     ``stream(7, "training", 3)``; streams do not overlap or interact.
     """
-    return torch.Generator(device=device).manual_seed(_number("/".join(map(str, (seed, *names)))))
+    return torch.Generator(device=device).manual_seed(_number(seed, *names))
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def own_randomness(
         generators.append(torch.cuda.default_generators[devices[0]])
     with torch.random.fork_rng(devices=devices):
         for generator in generators:
-            generator.manual_seed(stream(seed, *names).initial_seed())
+            generator.manual_seed(_number(seed, *names))
         yield
 
 
@@ -63,7 +63,9 @@ def _keys(ids: tuple[str, ...]) -> Int[Tensor, " n"]:
     return torch.from_numpy((np.frombuffer(first, ">u8") >> 1).astype(np.int64))
 
 
-def _number(text: str) -> int:
+def _number(*words: str | int) -> int:
+    """63 bits of the hash of a seed and what it is for."""
+    text = "/".join(map(str, words))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
@@ -110,7 +112,7 @@ class Rng:
     def __init__(self, seed: int, name: str, keys: Int[Tensor, " n"]) -> None:
         self.name = name
         self.drawn = torch.zeros_like(keys)
-        self._base = _mixed(_mixed(keys.clone()) + _number(f"{seed}/{name}"))
+        self._base = _mixed(_mixed(keys.clone()) + _number(seed, name))
 
     @classmethod
     def numbered(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from hardcase.campaign.claims import claim_context
 from hardcase.config import Config, annotated_as, task_of
-from hardcase.data.formats import MixedSizes
+from hardcase.data.files import LabelledSet, MixedSizes, Stream
 from hardcase.data.sources import large, load
-from hardcase.data.streams import LabelledSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.load import is_stated, names_outputs, network_of_code
 from hardcase.models.names import ClassMap, aligned, map_between
@@ -59,7 +58,7 @@ class CampaignSplits:
         self.task = task_of(config.task, config.data, config.model)
         """What the networks answer: as configured, else as the data or the model says."""
         if config.task == "auto" and isinstance(seeds, Images) and claim_context(seeds.context):
-            from hardcase.claims.seeds import task_of_seeds
+            from hardcase.claims.load import task_of_seeds
 
             self.task = task_of_seeds(seeds)
         self.given_seeds = seeds
@@ -103,7 +102,7 @@ class CampaignSplits:
         """One split of the data with what is known to be in each image, loaded once."""
         if split not in self._annotated:
             from hardcase.claims.annotations import AnnotatedImages, load_annotations
-            from hardcase.claims.seeds import labelled_annotations
+            from hardcase.claims.load import labelled_annotations
 
             if annotated_as(self.config.data) is None:  # a folder of photographs says what is there
                 images = load(self.data, split=split, offline=self.config.offline)
@@ -117,7 +116,7 @@ class CampaignSplits:
     def read(self, split: str) -> Images | Stream:
         """One split of the data as it is stored, under its own classes."""
         if split not in self._stored and self.task != "classes":
-            from hardcase.claims.seeds import claim_seeds
+            from hardcase.claims.load import claim_seeds
 
             known = self.annotated(split)
             self._stored[split] = claim_seeds(known.images, known.annotations, self.task)

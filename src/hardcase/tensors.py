@@ -187,14 +187,6 @@ def tile_rows(device: torch.device) -> int:
     return _constant.get(device.type, TILE)
 
 
-def tiles(count: int, device: torch.device) -> Iterator[slice]:
-    """The parts in which `count` rows are given to a network on this device, each padded to whole
-    tiles.
-    """
-    size = _constant.get(device.type, max(count, 1))
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
 def in_tiles(*rows: Tensor) -> Iterator[tuple[Any, ...]]:
     """Aligned rows in parts of whole tiles, padded, each with how many of its rows are real: what
     is computed of such a part depends, row by row, on that row alone.
@@ -202,9 +194,10 @@ def in_tiles(*rows: Tensor) -> Iterator[tuple[Any, ...]]:
     On a CPU one part, padded to a multiple of `TILE` rows; on a device that has a constant tile one
     for each tile.
     """
-    device = rows[0].device
-    size = tile_rows(device)
-    for part in tiles(len(rows[0]), device):
+    count = len(rows[0])
+    kind = rows[0].device.type
+    size = _constant.get(kind, TILE)
+    for part in chunks(count, _constant.get(kind, max(count, 1))):
         yield *(pad_rows(one[part], size) for one in rows), part.stop - part.start
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.methods.argus import argus as interpolated, argus_adaptive
+from hardcase.methods.generative import argus as interpolated, argus_adaptive
 from hardcase.spaces.latent import Grid
 from hardcase.tensors import from_bytes, to_grid
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject

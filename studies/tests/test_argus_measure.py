@@ -8,7 +8,7 @@ import torch
 from hardcase.errors import Problem
 from hardcase.judges.judge import PanelJudge
 from hardcase.judges.panel import Panel
-from hardcase.methods.argus import argus
+from hardcase.methods.generative import argus
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream
 from hardcase.spaces.latent import Grid, collect

@@ -15,7 +15,7 @@ from fiftyone.operators import types
 from hardcase.analysis.conditions import shown_draws
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
 from hardcase.conditions import PROFILES
-from hardcase.data.images import images_of
+from hardcase.data.sources import images_of
 from hardcase.runs.results import finding_claims, seed_claims
 from hardcase.runs.verify import CONDITIONS, read_beside
 from hardcase.statistics import verdict_status

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hardcase.cli.main import main
-from hardcase.models.pretrained import fetching
+from hardcase.models import fetching
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import hardcase as hc
 from claims.toys import CLASSES, Windows, scenes
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import claim_model
-from hardcase.claims.outputs import overlap
+from hardcase.claims.subjects import overlap
 from hardcase.errors import Problem
 from hardcase.testing.toys import toy_images, toy_subject
 from hardcase_teams.maite import (

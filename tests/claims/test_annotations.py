@@ -12,7 +12,7 @@ from hardcase.claims.annotations import (
     _framed,
     load_annotations,
 )
-from hardcase.data.formats import Sizing
+from hardcase.data.files import Sizing
 from hardcase.errors import Problem
 
 

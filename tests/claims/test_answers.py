@@ -10,7 +10,7 @@ from hardcase.claims import load
 from hardcase.claims.annotations import load_annotations
 from hardcase.claims.answers import Layout, answering, softmax_odds, standard_outputs
 from hardcase.claims.load import claim_model, load_claim_model
-from hardcase.claims.outputs import ABSENT, Detections, strongest
+from hardcase.claims.subjects import ABSENT, Detections, strongest
 from hardcase.errors import Problem
 from hardcase.models.load import Loading
 from hardcase.tensors import from_bytes

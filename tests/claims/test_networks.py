@@ -20,7 +20,7 @@ from hardcase.claims.networks import (
     detect,
     tag,
 )
-from hardcase.claims.outputs import ABSENT, Detections, overlap
+from hardcase.claims.subjects import ABSENT, Detections, overlap
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 

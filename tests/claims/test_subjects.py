@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
-from hardcase.claims.outputs import ABSENT, Detections
 from hardcase.claims.subjects import (
+    ABSENT,
     FLOOR,
     OVERLAP,
+    Detections,
     box_support,
     claim_logits,
     class_support,

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hardcase.claims.outputs import Annotation, Detections
+from hardcase.claims.subjects import Annotation, Detections
 from hardcase.types import Images
 
 SIDE = 24

@@ -38,8 +38,7 @@ def told(monkeypatch):
 
     def tell(screen):
         monkeypatch.setattr(progress, "OFTEN", 0)
-        screen.expect(shard=4, workers=1)
-        screen.begin(RECORD, 18)
+        screen.begin(RECORD, 18, 4)
         screen.shard(total())
         screen.shard(total(8, 3, 100, ((0, 1), (0, 1), (1, 0))))
         screen.on_step(counts(2))
@@ -67,8 +66,7 @@ def test_a_finished_shard_replaces_its_running_counts(told):
 
 def test_a_resumed_run_counts_from_where_it_was():
     screen = Front()
-    screen.expect(shard=4, workers=1)
-    screen.begin(RECORD, 18)
+    screen.begin(RECORD, 18, 4)
     screen.shard(total(8, 3, 1_000_000))
     screen.began -= 10
     now = screen.standing()
@@ -201,8 +199,7 @@ def test_the_front_end_that_was_asked_for():
 def test_before_a_shard_is_done_the_budget_says_how_long_it_takes_at_most(monkeypatch):
     monkeypatch.setattr(progress, "OFTEN", 0)
     screen = Front()
-    screen.expect(shard=4, workers=1)
-    screen.begin({**RECORD, "budget": {"queries": 100}}, 10)
+    screen.begin({**RECORD, "budget": {"queries": 100}}, 10, 4)
     screen.shard(total())
     screen.on_step(counts(2, queries=50))
     screen.began = monotonic() - 10

@@ -19,8 +19,8 @@ from torch import nn
 
 from hardcase import cache, tensors
 from hardcase.criteria.profile import Profile, Range
-from hardcase.data import formats, own
-from hardcase.data.formats import read_idx, read_json_labels
+from hardcase.data import files, own
+from hardcase.data.files import read_idx, read_json_labels
 from hardcase.data.public import cache_file, public_sets, unpack
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -311,7 +311,7 @@ def test_pipes_are_not_waited_for(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Bounds as they are, less what small files may have beside."""
-    for module in (cache, formats, own):
+    for module in (cache, files, own):
         monkeypatch.setattr(
             module, "unpacked", lambda path, least=0: 100 * path.stat().st_size + 2**16
         )

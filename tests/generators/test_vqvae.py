@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from hardcase.errors import Problem
-from hardcase.generators import vqvae
-from hardcase.generators.build import build_generator, usual_generator
+from hardcase.generators import build, vqvae
+from hardcase.generators.build import GeneratorSelection, build_generator
 from hardcase.generators.quality import sheet
 from hardcase.generators.vqvae import (
     Codebook,
@@ -24,6 +24,7 @@ from hardcase.generators.vqvae import (
 )
 from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import from_bytes
+from hardcase.testing.toys import toy_subject
 from hardcase.training.cards import TrainingRecipe
 from hardcase.training.loop import Player, duel, fit
 from tiny import bars, global_state, weights
@@ -293,11 +294,31 @@ def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
     assert torch.equal(given.grad, torch.ones_like(z))
 
 
+@pytest.mark.parametrize(
+    ("named", "own", "channels", "made"),
+    [
+        ("vae", "vqvae", 3, ("vqvae", "hierarchical")),
+        (None, "vqvae", 3, ("vqvae", "hierarchical")),
+        ("vae", "vqvae", 1, ("vae", None)),
+        ("gan", "vae", 3, ("gan", None)),
+        (None, "gan", 3, ("vqvae", "hierarchical")),
+        (None, "gan", 1, ("gan", None)),
+    ],
+)
+def test_in_colour_a_name_without_a_kind_stands_for_one_that_fits(
+    named, own, channels, made, monkeypatch
+):
+    trained = lambda *images, kind, **how: (torch.nn.Identity(), {"kind": kind})  # noqa: E731
+    monkeypatch.setattr(build, "trained_generator", trained)
+    images = bars(channels=channels)
+    given = {"method": "own", "perturbs": False, "subject": toy_subject(), "example": images}
+    choice = GeneratorSelection(**given, images=lambda split: images, data="bars")
+    found = choice.make(named, own)
+    assert (found.family, found.card["kind"]) == made
+
+
 @pytest.mark.parametrize(("size", "side"), [(28, 14), (32, 16), (64, 16), (96, 24), (224, 28)])
 def test_a_hierarchy_fits_photographs_of_any_size(size, side):
-    assert usual_generator("vae", 3) == usual_generator("vqvae", 3) == "vqvae:hierarchical"
-    assert usual_generator("vae", 1) == "vae"
-    assert usual_generator("gan", 3) == "gan"
     sizes = {"channels": 3, "size": size, "classes": 10, "latent": 32}
     net = build_generator("vqvae", kind="hierarchical", **sizes)
     assert net.code_shape == (32, side, side)

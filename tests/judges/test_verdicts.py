@@ -273,11 +273,11 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
-    monkeypatch.setattr(verdicts, "is_ready", lambda run, **given: False)
+    other = {"train": bars(30, seed=9), "test": splits()[1]}
     run = test_run(tmp_path / "run")
-    assert verdicts.finish(run, say=said.append).verdicts is None
+    assert verdicts.finish(run, say=said.append, images=other.__getitem__).verdicts is None
     assert "hardcase judge" in said[0]
+    monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
     assert verdicts.finish(run, say=said.append, train=True).verdicts is not None
     train, _ = splits()
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))

@@ -5,7 +5,7 @@ import torch
 
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, parse_keep
-from hardcase.methods.argus import argus, argus_adaptive
+from hardcase.methods.generative import argus, argus_adaptive
 from hardcase.randomness import stream
 from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_bytes, to_grid

@@ -6,10 +6,10 @@ import torch
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, limits, parse_keep
 from hardcase.errors import Problem
+from hardcase.generators.adapters import Decoder
 from hardcase.generators.gan import Gan
-from hardcase.generators.staged import Decoder
 from hardcase.generators.vae import conditional
-from hardcase.methods.argus import latte, style_mixing
+from hardcase.methods.generative import latte, style_mixing
 from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.activations import Activations, Styles, conditioned_stages, early_places
 from hardcase.spaces.latent import Grid, collect

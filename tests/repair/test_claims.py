@@ -8,9 +8,8 @@ from torch import nn
 import hardcase as hc
 from claims.toys import CLASSES, LEVEL, Windows, scenes
 from hardcase.campaign.claims import Claims
-from hardcase.claims.load import claim_model
-from hardcase.claims.outputs import Detections
-from hardcase.claims.seeds import claim_seeds
+from hardcase.claims.load import claim_model, claim_seeds
+from hardcase.claims.subjects import Detections
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.models.health import answers
 from hardcase.repair.claims import train_on_claims

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from drawn import drawn_run, judge
 
-from hardcase.report.page import plain, report_content
-from hardcase.report.trust import real_pairs
+from hardcase.report.page import plain, real_pairs, report_content
 from hardcase.report.words import spread
 from hardcase.runs.results import Run
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from aftermath import verdict, write_run
 
-from hardcase.analysis.regression import excess
+from hardcase.analysis.references import excess
 from hardcase.errors import Problem
 from hardcase.runs.verify import REGRESSION, keep_beside
 from hardcase.suite.replay import _another_training, against_nulls, nearest, stored_excess

@@ -14,8 +14,8 @@ from hardcase.errors import Problem
 from hardcase.methods import sinvad_code
 from hardcase.models.adapters import Cached, LabelOnly, Retrying
 from hardcase.models.subject import Subject
-from hardcase.runs.behaviour import Fingerprint, behaviour_of
 from hardcase.runs.start import Plan, Watcher, resume, start
+from hardcase.runs.verify import Fingerprint, behaviour_of
 from hardcase.spaces.latent import Latent
 from hardcase.testing.toys import SIZE, Quarters, ToyAutoencoder, toy_images, toy_peer, toy_subject
 

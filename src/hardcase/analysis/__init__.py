@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         severity_curves as severity_curves,
     )
     from hardcase.analysis.maps import map_of_run as map_of_run
-    from hardcase.analysis.regression import (
+    from hardcase.analysis.references import (
         changed as changed,
         excess as excess,
         regressing as regressing,

@@ -33,7 +33,7 @@ from hardcase.conditions.risk import (
     with_pattern,
 )
 from hardcase.conditions.worst import most_questions
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem, guarded
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run

@@ -25,13 +25,11 @@ from torch import Tensor
 
 from hardcase import registry
 from hardcase.cache import named_path
-from hardcase.claims.outputs import Annotation, Task
+from hardcase.claims.subjects import Annotation, Task
 from hardcase.companions import teams_module
-from hardcase.data.formats import FORMATS, Sizing
-from hardcase.data.images import image_pixels
+from hardcase.data.files import FORMATS, Sizing, Stream, peeked
 from hardcase.data.own import file_bytes, names_by_number, natural, numbered
-from hardcase.data.sources import SPLITS, part_of, spec_options
-from hardcase.data.streams import Stream, peeked
+from hardcase.data.sources import SPLITS, image_pixels, part_of, spec_options
 from hardcase.errors import Problem, choice, reading
 from hardcase.tensors import digest, digest_tensors
 from hardcase.types import Images
@@ -135,7 +133,7 @@ def load_annotations(
         task: What is to be known of the images.
         count: Images that are chosen at random; 0: all.
         seed: The choice follows from it.
-        resize: See `hardcase.data.formats.Sizing`; for data that is given as an object.
+        resize: See `hardcase.data.files.Sizing`; for data that is given as an object.
         crop: Likewise.
 
     Raises:

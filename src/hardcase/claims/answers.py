@@ -15,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase.claims.outputs import ABSENT, Detections, Task, corners
-from hardcase.claims.subjects import flat_table
+from hardcase.claims.subjects import ABSENT, Detections, Task, corners, flat_table
 from hardcase.errors import Problem, choice
 from hardcase.models.adapters import SURE, logits_of
 from hardcase.models.subject import as_logits, in_evaluation_mode

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from hardcase import registry
 from hardcase.claims.annotations import NONE, AnnotatedImages
-from hardcase.claims.outputs import Annotation, Detections, average_precision, overlap, strongest
+from hardcase.claims.subjects import Annotation, Detections, average_precision, overlap, strongest
 from hardcase.data.own import numbered
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice

@@ -252,7 +252,7 @@ def environment() -> Iterator[DoctorLine]:
     import torch
 
     from hardcase import __version__
-    from hardcase.runs.behaviour import strict_arithmetic
+    from hardcase.runs.verify import strict_arithmetic
 
     python = platform.python_version()
     versions = f"hardcase {__version__}, Python {python}, torch {torch.__version__}"
@@ -369,7 +369,7 @@ def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
     """What is odd about annotated images, and a picture of some, by which a person sees whether
     boxes and names are where they should be."""
     from hardcase.cache import cache_folder, write_atomically
-    from hardcase.claims.seeds import draw_annotations
+    from hardcase.claims.load import draw_annotations
 
     for text in annotated.notes:
         yield DoctorLine("annotations", "warning", text)

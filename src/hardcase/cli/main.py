@@ -20,11 +20,10 @@ from types import FrameType
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
 
 from hardcase.cli.options import begin
 from hardcase.companions import companion_verbs, load_verb
-from hardcase.environment import ADDRESS_SPACE, address_space, keep_freed, redact, sanitize
+from hardcase.environment import ADDRESS_SPACE, keep_freed, redact, sanitize
 from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem, count_interrupt
 
 
@@ -74,13 +73,6 @@ def _keep(text: str) -> Path | str:
 
 
 _PAIR = re.compile(r"[A-Za-z_][\w.]*=")
-
-
-class Spreading(TyperGroup):
-    """The top command: it spreads settings before any verb sees them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread(args))
 
 
 def spread(words: Iterable[str]) -> list[str]:
@@ -146,7 +138,7 @@ _HELP = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = spread(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
     begin(words)
     for stream in (sys.stdout, sys.stderr):
@@ -187,10 +179,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_memory(words: Sequence[str]) -> None:
     """Refuse verbs that compute where fewer bytes may be mapped than their libraries take."""
-    most = address_space()
-    if most is None or most >= ADDRESS_SPACE or not words or words[0] in _LIGHT:
+    if not words or words[0] in _LIGHT or sys.platform == "win32":
         return
     if words[0].startswith("-") or {"-h", "--help"} & {*words}:
+        return
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY or most >= ADDRESS_SPACE:
         return
     raise Problem(
         f"this process may use {most / 1e9:.2g} GB of memory addresses; PyTorch and the other "
@@ -235,7 +231,6 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     """The command with the verb that `words` begin with; with all of them if it is not known, for
     help and hints."""
     app = typer.Typer(
-        cls=Spreading,
         no_args_is_help=True,
         add_completion=not words or words[0].startswith("-"),
         pretty_exceptions_enable=False,

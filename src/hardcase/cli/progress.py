@@ -77,17 +77,11 @@ class Front(Stoppable):
         self.paced = (monotonic(), 0)
         self.started = self.began = monotonic()
         self.usable = 0
-        self.shard_size = 0
-        self.workers = 1
+        self.at_once = 0
         self.base = self.total = Progress()
         self.current = (0, 0, 0)
         self.looked = 0.0
         self.news: float | None = None
-
-    def expect(self, *, shard: int, workers: int) -> None:
-        """How many seeds are searched together, and in how many processes."""
-        self.shard_size = shard
-        self.workers = workers
 
     def prepare(self, what: str) -> None:
         """What is done before the search, in words."""
@@ -123,9 +117,10 @@ class Front(Stoppable):
     def say(self, text: str) -> None:
         self.notes.append(text)
 
-    def begin(self, record: dict[str, Any], usable: int) -> None:
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         super().begin(record, usable)
         self.usable = usable
+        self.at_once = at_once
         self.began = monotonic()
         if self.folder is not None:
             self.say(f"the run goes to {shown(self.folder)}")
@@ -167,7 +162,7 @@ class Front(Stoppable):
             seeds=int(self.record.get("seeds", 0)),
             usable=self.usable,
             done=total.seeds,
-            running=min(ahead, self.shard_size * self.workers) if searching else 0,
+            running=min(ahead, self.at_once) if searching else 0,
             failing=total.failing + failing,
             queries=total.queries + queries,
             gradients=total.gradients + gradients,
@@ -257,8 +252,8 @@ class Lines(Front):
             done = "trained" if progress.epochs else "made"
             note(f"{done} {progress.what} in {clock(self.trained[progress.what])}")
 
-    def begin(self, record: dict[str, Any], usable: int) -> None:
-        super().begin(record, usable)
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
+        super().begin(record, usable, at_once)
         where = f"{record['method']} on {record['model']}, {record['data']}"
         note(f"searching with {where}: {usable} usable of {record['seeds']} seeds")
 

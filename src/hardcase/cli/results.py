@@ -75,23 +75,21 @@ def config_of(
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
     """Refuse ingredients other than the run's; another machine is said."""
     from hardcase.analysis.slices import seeds_of
-    from hardcase.runs.behaviour import require_behaviour
     from hardcase.runs.identity import (
         MACHINE,
         Identity,
-        machine_parts,
-        model_parts,
+        parts_of,
         require_same,
-        seeds_parts,
     )
     from hardcase.runs.start import plan_of
+    from hardcase.runs.verify import require_behaviour
 
     then = Identity.from_json(run.record.get("identity"))
     if then is None:
         note("note: this run was stored before ingredients were recorded: it is unverified")
         return
     made = str(run.seeds["id"][0]).startswith("generated")
-    machine = Identity(machine_parts(context.subject.device.type))
+    machine = Identity(parts_of(device=context.subject.device.type))
     other = then.only(machine.parts).differences(machine)
     if other:
         note(f"note: this run began with another {', another '.join(other)}")
@@ -99,10 +97,10 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if not used:
             require_same(then, plan_of(context).identity(context.campaign), but=MACHINE)
         if "model" in used:
-            now = Identity(model_parts(context.subject))
+            now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
         if "seeds" in used and not made:
-            parts = seeds_parts(context.seeds)
+            parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
         if not other and "seeds" not in used:

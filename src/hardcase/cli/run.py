@@ -33,12 +33,18 @@ TRYING = 2.0
 NEEDED = "the model, the images and what the method needs"
 
 
-def conclude(run: Run | None, flags: o.Flags, beyond: dict[str, Any] | None = None) -> None:
-    """Say how the run ended; leave with 130 unless it is complete or reached its limit of findings.
-    `beyond`: what a search for regressions shows beyond its nulls."""
+def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
+    """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
+    leave with 130 unless it is complete or reached its limit of findings."""
     if run is None:
         note(f"interrupted before the search began: no folder was made; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
+    beyond: dict[str, Any] | None = None
+    if config.baseline is not None and run.record["complete"]:
+        from hardcase.suite.replay import against_nulls
+
+        found = against_nulls(run, retrained=retrained, say=flags.say)
+        beyond = {**found.to_json(), "retraining": retrained}
     if flags.json:
         from hardcase.report.decision import verdict
 
@@ -181,7 +187,7 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
         done = conduct(context, folder, screen, say=flags.say)
     if done is None:
         done = left_behind(folder)
-    conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
+    conclude(done, wanted, retrained, flags)
 
 
 def preview(config: Config, folder: Path, flags: o.Flags) -> None:
@@ -245,18 +251,6 @@ def _declared(context: Context) -> str:
     return f"{context.conditions.name} ({context.conditions}); beside {beside}"
 
 
-def _beyond_nulls(
-    run: Run | None, config: Config, retrained: str | None, flags: o.Flags
-) -> dict[str, Any] | None:
-    """What a complete search for regressions shows beyond its nulls; None for another run."""
-    if run is None or config.baseline is None or not run.record["complete"]:
-        return None
-    from hardcase.suite.replay import against_nulls
-
-    found = against_nulls(run, retrained=retrained, say=flags.say)
-    return {**found.to_json(), "retraining": retrained}
-
-
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
@@ -295,7 +289,7 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         done = conduct(context, folder, screen, again=not flags.allow_changes, say=flags.say)
     if done is None:
         done = left_behind(folder)
-    conclude(done, flags, _beyond_nulls(done, wanted, retrained, flags))
+    conclude(done, wanted, retrained, flags)
 
 
 @contextmanager

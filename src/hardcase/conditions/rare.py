@@ -28,7 +28,7 @@ from hardcase.conditions.risk import (
     seeds_of,
     told_shards,
 )
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
 from hardcase.tensors import margin, per_row

@@ -29,7 +29,7 @@ from hardcase.campaign.claims import (
     stored_label,
 )
 from hardcase.conditions.box import ConditionBox
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.graphs import replayed
 from hardcase.oracles import MIN_MARGIN

@@ -27,7 +27,7 @@ from hardcase.conditions.risk import (
     seeds_of,
     told_shards,
 )
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel

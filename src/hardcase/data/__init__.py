@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.data.images import images_of as images_of
     from hardcase.data.public import fetch as fetch
-    from hardcase.data.sources import describe as describe, load as load
+    from hardcase.data.sources import describe as describe, images_of as images_of, load as load
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -21,8 +21,7 @@ import torch
 from pyarrow import parquet
 
 from hardcase.cache import open_npz, parquet_groups, regular, unpacked
-from hardcase.data.formats import Array, Bytes, Labels, Sizing, decoded
-from hardcase.data.streams import ImageSet, Stream
+from hardcase.data.files import Array, Bytes, ImageSet, Labels, Sizing, Stream, decoded
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
 from hardcase.tensors import to_tensor

@@ -26,7 +26,7 @@ import numpy as np
 
 from hardcase import registry
 from hardcase.cache import cache_folder, open_npz, write_atomically
-from hardcase.data.formats import BATCHES, DIGITS_5K, IDX, PIXEL_ROWS, Form, Part, Parts
+from hardcase.data.files import BATCHES, DIGITS_5K, IDX, PIXEL_ROWS, Form, Part, Parts
 from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors, to_tensor

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.generators.adapters import Coder as Coder, Inverted as Inverted, coder as coder
+    from hardcase.generators.adapters import (
+        Coder as Coder,
+        Decoder as Decoder,
+        Inverted as Inverted,
+        Recalled as Recalled,
+        Supplied as Supplied,
+        coder as coder,
+    )
     from hardcase.generators.build import (
         build_generator as build_generator,
         load_generator as load_generator,
@@ -15,11 +22,6 @@ if TYPE_CHECKING:
     )
     from hardcase.generators.gan import Gan as Gan
     from hardcase.generators.quality import fresh as fresh
-    from hardcase.generators.staged import (
-        Decoder as Decoder,
-        Recalled as Recalled,
-        Supplied as Supplied,
-    )
     from hardcase.generators.vae import Vae as Vae
     from hardcase.generators.vqvae import VqVae as VqVae
 

@@ -14,9 +14,16 @@ from torch import Tensor, nn
 
 from hardcase import registry
 from hardcase.errors import Problem, choice
-from hardcase.generators.adapters import Inverted, coder, from_diffusers, supplied_card
+from hardcase.generators.adapters import (
+    Decoder,
+    Inverted,
+    Recalled,
+    Supplied,
+    coder,
+    from_diffusers,
+    supplied_card,
+)
 from hardcase.generators.quality import Family, measure
-from hardcase.generators.staged import Decoder, Recalled, Supplied
 from hardcase.models.load import from_file
 from hardcase.models.subject import Subject
 from hardcase.randomness import own_randomness
@@ -46,13 +53,6 @@ BEGUN = ("reduction",)
 _log = logging.getLogger(__name__)
 
 Judge = Callable[[Tensor], Tensor] | None
-
-
-def usual_generator(spec: str, channels: int) -> str:
-    """The generator that a name without a kind stands for, for images with so many channels."""
-    if channels == 1 or spec not in ("vae", "vqvae"):
-        return spec
-    return "vqvae:hierarchical"
 
 
 def build_generator(
@@ -128,7 +128,8 @@ def trained_generator(
         recipe = row.facts.get("colour", recipe)
     if epochs is not None:
         recipe = replace(recipe, epochs=epochs, steps=0)
-    recipe = replace(recipe, batch=batch or recipe.batch)
+    if batch is not None:
+        recipe = replace(recipe, batch=batch)
     settings = {**family_parts.options, **options}
     config = {
         "family": family,
@@ -285,14 +286,13 @@ class GeneratorSelection:
         channels, height, width = self.example.x.shape[1:]
         return channels, height, width
 
-    def usual(self, own: str) -> str:
-        """The family that a method takes by itself; a small GAN makes no photographs."""
-        if own == "gan" and self.shape[0] > 1:
-            return "vqvae"
-        return own
-
-    def make(self, named: str) -> Generator:
-        """The generator called `named`: FAMILY[:KIND|FOLDER] or FILE.py:FACTORY."""
+    def make(self, named: str | None, own: str) -> Generator:
+        """The generator called `named`, FAMILY[:KIND|FOLDER] or FILE.py:FACTORY, else the method's
+        `own`; in colour, a name without a kind stands for one that fits photographs.
+        """
+        colour = self.example.shape[0] > 1
+        if not named:
+            named = "vqvae" if own == "gan" and colour else own
         family, _, rest = named.partition(":")
         if family == "pixels":
             return Generator(family)
@@ -309,12 +309,8 @@ class GeneratorSelection:
         kind = "" if rest == self.data else rest
         if self.perturbs and family == "vae":
             kind = _conditional(kind)
-        elif not kind:
-            family, _, kind = usual_generator(family, self.shape[0]).partition(":")
-        return self._trained(family, kind)
-
-    def _trained(self, family: str, kind: str) -> Generator:
-        """A generator of ours, from the folder that `kind` names or trained on the data."""
+        elif colour and not kind and family in ("vae", "vqvae"):
+            family, kind = "vqvae", "hierarchical"
         folder = Path(kind).expanduser()
         if kind and (folder / "card.json").is_file():
             net, card = load_generator(folder, family, data=self.images("train").hash)

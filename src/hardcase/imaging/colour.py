@@ -1,4 +1,4 @@
-"""Light and colour: exposure, mid-tones, contrast, white balance, saturation.
+"""What a camera makes of light: exposure, mid-tones, contrast, white balance, saturation, JPEG.
 
 Light is counted in stops of *linear* light. Pixels hold its power 1/2.2, so one stop multiplies a
 pixel by ``2 ** (1 / 2.2)`` and no conversion there and back disturbs the unchanged image.
@@ -6,10 +6,15 @@ pixel by ``2 ** (1 / 2.2)`` and no conversion there and back disturbs the unchan
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
+from hardcase.imaging.blur import mirrored
+from hardcase.imaging.resample import combine
 from hardcase.tensors import constant, per_row
 
 Batch = Float[Tensor, "m c h w"]
@@ -87,3 +92,110 @@ def saturated(x: Batch, factor: Float[Tensor, " m"], amount: Float[Tensor, " m"]
     red = constant((0.0, 1.0, 1.0), x.dtype, x.device)[:, None, None]
     hue = torch.where(chroma > TINY, missing / chroma.clamp_min(TINY), red)
     return value - value * wanted * hue
+
+
+# JPEG, batched and differentiable. It is our own because no library has all that is needed: a
+# quality per row, a slope by quality for a gradient search, an image that stays untouched at
+# quality 100, and a row's bits that do not depend on the rest of the batch or on the device.
+#
+# ITU-T T.81 (1992) with the example tables of annex K. Differences from a file: steps are neither
+# rounded nor limited to 255, and what a block lacks is mirrored instead of repeated.
+
+Table = tuple[tuple[int, ...], ...]
+
+LUMA_STEPS: Table = (
+    (16, 11, 10, 16, 24, 40, 51, 61),
+    (12, 12, 14, 19, 26, 58, 60, 55),
+    (14, 13, 16, 24, 40, 57, 69, 56),
+    (14, 17, 22, 29, 51, 87, 80, 62),
+    (18, 22, 37, 56, 68, 109, 103, 77),
+    (24, 35, 55, 64, 81, 104, 113, 92),
+    (49, 64, 78, 87, 103, 121, 120, 101),
+    (72, 92, 95, 98, 112, 100, 103, 99),
+)
+"""Steps of luma at quality 50: table K.1."""
+
+CHROMA_STEPS: Table = (
+    (17, 18, 24, 47, 99, 99, 99, 99),
+    (18, 21, 26, 66, 99, 99, 99, 99),
+    (24, 26, 56, 99, 99, 99, 99, 99),
+    (47, 66, 99, 99, 99, 99, 99, 99),
+    *((99,) * 8,) * 4,
+)
+"""Steps of chroma at quality 50: table K.2."""
+
+TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))
+TO_RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136, -0.714136), (1.0, 1.772, 0.0))
+
+WINDOW = 5.0
+"""The slope by quality is that of the secant over so much less and so much more quality."""
+
+
+def compressed(
+    x: Batch, quality: Float[Tensor, " m"], *, halved: Float[Tensor, " m"] | None = None
+) -> Batch:
+    """JPEG at each row's quality; 100 leaves the image untouched.
+
+    Rounding has no useful slope. By quality it is that of the secant over `WINDOW`: what a little
+    less quality does. By `x` it is straight-through, that of no compression. `halved` is how far
+    colour is stored at half the resolution, from 0 (not at all) to 1 (as most files do).
+    """
+    planes = x.detach() * 255 - 128
+    if x.shape[1] != 3:
+        return (x + _losses(planes, (LUMA_STEPS,), quality) / 255).clamp(0, 1)
+    planes = combine(planes, constant(TO_YCC, x.dtype, x.device), 1)
+    change = _losses(planes, (LUMA_STEPS, CHROMA_STEPS, CHROMA_STEPS), quality)
+    if halved is not None:
+        chroma = planes[:, 1:]
+        half = functional.avg_pool2d(chroma, 2, ceil_mode=True, count_include_pad=False)
+        half = half + _losses(half, (CHROMA_STEPS, CHROMA_STEPS), quality)
+        coarse = functional.interpolate(half, scale_factor=2, mode="bilinear")
+        coarse = coarse[:, :, : x.shape[2], : x.shape[3]]
+        colour = change[:, 1:].lerp(coarse - chroma, per_row(halved, x))
+        change = torch.cat([change[:, :1], colour], 1)
+    change = combine(change, constant(TO_RGB, x.dtype, x.device), 1)
+    return (x + change / 255).clamp(0, 1)
+
+
+def _losses(planes: Batch, tables: tuple[Table, ...], quality: Float[Tensor, " m"]) -> Batch:
+    """What rounding the cosines of each 8x8 block adds to planes, one table of steps for each."""
+    steps = constant(tables, planes.dtype, planes.device)[None, :, None, :, None, :]
+    cosine = _cosines(planes)
+    waves = combine(combine(_blocks(planes), cosine, 5), cosine, 3)
+    errors = _rounding(waves, steps, quality.detach())
+    if quality.requires_grad:
+        more = (quality.detach() + WINDOW).clamp_max(100)
+        less = (quality.detach() - WINDOW).clamp_min(1)
+        rise = _rounding(waves, steps, more) - _rounding(waves, steps, less)
+        slope = rise / per_row(more - less, rise)
+        errors = errors + per_row(quality - quality.detach(), slope) * slope
+    change = combine(combine(errors, cosine.T, 5), cosine.T, 3)
+    change = change.reshape(len(planes), len(tables), 8 * change.shape[2], -1)
+    return change[:, :, : planes.shape[2], : planes.shape[3]]
+
+
+def _rounding(
+    waves: Float[Tensor, "m c r 8 s 8"],
+    steps: Float[Tensor, "1 c 1 8 1 8"],
+    quality: Float[Tensor, " m"],
+) -> Float[Tensor, "m c r 8 s 8"]:
+    """What rounding to multiples of the steps adds to each coefficient at each row's quality."""
+    scale = torch.where(quality < 50, 50 / quality, 2 - quality / 50)
+    scaled = steps * per_row(scale, waves)
+    units = waves / scaled.clamp_min(1e-6)
+    return scaled * (units.round() - units)
+
+
+def _blocks(planes: Batch) -> Float[Tensor, "m c r 8 s 8"]:
+    """Blocks of 8 by 8; what is missing to whole blocks is mirrored."""
+    down = -planes.shape[2] % 8
+    right = -planes.shape[3] % 8
+    whole = mirrored(mirrored(planes, down, 2)[:, :, down:], right, 3)[:, :, :, right:]
+    return whole.reshape(*planes.shape[:2], whole.shape[2] // 8, 8, whole.shape[3] // 8, 8)
+
+
+def _cosines(like: Tensor) -> Float[Tensor, "8 8"]:
+    """The orthonormal cosine transform of eight numbers: frequencies by places."""
+    place = torch.arange(8, device=like.device, dtype=like.dtype)
+    waves = torch.cos(torch.pi / 8 * (place[None, :] + 0.5) * place[:, None]) / 2
+    return torch.cat([waves[:1] / math.sqrt(2), waves[1:]])

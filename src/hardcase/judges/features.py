@@ -16,7 +16,7 @@ from torch.nn import functional
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.errors import Problem
 from hardcase.judges.judge import Neighbours
-from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import Answer

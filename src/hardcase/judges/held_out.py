@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from hardcase.data.files import HELD, ImageSet
 from hardcase.data.sources import large, load
-from hardcase.data.streams import HELD, ImageSet
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
@@ -33,10 +33,10 @@ from hardcase.judges.photographs import (
     reserved_judge,
 )
 from hardcase.judges.training_data import FAMILIES, families_of_space
+from hardcase.models.fetching import fetched_classifiers, is_fetched, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import fetched_classifiers, is_fetched, known_as
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import OWN, roles
 from hardcase.runs.identity import require
@@ -67,12 +67,18 @@ def for_run(
     images: Splits | None = None,
     make: bool = True,
 ) -> PanelJudge | ReservedJudge:
-    """Return the judge for a run: of its data, trained on the split that the seeds are not from.
+    """Return the judge for a run: of its data, trained on the split that the seeds are not from;
+    unless one may be made, only such as take seconds.
 
     Photographs without enough others beside them to fit a panel to are judged by a network alone.
     """
     wanted = features_of(run, features)
     first, second = _splits_of(run, offline=offline, images=images)
+    if not (wanted or make or panel.folder(first.images(), second.images(), seed=seed).is_dir()):
+        raise Problem(
+            f"the judge of {run.record['data']} is not trained yet.",
+            fix=f"hardcase judge {run.folder}, which trains it once",
+        )
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
     if not wanted:
@@ -182,10 +188,11 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     """Return whose features judge a run: those given, its own, or for photographs the best."""
     if given:
         return tuple(given)
-    stated = list(run.record.get("judge_features") or ())
-    require({"judge_features": stated}, run.folder)
+    stated = tuple(run.record.get("judge_features") or ())
+    if stated:
+        require({"judge_features": stated}, run.folder)
     if stated or not is_photographic(run.record["image"]):
-        return tuple(stated)
+        return stated
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
     subject = known_as(run.record["model"], parameters.get("subject", ""))
     used = {run.record["model"], subject, *_witness_names(run)}
@@ -215,17 +222,6 @@ def _witness_names(run: Run) -> list[str]:
     return list(map(str, known.get("models", ())))
 
 
-def is_ready(run: Run, *, images: Splits | None = None) -> bool:
-    """Say whether the judge of a run's data is in the cache, so that judging takes seconds."""
-    if run.record.get("judge_features") or is_photographic(run.record["image"]):
-        return True  # or there is no network for it, and why is said then
-    try:
-        first, second = _splits_of(run, offline=True, images=images)
-        return panel.folder(first.images(), second.images()).is_dir()
-    except Problem:
-        return False
-
-
 def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[ImageSet, ImageSet]:
     """What the judge of a run is trained on, and the split that holds the run's seeds; very many
     images stay in their files.
@@ -247,14 +243,14 @@ def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[Image
     if own == "train":
         names.reverse()
     second = get(names[0])
+    if not photographs:
+        return get(names[1]), second
     nothing = _sample(second).take(torch.arange(0))
-    if own == "all" and photographs:  # all may serve as seeds: nothing is left to train on
+    if own == "all":  # all may serve as seeds: nothing is left to train on
         return nothing, second
     try:
         return get(names[1]), second
     except Problem:
-        if not photographs:
-            raise
         return nothing, second  # one photograph per class leaves no other
 
 
@@ -280,7 +276,15 @@ def _same_data(run: Run, images: ImageSet) -> None:
 
 def check(run: Run, judge: PanelJudge) -> None:
     """Refuse a judge that may not judge a run."""
-    _fits(run, judge)
+    config = judge.card["configuration"]
+    made_for = (config["channels"], config["size"], config["size"], config["classes"])
+    given = (*run.record["image"], len(run.record["classes"]))
+    if made_for != given:
+        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, made_for)]
+        raise Problem(
+            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
+            fix="hardcase judge RUN without --judge trains one for the run's own data",
+        )
     own = {**judge.card["members"], "panel": judge.card["weights"]}
     names = {digest: name for name, digest in own.items()}
     for i, net in enumerate(map(Subject, judge.panel.networks), 1):
@@ -289,18 +293,6 @@ def check(run: Run, judge: PanelJudge) -> None:
     for lineage in judge.card.get("lineages", ()):
         _other_lineage(run, "its encoder", lineage)
     _never_seen(run, judge)
-
-
-def _fits(run: Run, judge: PanelJudge) -> None:
-    config = judge.card["configuration"]
-    own = (config["channels"], config["size"], config["size"], config["classes"])
-    given = (*run.record["image"], len(run.record["classes"]))
-    if own != given:
-        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, own)]
-        raise Problem(
-            f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
-            fix="hardcase judge RUN without --judge trains one for the run's own data",
-        )
 
 
 def _took_no_part(run: Run, names: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +231,7 @@ class PanelJudge:
             **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
             "standing": self.standing,
-            "rules": {name: rule.to_card() for name, rule in self.rules.items()},
+            "rules": {name: asdict(rule) for name, rule in self.rules.items()},
             "calibration": self.calibration,
             "elsewhere": elsewhere,
             **{name: self.card[name] for name in more},
@@ -325,8 +325,10 @@ def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> Pan
     assert isinstance(source, SignalSource)
     rules = unrated_rules(source, card)
     judge = PanelJudge(source, card, folder, rules["label_kept"], rules["valid"], None)
+    if not (folder / FILE).exists():
+        return judge
     stored = _read_calibration(folder / FILE)
-    if stored is None or stored["weights"] != card["weights"]:
+    if stored["weights"] != card["weights"]:
         return judge
     return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
@@ -346,20 +348,18 @@ def calibrated(judge: PanelJudge, found: Calibration) -> PanelJudge:
 
 def keep_calibration(judge: PanelJudge, found: Calibration) -> Path:
     """Store a calibration, with its checksum, beside the judge it belongs to."""
-    rules = {name: rule.to_card() for name, rule in found.rules.items()}
+    rules = {name: asdict(rule) for name, rule in found.rules.items()}
     stored = {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}
     stored["checksum"] = digest([json.dumps(stored, sort_keys=True)])
     return write_atomically(judge.folder / FILE, json.dumps(stored, indent=2).encode())
 
 
-def _read_calibration(path: Path) -> dict[str, Any] | None:
+def _read_calibration(path: Path) -> dict[str, Any]:
     try:
         stored = dict(json.loads(path.read_text(encoding="utf-8")))
         checksum = stored.pop("checksum", None)
         if checksum != digest([json.dumps(stored, sort_keys=True)]):
             raise ValueError("its content is not what its checksum says")
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise Problem(
             f"{path} cannot be read: {error}", fix="delete it and calibrate again"

@@ -361,11 +361,6 @@ class Panel(SignalSource):
         return {**members, "density": digest_tensors(self.density.state_dict())}
 
 
-def references_of(y: Int[Tensor, " n"], classes: int) -> int:
-    """Return how many of these training images a panel remembers."""
-    return int(y.bincount(minlength=classes).clamp_max(max(1, REFERENCES // classes)).sum())
-
-
 def build(config: Mapping[str, Any]) -> Panel:
     """Return an untrained panel of the shape that a card describes."""
     members = [MemberConfig(**row) for row in config["training"]["ensemble"]]

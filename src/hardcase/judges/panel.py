@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ from hardcase.judges.networks import (
     MemberConfig,
     Panel,
     build,
-    references_of,
 )
 from hardcase.judges.rules import rules_from_exam
 from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
@@ -49,7 +49,6 @@ from hardcase.training.cards import (
     TrainingProgress,
     TrainingRecipe,
     geometry,
-    remove_unfinished,
     stated,
     unfinished_folder,
 )
@@ -160,7 +159,7 @@ class PanelTraining:
             "steps": sum(history.steps for history in histories),
             "warnings": [warning for history in histories for warning in history.warnings],
             "members": panel.hashes(),
-            "rules": {name: rule.to_card() for name, rule in rules.items()},
+            "rules": {name: asdict(rule) for name, rule in rules.items()},
         }
 
     def learn(self, number: int) -> History:
@@ -363,6 +362,8 @@ def card_config(
     """Return the configuration that a judge's card states and its folder is named after."""
     channels, size, classes = geometry(train, test)
     fitted, _ = split_rows(train.y, train.id, config.held_out)
+    each = max(1, REFERENCES // classes)
+    remembered = train.y[fitted].bincount(minlength=classes).clamp_max(each)
     people: dict[str, Any] = {}
     learned = len(train)
     if counts is not None:
@@ -372,7 +373,7 @@ def card_config(
         "channels": channels,
         "size": size,
         "classes": classes,
-        "references": references_of(train.y[fitted], classes),
+        "references": int(remembered.sum()),
         "learned": learned,
         "seed": seed,
         "training": stated(config),
@@ -440,7 +441,7 @@ def trained(
         return PanelTraining(net.to(device), fitted, *given).run(held_out)
 
     judge = made_judge(NAME, described, train, test, build=build, learn=learn, device=device)
-    remove_unfinished(kept)
+    shutil.rmtree(kept, ignore_errors=True)
     accuracy = judge.card["accuracy"]
     if accuracy < WEAK:
         _log.warning(

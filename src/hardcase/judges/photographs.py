@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase import registry
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder
@@ -28,7 +28,7 @@ from hardcase.judges.rules import Signals, rules_from_exam
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.load import Loading, lineage_of, load_model, network
 from hardcase.models.names import map_between
-from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
@@ -266,7 +266,7 @@ def feature_judge(
             "members": net.hashes(),
             "lineages": [each.lineage for each in encoders if each.lineage],
             "parts": net.described,
-            "rules": {name: rule.to_card() for name, rule in rules.items()},
+            "rules": {name: asdict(rule) for name, rule in rules.items()},
         }
 
     judge = made_judge(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -126,20 +126,15 @@ class DecisionRule:
         no = (probability < self.low).tolist()
         return tuple(is_yes or (None, False)[is_no] for is_yes, is_no in zip(yes, no))
 
-    def to_card(self) -> dict[str, Any]:
-        """Return plain values for a card."""
-        return asdict(self)
-
-    @staticmethod
-    def from_card(card: Mapping[str, Any]) -> DecisionRule:
-        """Read a rule as `to_card` wrote it."""
-        lists = {name: tuple(card[name]) for name in ("signals", "weights")}
-        return DecisionRule(**{**card, **lists})
-
 
 def rules_from_card(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
     """Return the rules of a judge's card, as they are before people are asked."""
-    return {name: DecisionRule.from_card(rule) for name, rule in card["rules"].items()}
+    return {
+        name: DecisionRule(
+            **{**rule, "signals": tuple(rule["signals"]), "weights": tuple(rule["weights"])}
+        )
+        for name, rule in card["rules"].items()
+    }
 
 
 def rules_from_exam(

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial, stroke_width
-from hardcase.imaging.jpeg import compressed
+from hardcase.imaging.colour import compressed
 from hardcase.tensors import from_bytes
 from hardcase.training.cards import UNSTATED
 from hardcase.training.loop import Bend, Dice, bend, crop

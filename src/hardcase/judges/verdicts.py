@@ -33,7 +33,6 @@ from hardcase.judges.held_out import (
     held_out_entry,
     held_out_judge,
     independence,
-    is_ready,
 )
 from hardcase.judges.judge import (
     NOTICEABLE,
@@ -44,10 +43,12 @@ from hardcase.judges.judge import (
     keep_calibration,
     unrated_rules,
 )
-from hardcase.judges.own_run import OwnRule
+from hardcase.judges.own_run import FEWEST, OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
     CERTAIN,
+    FILE as ANSWERS,
+    PersonAnswer,
     by_own_signals,
     by_people,
     fitted_to_run,
@@ -59,11 +60,11 @@ from hardcase.judges.photographs import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
 from hardcase.registry import resolve
-from hardcase.runs.behaviour import strict_arithmetic
 from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
+from hardcase.runs.verify import strict_arithmetic
 from hardcase.tensors import chunks, from_bytes
 from hardcase.training import cards
 from hardcase.types import KINDS, Findings, Judge, Verdicts
@@ -208,13 +209,17 @@ def judge_run(
             judge.check(run)
     table = run.findings
     said = said or verdicts_of(judge, run)
-    answers = trusted(read_answers(run.folder))
+    answers = list[PersonAnswer]()
+    if (run.folder / ANSWERS).exists():
+        answers = trusted(read_answers(run.folder))
     own = dict[str, OwnRule]()
-    if isinstance(judge, PanelJudge):
-        keep_for_others(run, judge, said, answers)
+    if isinstance(judge, PanelJudge) and (answers or run.record.get("people")):
+        keep_for_others(run, judge, said, answers)  # or forget those that were taken back
+    if isinstance(judge, PanelJudge) and len(run) >= FEWEST:
         said, own = fitted_to_run(judge, said, run, answers)
     verdicts = by_norm(said, table["linf"].to_pylist())
-    verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
+    if answers:
+        verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
     decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
     confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
@@ -261,7 +266,9 @@ def judge_run(
         entry["beside"] = held_out_entry(run, held_out, beside)
     by = judge_identity(judge, entry)
     asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
-    moved = 0 if answers or asked else _moved(run, columns, by)
+    moved = 0
+    if run.verdicts is not None and not (answers or asked):
+        moved = _moved(run, run.verdicts, columns, by)
     if moved and strict_arithmetic() and not allow_changes:
         raise Problem(
             f"the judge says something else of {moved} of {len(run)} findings than it did before.",
@@ -303,12 +310,17 @@ def _judge_draws(run: Run, judge: PanelJudge, draws: Findings) -> Verdicts:
     return by_own_signals(judge, replace(said, columns=columns))[0]
 
 
-def _moved(run: Run, columns: Mapping[str, Sequence[Any]], by: Identity) -> int:
+def _moved(
+    run: Run,
+    verdicts: Mapping[str, Mapping[str, Any]],
+    columns: Mapping[str, Sequence[Any]],
+    by: Identity,
+) -> int:
     """Of how many findings the same judge said something else before."""
-    if run.verdicts is None or run.judged_by is None or run.judged_by.digest != by.digest:
+    if run.judged_by is None or run.judged_by.digest != by.digest:
         return 0
     now = zip(columns["id"], columns["valid"], columns["label_kept"], strict=True)
-    told = ((run.verdicts.get(name), valid, kept) for name, valid, kept in now)
+    told = ((verdicts.get(name), valid, kept) for name, valid, kept in now)
     return sum(
         before is not None and (before["valid"], before["label_kept"]) != (valid, kept)
         for before, valid, kept in told
@@ -337,12 +349,6 @@ def finish(
     """Judge a run at its end if its judge is trained, else say how to train one."""
     if not len(run) and not run.record.get("risk"):
         return run
-    if not (train or is_ready(run, images=images)):
-        say(
-            f"not judged: the judge of {run.record['data']} is not trained yet; "
-            f"hardcase judge {run.folder} trains it once"
-        )
-        return _judged_by_norm(run)
     try:
         judge = for_run(run, device=device, progress=progress, images=images, make=train)
         second = held_out_judge(run, judge, device=device, images=images)

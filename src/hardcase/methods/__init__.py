@@ -11,23 +11,23 @@ if TYPE_CHECKING:
         natural as natural,
         natural_blackbox as natural_blackbox,
     )
-    from hardcase.methods.argus import (
-        argus as argus,
-        argus_adaptive as argus_adaptive,
-        latte as latte,
-        style_mixing as style_mixing,
-    )
     from hardcase.methods.deepxplore import (
         deepxplore as deepxplore,
         deepxplore_published as deepxplore_published,
         maxplore as maxplore,
     )
     from hardcase.methods.dlfuzz import adapt as adapt, dlfuzz as dlfuzz
-    from hardcase.methods.feature_perturbation import feature_perturbation as feature_perturbation
     from hardcase.methods.fuzzers import (
         deephunter as deephunter,
         diffchaser as diffchaser,
         tensorfuzz as tensorfuzz,
+    )
+    from hardcase.methods.generative import (
+        argus as argus,
+        argus_adaptive as argus_adaptive,
+        feature_perturbation as feature_perturbation,
+        latte as latte,
+        style_mixing as style_mixing,
     )
     from hardcase.methods.pgd import cw as cw, fgsm as fgsm, pgd as pgd
     from hardcase.methods.sinvad import (

@@ -12,8 +12,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from hardcase.campaign.claims import CLAIMED, Claims, asking
+from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.data.streams import ImageSet
 from hardcase.errors import Problem, Raised
 from hardcase.models.mistakes import CLEARLY, FINE, Mistake, diagnosis_of, odd_outputs, reordered
 from hardcase.models.subject import is_softmax

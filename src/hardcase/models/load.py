@@ -38,11 +38,11 @@ from hardcase.models.adapters import (
     read_state,
     without_trainer,
 )
+from hardcase.models.fetching import load as load_fetched, subject as fetched
 from hardcase.models.health import answers
 from hardcase.models.mistakes import binary_reading, settled, stated_by
 from hardcase.models.names import aligned
-from hardcase.models.pretrained.catalogue import PRETRAINED, Pretrained
-from hardcase.models.pretrained.fetching import load as load_fetched, subject as fetched
+from hardcase.models.pretrained import PRETRAINED, Pretrained
 from hardcase.models.subject import Subject, device_of, is_softmax
 from hardcase.models.zoo import build_classifier, trained_classifier
 from hardcase.tensors import from_bytes

@@ -20,9 +20,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.cache import cache_folder, write_atomically
-from hardcase.data.streams import LabelledSet
+from hardcase.data.files import LabelledSet
 from hardcase.errors import Problem, reading
-from hardcase.models.pretrained.catalogue import CLASSES
+from hardcase.models.pretrained import CLASSES
 from hardcase.tensors import constant
 
 _WORDS = (
@@ -272,7 +272,7 @@ def imagenet(*, offline: bool = False, fetch: bool = True) -> tuple[ImageNetClas
             "the names of ImageNet's classes are not on this machine.",
             fix="hardcase fetch model resnet50-imagenet, or pip install timm",
         )
-    from hardcase.models.pretrained.fetching import obtain
+    from hardcase.models.fetching import obtain
 
     with tempfile.TemporaryDirectory(prefix="hardcase-") as place:
         files = obtain(CLASSES, Path(place), offline=offline)

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
+from hardcase.models.fetching import fetched_classifiers, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import COUNT as OUTPUTS
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import fetched_classifiers, known_as
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.tensors import fingerprints

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.campaign.claims import Claims, image_of, moved_boxes
-from hardcase.claims.outputs import Detections
-from hardcase.claims.subjects import OVERLAP, ClaimModel, cut_of, iou
+from hardcase.claims.subjects import OVERLAP, ClaimModel, Detections, cut_of, iou
 from hardcase.conditions import ConditionBox
 from hardcase.models.subject import Subject, in_evaluation_mode
 from hardcase.repair.hardest import render_draws

@@ -13,13 +13,11 @@ import torch
 
 from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.claims import Claims, image_of
-from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import task_of_seeds
+from hardcase.claims.load import claim_model, task_of_seeds
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
-from hardcase.data.images import images_of
-from hardcase.data.sources import load
+from hardcase.data.sources import images_of, load
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of

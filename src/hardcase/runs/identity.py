@@ -26,7 +26,7 @@ import torch
 
 from hardcase.cache import cache_folder, write_atomically
 from hardcase.campaign.record import Campaign
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.models.load import WHOLE
@@ -129,33 +129,33 @@ def identity_of(
     }
     return Identity(
         {
-            **model_parts(campaign.subject),
+            **parts_of(campaign.subject, images, campaign.subject.device.type),
             **others,
             "generator": str(card.get("weights", NONE)),
-            **seeds_parts(images),
             **ingredients,
             **{f"{SETTING}{name}": str(value) for name, value in _leaves(settings)},
-            **machine_parts(campaign.subject.device.type),
             "tile": str(campaign.tile or TILE),
             "precision": str(values.get("precision", "strict")),
         }
     )
 
 
-def model_parts(model: Model) -> dict[str, str]:
-    """The subject as ingredients: its weights, and the source of its own classes."""
-    return {"model": model.hash, "classes of the model": _class_sources(model)}
-
-
-def seeds_parts(images: ImageSet) -> dict[str, str]:
-    """The seeds as ingredients: their pixels and labels, their names and those of the classes."""
-    names = short(json.dumps([images.id, images.classes]).encode())
-    return {"seeds": images.hash, "seeds' names": names}
-
-
-def machine_parts(device: str) -> dict[str, str]:
-    """What belongs to the machine that computes, and to what is installed there."""
-    return {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
+def parts_of(
+    subject: Model | None = None, seeds: ImageSet | None = None, device: str = ""
+) -> dict[str, str]:
+    """Of what is given, the ingredients: of the subject its weights and the source of its own
+    classes; of the seeds their pixels and labels, their names and those of the classes; of the
+    device what belongs to the machine that computes, and to what is installed there.
+    """
+    parts = dict[str, str]()
+    if subject is not None:
+        parts |= {"model": subject.hash, "classes of the model": _class_sources(subject)}
+    if seeds is not None:
+        names = short(json.dumps([seeds.id, seeds.classes]).encode())
+        parts |= {"seeds": seeds.hash, "seeds' names": names}
+    if device:
+        parts |= {"device": device, "hardcase": VERSION, "torch": metadata.version("torch")}
+    return parts
 
 
 def run_digest(record: Mapping[str, Any]) -> str:

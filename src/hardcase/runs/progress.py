@@ -153,11 +153,8 @@ class Watcher:
     def say(self, text: str) -> None:
         """Something worth a line: what is being checked, trained or skipped."""
 
-    def expect(self, *, shard: int, workers: int) -> None:
-        """How many seeds are searched together, and in how many processes."""
-
-    def begin(self, record: dict[str, Any], usable: int) -> None:
-        """The folder exists and the search begins from so many seeds."""
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
+        """The folder exists and the search begins from so many seeds, at most so many at once."""
 
     def on_step(self, counts: Counts) -> None:
         """Steps were made; the counts are those of the shards being searched."""
@@ -193,7 +190,7 @@ class Stoppable(Watcher):
     def train(self, progress: TrainingProgress) -> None:
         """Where the training of a network stands."""
 
-    def begin(self, record: dict[str, Any], usable: int) -> None:
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
         self.phase = "searching"
         self.record = record
 
@@ -276,7 +273,21 @@ class ProgressLog:
     def write(self, phase: str) -> None:
         """Rewrite the small files."""
         self.written = monotonic()
-        status = self._status(phase)
+        total = self.base + self.latest
+        spent = max(monotonic() - self.start, 1e-9)
+        eta = None
+        if self.latest.done:
+            eta = round((self.shards - total.done) * spent / self.latest.done, 1)
+        status: dict[str, Any] = {
+            "phase": phase,
+            "elapsed": self.elapsed(),
+            "shards": self.shards,
+            "shards_done": total.done,
+            **{name: getattr(total, name) for name in ("queries", "gradients", "failing")},
+            "findings": total.findings,
+            "speed": round(self.latest.queries / spent, 1),
+            "eta": eta,
+        }
         if len(self.rows) > LONGEST:
             self.rows = [*self.rows[:-1:2], self.rows[-1]]
         if self.rows:
@@ -316,23 +327,6 @@ class ProgressLog:
         phase = "done" if complete else "stopped"
         self.write(phase)
         run_log.info("%s: %s", self.store.folder, phase)
-
-    def _status(self, phase: str) -> dict[str, Any]:
-        total = self.base + self.latest
-        spent = max(monotonic() - self.start, 1e-9)
-        eta = None
-        if self.latest.done:
-            eta = round((self.shards - total.done) * spent / self.latest.done, 1)
-        return {
-            "phase": phase,
-            "elapsed": self.elapsed(),
-            "shards": self.shards,
-            "shards_done": total.done,
-            **{name: getattr(total, name) for name in ("queries", "gradients", "failing")},
-            "findings": total.findings,
-            "speed": round(self.latest.queries / spent, 1),
-            "eta": eta,
-        }
 
     def elapsed(self) -> float:
         """Seconds that were spent on the run, in all processes."""

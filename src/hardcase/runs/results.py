@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hardcase import statistics, tensors
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import one_line
 from hardcase.errors import Problem
 from hardcase.runs.files import file_size_and_crc

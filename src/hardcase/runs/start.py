@@ -29,7 +29,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.config import Config, MethodConfig
 from hardcase.context import Context
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import Health, check
@@ -37,15 +37,23 @@ from hardcase.models.load import is_stated, lineage_of
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
-from hardcase.runs import behaviour
-from hardcase.runs.behaviour import Canaries, networks_of
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, code_digests, identity_of, require_same
 from hardcase.runs.progress import ProgressLog, Watcher, logged
 from hardcase.runs.results import Run, keep_claims
 from hardcase.runs.tables import SPENDING, asked_seeds, usable_rows, with_images
-from hardcase.runs.verify import Repaired, repair_record, repair_shards, set_aside
+from hardcase.runs.verify import (
+    Canaries,
+    Repaired,
+    behaviour_of,
+    networks_of,
+    repair_record,
+    repair_shards,
+    require_behaviour,
+    set_aside,
+    strict_arithmetic,
+)
 from hardcase.runs.workers import (
     Processes,
     Round,
@@ -81,7 +89,7 @@ def _first_record(
     }
     repeatable = campaign.tile is not None  # tested on a device, told to on a CPU
     if steady(subject.device):
-        repeatable = behaviour.strict_arithmetic()
+        repeatable = strict_arithmetic()
     hashes = {
         "subject": subject.hash,
         "peers": [peer.hash for peer in campaign.peers],
@@ -286,7 +294,7 @@ def _about(context: Context) -> dict[str, Any]:
             context.subject, context.witnesses, margin, context.train
         )
     if CLAIMED in context.sample.context:
-        from hardcase.claims.seeds import claim_record
+        from hardcase.claims.load import claim_record
 
         about["claims"] = claim_record(context.seeds.images(), context.task, context.subject)
     if config.judge_features:
@@ -340,8 +348,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     ):
         with campaign.arithmetic():
             todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
-        watcher.expect(shard=plan.shard, workers=plan.workers)
-        watcher.begin(record, len(todo.rows))
+        watcher.begin(record, len(todo.rows), plan.shard * plan.workers)
         guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
         size = plan.rounds
         if not guides and budget.findings is None:  # nothing passes from round to round
@@ -409,7 +416,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
         rows = asked_seeds(campaign, plan.images)
-        known = behaviour.behaviour_of(networks_of(campaign), plan.images, campaign)
+        known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):
         watcher.say(f"computing on {campaign.subject.device}, in tiles of {campaign.tile} rows")
     inexact = [
@@ -444,7 +451,7 @@ def _reopened(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
         require_same(then, plan.identity(campaign), fix=ANOTHER)
         with campaign.arithmetic():
             chosen, more = _stored_usable(store, campaign, plan.images)
-            behaviour.require_behaviour(record, networks_of(campaign), plan.images, campaign)
+            require_behaviour(record, networks_of(campaign), plan.images, campaign)
         if CLAIMED in getattr(plan.images, "context", {}):
             store.run = then.digest
             keep_claims(store, plan.images)

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from hardcase import tensors
 from hardcase.cache import parquet_groups, unpacked
 from hardcase.campaign.claims import CLAIMED, stored_label
 from hardcase.campaign.record import Campaign
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.runs.files import LARGE, opened
@@ -104,7 +103,7 @@ def findings_table(
     kinds = [KINDS[kind] for kind in findings.kind.tolist()]
     gaps = [None] * len(findings)
     columns: dict[str, Any] = {
-        "id": [_content_hash(name, kind, image) for name, kind, image in zip(ids, kinds, images)],
+        "id": [tensors.digest(parts) for parts in zip(ids, kinds, images)],
         "seed": list(ids),
         "kind": kinds,
         "image": _images(images),
@@ -307,12 +306,6 @@ def summarise(findings: pa.Table, spent: pa.Table) -> dict[str, Any]:
         "kinds": dict(Counter(kinds)),
         "confusions": [[*pair, times] for pair, times in sorted(pairs.items())],
     }
-
-
-def _content_hash(seed: str, kind: str, image: bytes) -> str:
-    """`tensors.digest` of the three, in one go: it is taken of every finding."""
-    parts = (seed.encode(), b"\0", kind.encode(), b"\0", image, b"\0")
-    return sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def _images(images: Sequence[bytes]) -> pa.StructArray:

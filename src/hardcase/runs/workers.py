@@ -35,10 +35,9 @@ from torch import Tensor
 from hardcase.campaign.in_memory import Ask, search_together, shares_tiles
 from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
-from hardcase.data.streams import ImageSet
+from hardcase.data.files import ImageSet
 from hardcase.environment import keep_freed
 from hardcase.errors import INTERNAL, USAGE, Problem, Raised, guarded, user_line
-from hardcase.runs.behaviour import Canaries
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
     FINDINGS,
@@ -49,6 +48,7 @@ from hardcase.runs.tables import (
     table,
     to_parquet,
 )
+from hardcase.runs.verify import Canaries
 from hardcase.types import Guide, Images
 
 OFTEN = 0.25

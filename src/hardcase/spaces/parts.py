@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.imaging import blur, colour, jpeg, noise, resample
+from hardcase.imaging import blur, colour, noise, resample
 from hardcase.spaces.coordinates import (
     OF_THE_SIDE,
     Batch,
@@ -386,5 +386,5 @@ class Sensor(CheckedPart):
             x = x + per_row(values["noise"] / 255, x) * noise.grain(x, key) * strength
         x = x.clamp(0, 1)
         if self.quality < 100:
-            x = jpeg.compressed(x, values["JPEG quality"])
+            x = colour.compressed(x, values["JPEG quality"])
         return x

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hardcase import statistics
-from hardcase.analysis.regression import changed
+from hardcase.analysis.references import changed
 from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
@@ -96,7 +96,7 @@ def _versions(a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, Any] | Non
     """Fixed, still failing and newly failing seeds of the second run's model; None for one model.
 
     Searches of two trainings of one recipe differ too: this is no regression without its null
-    (`hardcase.analysis.regression.excess`)."""
+    (`hardcase.analysis.references.excess`)."""
     known = [(sheet.run.record.get("hashes") or {}).get("subject") for sheet in (a, b)]
     if not shared or known[0] == known[1]:
         return None

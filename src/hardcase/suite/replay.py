@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from hardcase import registry, statistics, tensors
-from hardcase.analysis.regression import Excess, changed, excess
+from hardcase.analysis.references import Excess, changed, excess
 from hardcase.analysis.slices import attempted_labels
 from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model

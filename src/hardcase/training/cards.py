@@ -232,14 +232,10 @@ def cached(
     train the same network at once: the first to finish is kept, and both return that one.
     """
     folder = folder_of(kind, name, config, data)
-    if not _is_kept(folder):
+    if not any((folder / part).exists() for part in (CARD, WEIGHTS)):
         _keep(folder, kind, name, config, data, build, train, measure, measured_on)
     expected: dict[str, Any] = {"kind": kind, "config": config, "data": data}
     return load_card(folder, build, **expected, measure=measure, measured_on=measured_on)
-
-
-def _is_kept(folder: Path) -> bool:
-    return any((folder / part).exists() for part in (CARD, WEIGHTS))
 
 
 def _keep(
@@ -292,8 +288,7 @@ def fitted_network(
         measure: Entries of the card, from the network on `device`.
         measured_on: Hash of what it is measured on.
     """
-    folder = folder_of(kind, name, config, data)
-    unfinished = unfinished_folder(folder)
+    unfinished = unfinished_folder(folder_of(kind, name, config, data))
     how = {
         "seed": config["seed"],
         "name": name,
@@ -309,26 +304,27 @@ def fitted_network(
         return measure(net.to(device))
 
     try:
-        if not _is_kept(folder):
-            _keep(folder, kind, name, config, data, build, trained, measured, measured_on)
-        expected: dict[str, Any] = {"kind": kind, "config": config, "data": data}
-        net, card = load_card(folder, build, **expected, measure=measured, measured_on=measured_on)
+        net, card = cached(
+            kind,
+            name,
+            config,
+            data=data,
+            build=build,
+            train=trained,
+            measure=measured,
+            measured_on=measured_on,
+        )
     except Problem as problem:
         if not isinstance(problem.__cause__, OSError):  # else a full disk: it was learned well
-            remove_unfinished(unfinished)
+            shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    remove_unfinished(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)
     return net.to(device), card
 
 
 def unfinished_folder(folder: Path) -> Path:
     """Where the unfinished training of the network that will be in `folder` is kept."""
     return folder.with_name(f"{folder.name}.unfinished")
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what an unfinished training has left in `folder`, if anything."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def folder_of(kind: str, name: str, config: Config, data: str) -> Path:

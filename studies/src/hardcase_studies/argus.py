@@ -17,7 +17,7 @@ from torch import Tensor
 from hardcase.errors import Problem
 from hardcase.generators import quality
 from hardcase.inference import Interval
-from hardcase.methods.argus import argus_adaptive
+from hardcase.methods.generative import argus_adaptive
 from hardcase.randomness import Rng
 from hardcase.searches.interpolation import nearest
 from hardcase.suite.tables import Cell, Outcome, Table

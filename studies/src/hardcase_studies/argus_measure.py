@@ -22,7 +22,7 @@ from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.held_out import KNOWN
 from hardcase.judges.judge import PanelJudge
-from hardcase.methods.argus import argus
+from hardcase.methods.generative import argus
 from hardcase.models.subject import Subject
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, stream

@@ -19,10 +19,8 @@ from hardcase.campaign.claims import CLAIM_KINDS, Claims, asking, image_of
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
-from hardcase.claims.load import load_claim_model
-from hardcase.claims.outputs import Detections, average_precision, strongest
-from hardcase.claims.seeds import claim_seeds
-from hardcase.claims.subjects import ClaimModel
+from hardcase.claims.load import claim_seeds, load_claim_model
+from hardcase.claims.subjects import ClaimModel, Detections, average_precision, strongest
 from hardcase.conditions.box import condition_box
 from hardcase.conditions.declared import profile
 from hardcase.conditions.risk import measure_risk

@@ -24,9 +24,9 @@ from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.in_memory import search
 from hardcase.data.sources import load
 from hardcase.errors import Problem, choice
+from hardcase.generators.adapters import Decoder
 from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import Sampler
-from hardcase.generators.staged import Decoder
 from hardcase.generators.vae import Vae
 from hardcase.methods.neurons import Profiles
 from hardcase.models.health import probabilities

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, noticeable
 from hardcase.campaign.in_memory import Searched, search
+from hardcase.generators.adapters import Decoder
 from hardcase.generators.quality import Sampler, check_samples, verified_seeds
-from hardcase.generators.staged import Decoder
 from hardcase.inference import max_statistic
-from hardcase.methods.feature_perturbation import feature_perturbation
+from hardcase.methods.generative import feature_perturbation
 from hardcase.methods.pgd import pgd
 from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject

@@ -25,7 +25,7 @@ from hardcase.data.sources import load
 from hardcase.inference import Interval, newcombe_paired
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
-from hardcase.models.pretrained.fetching import is_fetched, load as load_fetched
+from hardcase.models.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
     NETWORK,

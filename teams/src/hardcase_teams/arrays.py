@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hardcase.claims.answers import Layout, checked_head, drawn_to, standard_outputs, together
-from hardcase.claims.outputs import Detections, Task
+from hardcase.claims.subjects import Detections, Task
 from hardcase.errors import Problem
 from hardcase.models.adapters import SURE
 from hardcase.models.load import Loading

@@ -84,7 +84,7 @@ def model(
     """Fetch a pretrained network by name: its sum is checked, its licence told,
     nothing in it is run.
     """
-    from hardcase.models.pretrained import fetching
+    from hardcase.models import fetching
 
     found = fetching.fetch(name, source=source, offline=flags.offline)
     hidden = ("classes", "synsets")

@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 
 from hardcase.cache import named_path, regular
 from hardcase.claims.annotations import RawAnnotations, numbered_labels, voc_box
-from hardcase.data.images import IMAGE_KEYS
 from hardcase.data.own import (
     IMAGES,
     PATHS,
@@ -31,6 +30,7 @@ from hardcase.data.own import (
     rows_of_split,
     shown_name,
 )
+from hardcase.data.sources import IMAGE_KEYS
 from hardcase.errors import Problem, reading
 from hardcase.registry import data
 

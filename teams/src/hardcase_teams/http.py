@@ -26,8 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
-from hardcase.claims.outputs import Task
-from hardcase.claims.subjects import flat_table
+from hardcase.claims.subjects import Task, flat_table
 from hardcase.errors import Problem, Unanswered, require_consent
 from hardcase.models.adapters import Cached, ClientConfig, Retrying
 from hardcase.models.load import Loading, with_outputs

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.answers import AskedNetwork, Layout, standard_outputs
-from hardcase.claims.outputs import Detections, strongest
-from hardcase.claims.subjects import ClaimModel
+from hardcase.claims.subjects import ClaimModel, Detections, strongest
 from hardcase.data.own import names_by_number
 from hardcase.errors import Problem
 from hardcase.tensors import digest, to_grid

@@ -155,8 +155,8 @@ def _conditions(given: Mapping[str, Any], images: Images) -> Any:
 
 def _images(dataset: Any, given: Mapping[str, Any]) -> Images:
     """Labelled images from MLflow's table."""
-    from hardcase.data.images import images_of
     from hardcase.data.own import PATHS
+    from hardcase.data.sources import images_of
 
     table = dataset.features_data
     names = [str(name) for name in getattr(table, "columns", ())]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout
-from hardcase.claims.outputs import Detections, Task
+from hardcase.claims.subjects import Detections, Task
 from hardcase.errors import Problem, reading
 from hardcase.models.load import Loading, with_outputs
 from hardcase.tensors import chunks, digest

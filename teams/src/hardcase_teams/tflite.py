@@ -16,12 +16,12 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout, is_sigmoid
-from hardcase.claims.outputs import Detections, Task
+from hardcase.claims.subjects import Detections, Task
 from hardcase.data.own import file_bytes
 from hardcase.errors import Problem
+from hardcase.models.fetching import load as load_fetched
 from hardcase.models.load import Loading
-from hardcase.models.pretrained.catalogue import PRETRAINED
-from hardcase.models.pretrained.fetching import load as load_fetched
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import as_logits
 from hardcase.tensors import digest
 from hardcase_teams.arrays import PixelLayout, in_size, joined, layout_of

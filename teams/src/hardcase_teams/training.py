@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hardcase.conditions import Conditions, RiskTable, condition_box, measure_risk
-from hardcase.data.images import images_of
+from hardcase.data.sources import images_of
 from hardcase.errors import Problem
 from hardcase.models.adapters import logits_of
 from hardcase.models.subject import in_evaluation_mode

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.data.formats import Array
+from hardcase.data.files import Array
 from hardcase.errors import Problem, reading
 
 try:

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.data.formats import Array
+from hardcase.data.files import Array
 from hardcase.errors import Problem
 
 STAGES = (3, 4, 6, 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from hardcase.claims.outputs import (
+from hardcase.claims.subjects import (
     ABSENT,
     Annotation,
     Detections,

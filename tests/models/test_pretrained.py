@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hardcase.models.load import lineage_of
-from hardcase.models.pretrained.catalogue import PRETRAINED
+from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.witnesses import roles
 
 
@@ -41,7 +41,7 @@ def test_where_there_is_no_witness(subject, present, judge, note):
 
 
 def test_importing_the_catalogue_imports_no_torch():
-    code = "import sys; from hardcase.models.pretrained.catalogue import PRETRAINED; assert 'torch' not in sys.modules"
+    code = "import sys; from hardcase.models.pretrained import PRETRAINED; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from hardcase.data.formats import (
+from hardcase.data.files import (
     Sizing,
     content_hashes,
     decoded,

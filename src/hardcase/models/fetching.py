@@ -26,7 +26,7 @@ from hardcase.companions import teams_module
 from hardcase.data.public import NPM, run_client, unpack
 from hardcase.errors import Problem, choice, reading
 from hardcase.models import names
-from hardcase.models.pretrained.catalogue import MEASURED_ON, PRETRAINED, Package, Pretrained
+from hardcase.models.pretrained import MEASURED_ON, PRETRAINED, Package, Pretrained
 from hardcase.models.subject import Subject
 from hardcase.tensors import digest_values
 from hardcase.training import cards

@@ -9,11 +9,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from hardcase.data import own, streams
-from hardcase.data.images import images_of
+from hardcase.data import files, own
+from hardcase.data.files import Stream
 from hardcase.data.own import read_csv
-from hardcase.data.sources import large, load
-from hardcase.data.streams import Stream
+from hardcase.data.sources import images_of, large, load
 from hardcase.errors import Problem
 from hardcase.types import Images
 
@@ -207,7 +206,7 @@ def test_a_stream_walks_in_shards_that_can_be_forgotten():
 
 
 def test_a_streams_hash_and_sample_are_those_of_the_images(monkeypatch):
-    monkeypatch.setattr(streams, "SHARD", 7)
+    monkeypatch.setattr(files, "SHARD", 7)
     stream, _ = counted()
     images = stream.first(100).images()
     assert stream.first(100).hash == images.hash
@@ -227,7 +226,7 @@ def test_a_stream_whose_images_change_says_so():
 def test_few_images_are_held_and_many_stay_where_they_are(monkeypatch):
     stream, read = counted()
     assert isinstance(stream.first(3).held(), Images)
-    monkeypatch.setattr(streams, "HELD", 8 * 8 * 3 * 3)
+    monkeypatch.setattr(files, "HELD", 8 * 8 * 3 * 3)
     read.clear()
     assert isinstance(stream.first(4).held(), Stream)
     assert len(read) == 1

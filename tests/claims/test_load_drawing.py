@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.outputs import Annotation
-from hardcase.claims.seeds import colour_of, draw_annotation
+from hardcase.claims.load import colour_of, draw_annotation
+from hardcase.claims.subjects import Annotation
 from hardcase.cli.inspect import _annotations
 from hardcase.types import Images
 

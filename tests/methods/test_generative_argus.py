@@ -7,7 +7,7 @@ import torch
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.generators import build
-from hardcase.methods.argus import argus, argus_adaptive
+from hardcase.methods.generative import argus, argus_adaptive
 from hardcase.spaces.latent import Grid, collect
 from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.models import names
-from hardcase.models.pretrained import fetching
-from hardcase.models.pretrained.catalogue import PRETRAINED, Package
+from hardcase.models import fetching, names
+from hardcase.models.pretrained import PRETRAINED, Package
 from hardcase.models.subject import Subject
 from hardcase_teams.pretrained.resnet50 import _layout, resnet50
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hardcase.imaging.jpeg import compressed
+from hardcase.imaging.colour import compressed
 from hardcase.randomness import stream
 
 

@@ -12,7 +12,7 @@ from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.errors import Problem
 from hardcase.generators import gan, vae
-from hardcase.generators.staged import Decoder, Supplied
+from hardcase.generators.adapters import Decoder, Supplied
 from hardcase.models import witnesses
 from hardcase.randomness import stream
 from hardcase.runs.results import Run

@@ -9,8 +9,7 @@ import hardcase as hc
 from claims.toys import CLASSES, Pixels, Tags, Windows, scenes
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.load import claim_model
-from hardcase.claims.seeds import claim_seeds, task_of_seeds, usual_task, with_absent
+from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task, with_absent
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.conditions.risk import bounded_mean_interval

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hardcase.analysis.regression import Changed, Regression, changed, excess
+from hardcase.analysis.references import Changed, Regression, changed, excess
 from hardcase.errors import Problem
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import stream

@@ -1,1 +1,0 @@
-"""Networks that others have trained, from package registries into the cache."""
