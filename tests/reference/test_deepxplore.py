@@ -57,10 +57,9 @@ def brightness(move, start, x):
 CONSTRAINTS = {"occlusion": corner, "light": brightness, "none": lambda move, start, x: move}
 
 
-@pytest.mark.parametrize(
-    ("form", "constraint"), [("code", "occlusion"), ("paper", "light"), ("code", "none")]
-)
-def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(form, constraint):
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(constraint):
+    form = "paper" if constraint == "light" else "code"
     images = seeds(6, *MODELS)
     method = made(
         f"deepxplore@{form}", peers=MODELS[1:], constraint=constraint, size=5, threshold=THRESHOLD, differ=DIFFER,

@@ -40,9 +40,8 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
             if spent == BUDGET:
                 return shown, adversarial
             spent += 1
-            units, signs = (
-                looks[len(shown) - 1][2][f"{FIXED}/{name}"] for name in ("unit", "sign")
-            )
+            aims = looks[len(shown) - 1][2]
+            units, signs = (aims[f"{FIXED}/{name}"] for name in ("unit", "sign"))
             x = x + STEP_SIZE * rms(gradient(x, label, units, signs, rivals))
             shown.append(x.clone())
             gain = sum(hits[i] == 0 for i in active(x, THRESHOLD))

@@ -25,9 +25,8 @@ def wrong(x, label):
 
 def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
     images, profile = seeds(4, SUBJECT), profiles()
-    method = deephunter(
-        subject=SUBJECT, profile=profile, criterion=f"kmnc:k={SECTIONS}", capacity=400, queries=61
-    )
+    options = {"criterion": f"kmnc:k={SECTIONS}", "capacity": 400, "queries": 61}
+    method = deephunter(subject=SUBJECT, profile=profile, **options)
     spy, _, method = run(method, images)
     training = [channel_means(x) for x in from_bytes(profile.training().x)]
     low, high = ([f(column) for column in zip(*training, strict=True)] for f in (min, max))
