@@ -51,14 +51,11 @@ def test_ours_is_nearer_than_the_published_search(codes):
     assert float(ours.distance.mean()) < float(theirs.distance.mean())
 
 
-def test_the_published_constants():
+def test_the_published_constants_of_the_text_and_of_the_code():
     plain, targeted = sinvad_code(space=SPACE).search, sinvad_code(space=SPACE, target=1).search
     assert (plain.population, plain.elite, plain.spread, plain.generations) == (50, 20, 0.7, 500)
     assert (plain.mutation, plain.decay, plain.smallest, plain.reset) == (0.1, 0.7, 1e-3, 0.5)
     assert (targeted.spread, targeted.generations) == (1.0, 100)
-
-
-def test_the_text_and_the_code_are_told_apart():
     text = resolve("method", "sinvad@paper")(space=SPACE)
     assert (text.search.elite, text.search.spread, text.search.mutate) == (10, 1.0, "equal")
     assert (text.search.scaled, text.search.smallest) == (False, 0.0)
