@@ -22,15 +22,9 @@ BOXES = [lambda: Counting(toy_subject(), offers="scores"), lambda: LabelOnly(toy
 
 def method(queries=300, **options):
     return Method(
-        name="evolution",
-        space=Pixels(),
-        search=Evolution(**{"spread": 0.05, "most": 0.4, **options}),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        until="budget",
-        needs="label",
-        budget=Budget(queries=queries),
-    )
+        name="evolution", space=Pixels(), search=Evolution(**{"spread": 0.05, "most": 0.4, **options}), objective=Margin(),
+        oracle=LeavesLabel(), until="budget", needs="label", budget=Budget(queries=queries),
+    )  # fmt: skip
 
 
 def test_ranks_stand_for_scores_and_equal_scores_pull_nowhere():
