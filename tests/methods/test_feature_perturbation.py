@@ -116,9 +116,10 @@ def ran(*words):
     return Run("run")
 
 
-@pytest.mark.parametrize(
-    "generator", [pytest.param("gan", marks=pytest.mark.long), "vae:conditional", "own.py:make"]
-)
+GAN = pytest.param("gan", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("generator", [GAN, "vae:conditional", "own.py:make"])
 def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     run = ran("--generator", generator)
     said = capsys.readouterr()
