@@ -8,12 +8,13 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("cat", "dog", "red kite")
+ABOVE = (22, 2, 38, 14)
 SCENES = [
     ("one.png", (40, 30), [(0, (4, 5, 20, 25))]),
     ("zwei ü.png", (50, 40), [(1, (10, 10, 30, 30)), (2, (0, 0, 12, 8))]),
-    ("three & more.png", (40, 40), [(2, (20, 20, 40, 40)), (0, (1, 2, 9, 18)), (0, (22, 2, 38, 14))]),
+    ("three & more.png", (40, 40), [(2, (20, 20, 40, 40)), (0, (1, 2, 9, 18)), (0, ABOVE)]),
     ("nothing.png", (30, 30), []),
-]  # fmt: skip
+]
 """Name, width and height, and class and box of each object."""
 
 

@@ -36,10 +36,8 @@ def library(space):
 
 def conv(seed, noise=0.0):
     """A small convolutional network whose weights are drawn, not learned."""
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(), nn.Linear(256, 6),
-    )  # fmt: skip
+    body = (nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.ReLU())
+    net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 6))
     draws = stream(seed, "digest")
     for value in net.parameters():
         value.data = torch.randn(value.shape, generator=draws) * (2 / value[0].numel()) ** 0.5
@@ -69,18 +67,20 @@ def photographed():
     return hc.search(conv(0), photographs(10), method="natural", seed=3, **how)
 
 
+WITNESSED = {"space": "warp*camera*light", "gradients": 30}
+BLACK_BOX = {"space": "warp*light", "search": "evolution", "queries": 120}
 SEARCHES = {
     "pgd": lambda: toy("pgd", epsilon=0.2, gradients=10),
     "natural": lambda: toy("natural", space="warp*light", gradients=30),
-    "natural witnessed": lambda: toy("natural", 24, [toy_peer()], space="warp*camera*light", gradients=30),
-    "natural-blackbox": lambda: toy("natural-blackbox", 12, space="warp*light", search="evolution", queries=120),
+    "natural witnessed": lambda: toy("natural", 24, [toy_peer()], **WITNESSED),
+    "natural-blackbox": lambda: toy("natural-blackbox", 12, **BLACK_BOX),
     "sinvad": lambda: toy(sinvad(space=SPACE, partners=library(SPACE))),
     "sinvad@code": lambda: toy(sinvad_code(space=SPACE, spread=1.5, generations=20)),
     "argus": lambda: toy(argus(space=GRID, partners=library(GRID), mix=0.7)),
     "deephunter": lambda: toy("deephunter"),
     "dlfuzz": lambda: toy("dlfuzz"),
     "photographs": photographed,
-}  # fmt: skip
+}
 
 
 def digest(found):

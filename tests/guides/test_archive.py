@@ -192,10 +192,10 @@ def test_aims_are_empty_cells_and_parents_the_nearest_of_the_same_seed():
 
 
 def campaign(guides, children=5, queries=201):
-    method = Method(
-        name="map", space=Pixels(Linf(0.5)), search=Fuzzing(mutator=WhiteNoise(0.08), children=children), objective=Margin(),
-        oracle=LeavesLabel(), guides=guides, until="budget", budget=Budget(queries=queries),
-    )  # fmt: skip
+    search = Fuzzing(mutator=WhiteNoise(0.08), children=children)
+    parts = {"space": Pixels(Linf(0.5)), "search": search, "objective": Margin(), "guides": guides}
+    how = {"oracle": LeavesLabel(), "until": "budget", "budget": Budget(queries=queries)}
+    method = Method(name="map", **parts, **how)
     return Campaign(subject=toy_subject(), method=method, keep=parse_keep("best"), batch=64)
 
 

@@ -61,10 +61,9 @@ CONSTRAINTS = {"occlusion": corner, "light": brightness, "none": lambda move, st
 def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(constraint):
     form = "paper" if constraint == "light" else "code"
     images = seeds(6, *MODELS)
-    method = made(
-        f"deepxplore@{form}", peers=MODELS[1:], constraint=constraint, size=5, threshold=THRESHOLD, differ=DIFFER,
-        cover=COVER, step_size=STEP_SIZE, gradients=STEPS,
-    )  # fmt: skip
+    options = {"size": 5, "threshold": THRESHOLD, "differ": DIFFER, "cover": COVER}
+    options |= {"step_size": STEP_SIZE, "gradients": STEPS}
+    method = made(f"deepxplore@{form}", peers=MODELS[1:], constraint=constraint, **options)
     spy, found, method = run(method, images, MODELS[1:], one_by_one=True)
     covered = [set() for _ in MODELS]
     fresh = [0, 0]

@@ -54,8 +54,8 @@ def record(classes: tuple[str, ...], **changes: Any) -> dict[str, Any]:
 
 
 def drawn_run(
-    folder, *, seeds=100, per_seed=1, failing=0.9, classes=DIGITS, channels=1, side=28, seed=0, history=True,
-    names=None, **changes,
+    folder, *, seeds=100, per_seed=1, failing=0.9, classes=DIGITS, channels=1, side=28, seed=0,
+    history=True, names=None, **changes,
 ):  # fmt: skip
     """A finished run: some seeds misclassified, some lost in reconstruction, the others failing with this probability."""
     rng = torch.Generator().manual_seed(seed)

@@ -289,9 +289,8 @@ def test_a_space_travels_to_workers():
 @pytest.mark.parametrize("name", ["camera(rotation=90)*light", "warp(reach=0.5)*focus*sensor"])
 def test_a_gradient_search_in_these_spaces_obeys_the_laws_of_methods(name):
     def make():
-        return Method(
-            name="appearance", space=appearance(name, shape=(1, 8, 8)), search=AdamAscent(step_size=0.1), objective=Margin(),
-            oracle=LeavesLabel(), needs="gradients", budget=Budget(gradients=40),
-        )  # fmt: skip
+        parts = {"space": appearance(name, shape=(1, 8, 8)), "search": AdamAscent(step_size=0.1)}
+        parts |= {"objective": Margin(), "oracle": LeavesLabel(), "needs": "gradients"}
+        return Method(name="appearance", **parts, budget=Budget(gradients=40))
 
     check_method(make)

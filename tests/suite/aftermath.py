@@ -45,7 +45,8 @@ def write_world(folder):
 
 
 def write_run(
-    folder, *, levels, found, verdicts=None, queries=None, kind=None, complete=True, codes=None, **record
+    folder, *, levels, found, verdicts=None, queries=None, kind=None, complete=True, codes=None,
+    **record,
 ):  # fmt: skip
     """Seeds of grey `levels` (all of class 0); `found` maps rows of seeds to the grey levels of their tests."""
     n = len(levels)

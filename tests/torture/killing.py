@@ -214,7 +214,8 @@ if __name__ == "__main__":
             play_for_good()
         world.go(home / "warm")  # everything is imported and has run once: forks are quick then
         modes = {
-            "steps": at_every_step, "full": with_a_full_disk, "random": in_forks, "fresh": in_new_processes,
-            "judging": while_judging, "report": while_reporting, "training": while_training,
+            "steps": at_every_step, "full": with_a_full_disk, "random": in_forks,
+            "fresh": in_new_processes, "judging": while_judging, "report": while_reporting,
+            "training": while_training,
         }  # fmt: skip
         print(json.dumps(modes[what](home, *map(int, rest))))

@@ -43,8 +43,8 @@ def stored(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folders.of_a_judging_user(home, patch)
         words = "run --model model.py:make --data npz:toy.npz --method natural --seeds 6 --out run"
-        more = "-q --witness model.py:other --map brightness,contrast --queries 24 --set method.space=warp*light"
-        assert main(f"{words} {more}".split()) == 0
+        more = "-q --witness model.py:other --map brightness,contrast --queries 24"
+        assert main(f"{words} {more} --set method.space=warp*light".split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
         assert main(f"curve run {MORE['curve']} -q".split()) == 0
         assert Run("run").verification.state == "verified"

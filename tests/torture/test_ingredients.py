@@ -138,8 +138,8 @@ def code_of(folder):
 def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
     (tmp_path / "pack").mkdir()
     expected = {
-        "helper.py": "x = 1\n", "pack/__init__.py": "from . import other\n", "pack/deep.py": "y = 1\n",
-        "pack/other.py": "z = 1\n",
+        "helper.py": "x = 1\n", "pack/__init__.py": "from . import other\n",
+        "pack/deep.py": "y = 1\n", "pack/other.py": "z = 1\n",
     }  # fmt: skip
     model = "import torch, helper\nfrom pack import deep\n"
     for name, text in {**expected, "model.py": model, "stranger.py": "not imported\n"}.items():

@@ -20,15 +20,18 @@ def test_every_row_is_pinned_and_says_its_licence(row):
     assert len(row.mean) == len(row.std) == 3
 
 
+LITE = ["efficientnet-lite0", "efficientnet-lite2"]
+
+
 @pytest.mark.parametrize(
     ("subject", "present", "judge", "note"),
     [
         ("model.py:mine", ["efficientnet-lite2"], "efficientnet-lite2", "no witness"),
         ("zoo:efficientnet-lite0", ["efficientnet-lite1"], "", "fetch model resnet50-imagenet"),
-        ("zoo:resnet50-imagenet", ["efficientnet-lite0", "efficientnet-lite2"], "efficientnet-lite0", "no witness"),
+        ("zoo:resnet50-imagenet", LITE, "efficientnet-lite0", "no witness"),
     ],
     ids=["one network judges", "a sibling alone does not", "the judge's lineage is left out"],
-)  # fmt: skip
+)
 def test_where_there_is_no_witness(subject, present, judge, note):
     found = roles(subject, present)
     assert (found.judge, found.witnesses) == (judge, ())
