@@ -172,20 +172,15 @@ DEFECTS = tuple(defects(PATCHES))
 def caught(defect: Defect) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
-        shutil.copytree(
-            ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
+        left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / "src", copy, ignore=left_out)
         path = copy / "hardcase" / defect.file
         source = path.read_text()
-        assert defect.right in source, (
-            f"{defect.file} no longer has the line that {defect.name!r} would spoil"
-        )
+        assert defect.right in source, f"{defect.file} lacks what {defect.name!r} would spoil"
         path.write_text(source.replace(defect.right, defect.wrong))
         command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {defect.tests}"
-        environment = {**os.environ, "PYTHONPATH": str(copy)}
-        done = subprocess.run(
-            command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
+        how = {"shell": True, "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(copy)}}
+        done = subprocess.run(command, **how, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         print(done.stdout[-2000:], done.stderr[-2000:])
         raise SystemExit(f"the tests for {defect.name!r} could not run")

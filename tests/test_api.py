@@ -1,5 +1,7 @@
 """`hc.run` takes whatever users have: networks of any kind, data in any form, and nothing else; it makes seeds and resumes, too."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -26,11 +28,6 @@ class Said(nn.Module):
         return self.form(self.net(x))
 
 
-class Output:
-    def __init__(self, logits):
-        self.logits = logits
-
-
 def arrays(x):
     assert isinstance(x, np.ndarray)
     with torch.no_grad():
@@ -41,7 +38,7 @@ MODELS = {
     "module": NET,
     "tuple": Said(lambda y: (y, None)),
     "dict": Said(lambda y: {"loss": None, "logits": y}),
-    "logits": Said(Output),
+    "logits": Said(lambda y: SimpleNamespace(logits=y)),
     "traced": torch.jit.trace(NET, torch.rand(1, *IMAGES.x.shape[1:])),
     "exported": torch.export.export(NET, (torch.rand(4, *IMAGES.x.shape[1:]),)),
     "bfloat16": toy_subject().net.bfloat16(),
@@ -88,9 +85,8 @@ def test_nothing_else_is_needed(tmp_path, monkeypatch, caplog):
 
 
 def test_names_are_the_command_line_in_python(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(
-        "from hardcase.testing.toys import toy_subject\ndef make(): return toy_subject().net\n"
-    )
+    net = "from hardcase.testing.toys import toy_subject\ndef make(): return toy_subject().net\n"
+    (tmp_path / "net.py").write_text(net)
     np.savez(tmp_path / "data.npz", images=IMAGES.x.numpy(), labels=IMAGES.y.numpy())
     monkeypatch.chdir(tmp_path)
     run = hc.run("net.py:make", "npz:data.npz?split=all", method="pgd", seeds=4, judge=False)

@@ -47,15 +47,12 @@ def test_a_lock_is_held_by_one(tmp_path):
         assert free
 
 
-def test_bytes_and_callbacks_are_written_whole(tmp_path):
+def test_bytes_and_callbacks_are_written_whole_beside_who_reads(tmp_path):
     path = tmp_path / "new" / "folder" / "file.bin"
     assert write_atomically(path, b"first") == path
     write_atomically(path, lambda temporary: temporary.write_bytes(b"second"))
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_reader_keeps_the_file_that_it_opened(tmp_path):
     path = write_atomically(tmp_path / "file.bin", b"old")
     with path.open("rb") as reader:
         write_atomically(path, b"brand new")
@@ -78,7 +75,7 @@ def test_a_writer_that_dies_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_a_problem_and_leaves_nothing(tmp_path):
+def test_a_full_disk_or_no_folder_is_a_problem_and_leaves_nothing(tmp_path):
     def full(temporary):
         temporary.write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -87,9 +84,6 @@ def test_a_full_disk_is_a_problem_and_leaves_nothing(tmp_path):
         write_atomically(tmp_path / "file.bin", full)
     assert "HARDCASE_CACHE" in caught.value.fix
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_cannot_be_made_is_a_problem(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(Problem, match="cannot write"):
         write_atomically(tmp_path / "file" / "inner.bin", b"x")

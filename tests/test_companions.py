@@ -12,10 +12,7 @@ NEEDS = {
     "plug-ins": (companions.plugin_rows, "hardcase[teams]"),
     "annotations of other tools": (lambda: load_annotations("coco:x.json"), "hardcase[teams]"),
     "servers": (lambda: loader("http"), "hardcase[http]"),
-    "fetched networks": (
-        lambda: fetching.fetch("resnet50-imagenet", offline=True),
-        "hardcase[teams]",
-    ),
+    "networks": (lambda: fetching.fetch("resnet50-imagenet", offline=True), "hardcase[teams]"),
 }
 
 

@@ -8,10 +8,12 @@ from played_device import PlayedDevice
 from torch import nn
 
 import hardcase as hc
-from hardcase.config import parse
+from hardcase.config import assign, parse
 from hardcase.context import Context
 from hardcase.errors import Problem
-from hardcase.judges.held_out import features_of, for_run
+from hardcase.judges import held_out
+from hardcase.judges.held_out import features_of
+from hardcase.models import fetching
 from hardcase.runs.start import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
@@ -33,16 +35,18 @@ def renamed_subject(names):
     return hc.Subject(Reordered(), classes=names, name="renamed")
 
 
-def test_labels_follow_the_names_of_the_models_outputs():
+def test_labels_follow_the_names_of_the_models_outputs_as_the_doctor_shows():
     images = toy_images(8)
     names = tuple(reversed(images.classes))
     context = Context.of(renamed_subject(names), images, "pgd")
     assert context.seeds.classes == names
-    assert [names[label] for label in context.seeds.y.tolist()] == [
-        images.classes[label] for label in images.y.tolist()
-    ]
+    said = [names[label] for label in context.seeds.y.tolist()]
+    assert said == [images.classes[label] for label in images.y.tolist()]
     found = hc.search(renamed_subject(names), images, method="pgd", seed=1)
     assert len(found) == len(hc.search(toy_subject(), images, method="pgd", seed=1))
+    context._stored["test"] = images
+    last = len(images.classes) - 1
+    assert context.class_map.outputs == tuple(range(last, -1, -1))
 
 
 def test_data_whose_classes_the_model_does_not_know_is_refused():
@@ -72,15 +76,12 @@ def edited(run, **entries):
 )
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
     images = {"test": toy_images(8), "train": toy_images(24)}
+    given = {"features": ["zoo:efficientnet-lite2"], "images": images.__getitem__}
     with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
-        for_run(
-            edited(run, **entries), features=["zoo:efficientnet-lite2"], images=images.__getitem__
-        )
+        held_out.for_run(edited(run, **entries), **given)
 
 
 def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):
-    from hardcase.judges import held_out
-
     photographs = {"image": [3, 224, 224], "model": "zoo:efficientnet-lite0"}
     here = ["resnet50-imagenet", "efficientnet-lite0", "efficientnet-lite1"]
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
@@ -94,9 +95,6 @@ def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch)
 
 
 def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
-    from hardcase.judges import held_out
-    from hardcase.models import fetching
-
     here = ["resnet50-imagenet", "efficientnet-lite1"]
     monkeypatch.setattr(held_out, "fetched_classifiers", lambda: here)
     monkeypatch.setattr(fetching, "fetched_classifiers", lambda: here)
@@ -111,29 +109,15 @@ def test_a_network_under_another_name_does_not_judge_itself(run, monkeypatch):
 
 
 def test_grey_levels_may_be_written_as_a_quotient():
-    from hardcase.config import assign
-
     values = assign({}, ["method.epsilon=8/255", "data=a/255"])
     assert values == {"method": {"epsilon": 8 / 255}, "data": "a/255"}
-
-
-def test_the_doctor_shows_which_output_means_which_class():
-    images = toy_images(8)
-    context = Context.of(renamed_subject(tuple(reversed(images.classes))), images, "pgd")
-    context._stored["test"] = images
-    last = len(images.classes) - 1
-    assert context.class_map.outputs == tuple(range(last, -1, -1))
 
 
 def test_shards_follow_the_device_and_the_method():
     def shard(method):
         return plan_of(Context.of(toy_subject(), toy_images(4), method, train=toy_images(40))).shard
 
-    assert {method: shard(method) for method in ("pgd", "fgsm", "adapt")} == {
-        "pgd": 32,
-        "fgsm": 256,
-        "adapt": 4096,
-    }
+    assert [shard(method) for method in ("pgd", "fgsm", "adapt")] == [32, 256, 4096]
     with PlayedDevice():
         assert shard("pgd") == 16_384
         assert shard("adapt") == 4096, "with guides the same everywhere"
@@ -141,9 +125,8 @@ def test_shards_follow_the_device_and_the_method():
 
 def test_the_copy_to_compare_with_has_the_arithmetic_that_was_asked_for():
     for copy, name in (("int8", "toy@int8"), ("float16", "toy@float16")):
-        context = Context.of(
-            toy_subject(), toy_images(8), "tensorfuzz", options={"copy": copy}, train=toy_images(16)
-        )
+        how = {"options": {"copy": copy}, "train": toy_images(16)}
+        context = Context.of(toy_subject(), toy_images(8), "tensorfuzz", **how)
         assert [peer.name for peer in context.peers] == [name]
 
 

@@ -32,10 +32,8 @@ def test_there_are_eighteen_of_four_kinds_fourteen_of_which_count_in_the_mean():
     assert len(NAMES) == 18
     assert {one.kind for one in CORRUPTIONS.values()} == {"noise", "blur", "weather", "digital"}
     assert sum(not one.extra for one in CORRUPTIONS.values()) == 14
-    assert all(
-        len(one.nodes) == 6 and len({len(row) for row in one.nodes}) == 1
-        for one in CORRUPTIONS.values()
-    )
+    for one in CORRUPTIONS.values():
+        assert (len(one.nodes), len({len(row) for row in one.nodes})) == (6, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,14 +71,14 @@ def test_a_row_follows_from_its_image_key_and_severity_alone(name):
 def test_constants_are_linear_between_the_published_ones(name):
     table = torch.tensor(CORRUPTIONS[name].nodes, dtype=torch.float32)
     assert torch.allclose(CORRUPTIONS[name].constants(torch.arange(6.0)), table)
-    assert torch.allclose(
-        CORRUPTIONS[name].constants(torch.tensor([2.25])), table[2:3] * 0.75 + table[3:4] * 0.25
-    )
+    between = CORRUPTIONS[name].constants(torch.tensor([2.25]))
+    assert torch.allclose(between, table[2:3] * 0.75 + table[3:4] * 0.25)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in ("pixelate", "jpeg_compression", "shot_noise")]
-)
+IN_STEPS = {"pixelate", "jpeg_compression", "shot_noise"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in IN_STEPS])
 def test_images_change_continuously_with_severity(name):
     x = pictures(3)
     for severity in (0.4, 1.0, 2.0, 3.0, 4.0):
@@ -124,7 +122,6 @@ def test_cells_are_those_of_pillow():
     picture = image.fromarray((255 * x[0]).round().byte().permute(1, 2, 0).numpy())
     for severity, share in ((1, 0.6), (3, 0.4), (5, 0.25)):
         small = picture.resize((int(56 * share),) * 2, image.Resampling.BOX)
-        theirs = (
-            numpy.array(small.resize((56, 56), image.Resampling.NEAREST)).transpose(2, 0, 1) / 255
-        )
+        whole = small.resize((56, 56), image.Resampling.NEAREST)
+        theirs = numpy.array(whole).transpose(2, 0, 1) / 255
         assert numpy.abs(at(x, "pixelate", severity)[0].numpy() - theirs).max() < 1.5 / 255

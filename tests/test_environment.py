@@ -24,10 +24,7 @@ PAGES = 20 * 40 * 2**20 // 4096
 
 
 def faults(how):
-    done = subprocess.run(
-        [sys.executable, "-c", LOOP, how], capture_output=True, text=True, check=True
-    )
-    return int(done.stdout)
+    return int(subprocess.check_output([sys.executable, "-c", LOOP, how], text=True))
 
 
 @pytest.mark.skipif(
@@ -35,7 +32,5 @@ def faults(how):
 )
 def test_freed_memory_is_kept():
     if faults("as it comes") < 0.9 * PAGES:
-        pytest.skip(
-            "this system keeps large blocks, or gives them in larger pages, without being asked"
-        )
+        pytest.skip("this system keeps large blocks, or gives larger pages, without being asked")
     assert faults("kept") < 0.5 * PAGES

@@ -144,19 +144,18 @@ def test_a_file_that_exits_when_imported_is_named(folder):
         from_file(Path("leave.py"), "make")
 
 
-def test_a_file_may_hold_dataclasses_whose_annotations_are_not_evaluated(tmp_path):
-    (tmp_path / "own.py").write_text(
-        "from __future__ import annotations\n"
-        "from dataclasses import dataclass\n"
-        "@dataclass(frozen=True, slots=True)\n"
-        "class Own:\n"
-        "    size: int | None = 3\n"
-    )
-    assert file_member(tmp_path / "own.py", "Own")().size == 3
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from lying_beside import VALUE
+@dataclass(frozen=True, slots=True)
+class Own:
+    size: int | None = VALUE
+"""
 
 
-def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
+def test_a_file_imports_what_lies_beside_it_and_keeps_its_annotations(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "lying_beside.py").write_text("VALUE = 3\n")
-    (tmp_path / "own.py").write_text("from lying_beside import VALUE\ndef make(): return VALUE\n")
-    assert file_member(tmp_path / "own.py", "make")() == 3
+    (tmp_path / "own.py").write_text(OWN)
+    assert file_member(tmp_path / "own.py", "Own")().size == 3

@@ -18,25 +18,20 @@ def rows(both, one, other, neither):
     return torch.tensor(first).bool(), torch.tensor(second).bool()
 
 
-def test_paired_differences_as_in_newcombes_table():
+def test_paired_differences_as_in_newcombes_table_and_holm_by_hand():
     ours = newcombe_paired(*rows(36, 12, 2, 0))
     assert (ours.low, ours.high) == pytest.approx((0.0569, 0.3404), abs=1e-4)
     nothing = newcombe_paired(*rows(0, 0, 0, 200))
     assert nothing.low < 0 < nothing.high, "0 of 200 twice is not certain"
     with pytest.raises(Problem, match="row by row"):
         newcombe_paired(torch.ones(2).bool(), torch.ones(3).bool())
-
-
-def test_holm_by_hand():
     assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 def test_the_best_of_many_that_show_nothing_is_seldom_called_something():
     rng = stream(5, "best")
-    best = [
-        float(max_statistic(torch.randn(9, 24, generator=rng), rng=rng).min()) <= 0.05
-        for _ in range(200)
-    ]
+    drawn = (torch.randn(9, 24, generator=rng) for _ in range(200))
+    best = [float(max_statistic(sample, rng=rng).min()) <= 0.05 for sample in drawn]
     assert sum(best) / 200 <= 0.05 + 2.6 * (0.05 * 0.95 / 200) ** 0.5
     shifted = torch.randn(12, 24, generator=rng)
     shifted[:, 3] += 3
@@ -46,15 +41,11 @@ def test_the_best_of_many_that_show_nothing_is_seldom_called_something():
     assert float(max_statistic(torch.zeros(5, 2), rng=rng).min()) == 1
 
 
-def test_a_sample_of_zeros_and_ones_is_a_share():
+def test_a_sample_of_zeros_and_ones_is_a_share_and_equal_values_have_no_interval():
     ours = mean_interval(torch.zeros(200, dtype=torch.bool))
     assert (ours.low, ours.high) == pytest.approx(statistics.interval(0, 200))
     mixed = mean_interval(torch.tensor([0.0] * 9 + [1.0]))
     assert (mixed.low, mixed.high) == pytest.approx(statistics.interval(1, 10))
-
-
-def test_few_and_equal_values_have_no_interval():
-    """Six runs without any gain in coverage say nothing of a gain of 39 points."""
     assert mean_interval(torch.zeros(6)).text(".0f") == "0 in all 6"
     assert mean_interval([97.8, 98.7]).text(".1f") == "98.2 (no interval: 2 runs)"
     assert not median_interval([1.0, 2, 3, 4, 5]).known
@@ -74,14 +65,10 @@ def test_an_interval_holds_what_a_permutation_test_does_not_reject(count):
     values = torch.randn(count, generator=stream(count), dtype=torch.float64)
     found = mean_interval(values)
     for end, sign in ((found.low, 1), (found.high, -1)):
-        inside, outside = ((values - end - sign * shift).numpy() for shift in (1e-6, -1e-6))
-        p = [
-            reference.permutation_test(
-                (sample,), np.mean, permutation_type="samples", n_resamples=np.inf
-            ).pvalue
-            for sample in (inside, outside)
-        ]
-        assert p[0] > 0.05 >= p[1]
+        samples = [(values - end - sign * shift).numpy() for shift in (1e-6, -1e-6)]
+        how = {"permutation_type": "samples", "n_resamples": np.inf}
+        tests = [reference.permutation_test((sample,), np.mean, **how) for sample in samples]
+        assert tests[0].pvalue > 0.05 >= tests[1].pvalue
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -115,8 +102,5 @@ def test_intervals_of_shares_cover_what_they_say(share, total):
 def test_intervals_of_paired_shares_cover_what_they_say(total):
     rng = np.random.default_rng(total)
     cells = rng.choice(4, size=(400, total), p=(0.5, 0.2, 0.1, 0.2))
-    hits = [
-        holds(newcombe_paired(torch.from_numpy(row < 2), torch.from_numpy(row % 2 == 0)), 0.1)
-        for row in cells
-    ]
-    check_coverage(hits, most=1)
+    pairs = [map(torch.from_numpy, (row < 2, row % 2 == 0)) for row in cells]
+    check_coverage([holds(newcombe_paired(*pair), 0.1) for pair in pairs], most=1)

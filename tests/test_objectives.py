@@ -14,13 +14,9 @@ def probe(own, peer, z=None, activations=None):
     own, peer = torch.tensor(own).log(), torch.tensor(peer).log()
     n = len(own)
     z = torch.zeros(n, 2) if z is None else torch.tensor(z)
-    origin = Seeds(
-        torch.zeros(n, 2),
-        torch.zeros(n, 1, 2, 2),
-        torch.zeros(n, dtype=torch.int64),
-        torch.arange(n),
-    )
-    return Probe(z, torch.zeros(n, 1, 2, 2), own, origin, (peer,), activations or {})
+    x, label = torch.zeros(n, 1, 2, 2), torch.zeros(n, dtype=torch.int64)
+    origin = Seeds(torch.zeros(n, 2), x, label, torch.arange(n))
+    return Probe(z, x, own, origin, (peer,), activations or {})
 
 
 def test_between_two_networks_nearer_is_better_and_more_so_where_the_peer_is_right():
@@ -54,14 +50,10 @@ def test_splits_are_wrong_for_the_subject_and_right_for_the_peer():
 
 
 def test_surprise_is_raised_or_brought_to_a_goal():
-    rows = probe(
-        [[0.5, 0.5]] * 3,
-        [[0.5, 0.5]] * 3,
-        activations={"relu": torch.tensor([[1.0], [5.0], [float("nan")]])},
-    )
-    highest, goal = (
-        Surprise(lambda traces, label: traces[:, 0], "relu", goal) for goal in (None, 4.0)
-    )
+    shown = {"relu": torch.tensor([[1.0], [5.0], [float("nan")]])}
+    rows = probe([[0.5, 0.5]] * 3, [[0.5, 0.5]] * 3, activations=shown)
+    first = lambda traces, label: traces[:, 0]  # noqa: E731
+    highest, goal = (Surprise(first, "relu", goal) for goal in (None, 4.0))
     assert highest(rows).tolist() == [1, 5, -torch.inf]
     assert goal(rows).tolist() == [-3, -1, -torch.inf]
     assert Surprising(goal, -1.5)(rows).tolist() == [False, True, False]

@@ -58,11 +58,8 @@ def test_rows_of_one_seed_are_its_draws_one_after_the_other():
     assert torch.equal(beside[[1, 3, 4, 6]], together)
 
 
-def test_a_longer_draw_begins_as_a_shorter_one():
+def test_a_longer_draw_begins_as_a_shorter_one_and_a_copy_goes_on():
     assert torch.equal(numbers().normal(ROWS, (9,))[:, :4], numbers().normal(ROWS, (4,)))
-
-
-def test_a_copy_goes_on_where_the_original_stood():
     rng = numbers()
     rng.normal(ROWS[:7], (2,))
     copy = pickle.loads(pickle.dumps(rng))
@@ -165,13 +162,10 @@ def test_draws_and_places_never_meet():
     assert max(map(abs, short)) > 2**31
 
 
-def test_keys_follow_from_ids_alone():
+def test_keys_follow_from_ids_alone_and_nobody_draws_nothing():
     assert len(set(keys_of([str(i) for i in range(20000)]).tolist())) == 20000
     assert bool((keys_of(NAMES) >= 0).all())
     assert keys_of([]).shape == (0,)
-
-
-def test_nobody_draws_nothing():
     nobody = ROWS[:0]
     rng = Rng(0, "nobody", nobody)
     assert rng.normal(nobody, (3, 2)).shape == (0, 3, 2)

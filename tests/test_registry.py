@@ -64,7 +64,7 @@ def test_a_decorator_is_the_whole_row():
     assert row("here", count=2) == dots("here", count=2) == ("here", 2)
 
 
-def test_the_options_of_a_class_are_its_fields_with_defaults():
+def test_options_are_fields_with_defaults_and_parameters_that_no_campaign_supplies():
     @part("data", "squares")
     @dataclass(frozen=True, kw_only=True)
     class Squares:
@@ -78,8 +78,6 @@ def test_the_options_of_a_class_are_its_fields_with_defaults():
     assert list(row.options) == ["size"]
     assert row(source="x") == Squares(source="x")
 
-
-def test_a_parameter_with_a_default_is_an_option_unless_a_campaign_supplies_it():
     @method("mine")
     def mine(shape, target=None, epsilon=0.3, *, space="own"):
         """Mine."""
@@ -90,11 +88,9 @@ def test_a_parameter_with_a_default_is_an_option_unless_a_campaign_supplies_it()
 
 
 def test_a_preset_is_data_over_the_same_recipe():
-    @method(
-        "step",
-        presets={"big": Preset(summary="bigger", options={"epsilon": 0.9}, facts={"toy": {}})},
-        toy={"epsilon": 0.5},
-    )
+    larger = Preset(summary="bigger", options={"epsilon": 0.9}, facts={"toy": {}})
+
+    @method("step", presets={"big": larger}, toy={"epsilon": 0.5})
     def step(*, epsilon: float = 0.1):
         """A step."""
         return methods.fgsm(epsilon=epsilon)
@@ -108,16 +104,13 @@ def test_a_preset_is_data_over_the_same_recipe():
     assert big.summary == "bigger"
 
 
-def test_methods_carry_the_name_they_were_asked_for_by():
+def test_methods_carry_the_name_they_were_asked_for_by_and_presets_their_source():
     space = Latent(ToyAutoencoder())
     assert methods.sinvad(space=space).name == "sinvad"
     assert methods.sinvad(space).name == "sinvad"
     assert methods.sinvad_code(space=space).name == "sinvad@code"
     assert toy_method(resolve("method", "deepxplore@adapt")).name == "deepxplore@adapt"
     assert inspect.signature(methods.pgd).parameters["gradients"].default == 40
-
-
-def test_a_preset_of_another_recipe_has_its_own_source():
     row = resolve("method", "deepxplore@adapt")
     assert row.keys == ("lee2020adapt",)
     assert row.make is resolve("method", "adapt").make
@@ -140,16 +133,13 @@ def test_a_decorated_part_of_a_file_keeps_its_row(file):
     assert resolve("method", f"{file}:plain").paper == "supplied"
 
 
-def test_what_a_file_lacks_is_said(file):
+def test_what_a_file_or_the_registry_lacks_is_said(file):
     with pytest.raises(Problem, match=r"(?s)no function 'pull'.*push"):
         resolve("method", f"{file}:pull")
     with pytest.raises(Problem, match=r"(?s)no preset of push 'fa'.*try: far"):
         resolve("method", f"{file}:push@fa")
     with pytest.raises(Problem, match="there is no file"):
         resolve("method", "nowhere.py:push")
-
-
-def test_an_unknown_name_lists_the_choices_and_the_nearest():
     with pytest.raises(Problem, match=r"(?s)no method 'sinvat'.*known: adapt, .*try: sinvad"):
         resolve("method", "sinvat")
     with pytest.raises(Problem, match=r"(?s)no kind of part 'methods'.*try: method"):
@@ -186,12 +176,12 @@ def classes(room, *needed):
                 yield found
 
 
-@pytest.mark.parametrize(
-    ("kind", "room", "needed"),
-    [("search", searches, ("init", "step")), ("space", spaces, ("encode", "decode", "project"))],
-)
-def test_no_search_and_no_space_is_forgotten(kind, room, needed):
-    found = list(classes(room, *needed))
+NEEDED = {searches: ("init", "step"), spaces: ("encode", "decode", "project")}
+
+
+@pytest.mark.parametrize(("kind", "room"), [("search", searches), ("space", spaces)])
+def test_no_search_and_no_space_is_forgotten(kind, room):
+    found = list(classes(room, *NEEDED[room]))
     known = [row.make for row in parts(kind).values()]
     assert len(found) > 8
     built_for_a_map = {"Illumination"}

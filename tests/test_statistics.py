@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats as reference
@@ -20,14 +22,9 @@ def test_cliffs_delta_is_its_definition(a: list[int], b: list[int]) -> None:
     assert statistics.a12(a, b) == pytest.approx(sum((p + 1) / 2 for p in pairs) / len(pairs))
 
 
-@pytest.mark.parametrize(
-    ("delta", "word"), [(0.1, "negligible"), (-0.2, "small"), (0.4, "medium"), (-0.98, "large")]
-)
-def test_magnitude(delta: float, word: str) -> None:
-    assert statistics.magnitude(delta) == word
-
-
-def test_nothing_to_compare_is_said() -> None:
+def test_magnitude_of_what_can_be_compared() -> None:
+    words = {0.1: "negligible", -0.2: "small", 0.4: "medium", -0.98: "large"}
+    assert {delta: statistics.magnitude(delta) for delta in words} == words
     with pytest.raises(Problem, match="cannot be compared"):
         statistics.cliffs_delta([float("nan")], [1.0])
 
@@ -48,24 +45,20 @@ def test_rank_tests_agree_with_scipy(a: list[int], b: list[int]) -> None:
         assert signed.p == pytest.approx(reference.wilcoxon([x - y for x, y in pairs]).pvalue)
 
 
-def test_pairs_are_asked_for() -> None:
-    with pytest.raises(Problem, match="no pairs"):
-        statistics.wilcoxon([1, 2], [1, 2, 3])
-
-
-def test_mcnemar_is_the_exact_binomial() -> None:
+def test_mcnemar_is_the_exact_binomial_and_pairs_are_asked_for() -> None:
     assert statistics.mcnemar(0, 0).p == 1.0
     assert statistics.mcnemar(8, 1).p == pytest.approx(2 * (9 + 1) / 2**9)
     assert statistics.mcnemar(1, 8) == statistics.mcnemar(8, 1)
+    with pytest.raises(Problem, match="no pairs"):
+        statistics.wilcoxon([1, 2], [1, 2, 3])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
     corrected = statistics.holm(p)
     assert all(after >= before and after <= 1 for before, after in zip(p, corrected))
-    assert all(
-        corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j]
-    )
+    pairs = product(zip(p, corrected), repeat=2)
+    assert all(one[1] <= other[1] for one, other in pairs if one[0] < other[0])
     assert corrected[p.index(min(p))] == pytest.approx(min(1.0, min(p) * len(p)))
 
 
@@ -84,6 +77,5 @@ def test_the_interval_of_a_rate_is_wilsons(hits, total):
     from scipy.stats import binomtest
 
     theirs = binomtest(hits, total).proportion_ci(method="wilson")
-    assert (Rate(hits, total).low, Rate(hits, total).high) == pytest.approx(
-        (theirs.low, theirs.high), abs=1e-6
-    )
+    ours = Rate(hits, total)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)

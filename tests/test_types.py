@@ -78,12 +78,14 @@ def images():
     return Images(x, y, tuple(f"set/{i:05d}" for i in range(33)), ("a", "b", "c"))
 
 
-def test_rows_stay_together(images):
+def test_rows_stay_together_and_the_first_come_first(images):
     sample = images.sample(count=12, seed=5)
     numbers = [int(name[-5:]) for name in sample.id]
     assert sample.x[:, 0, 0, 0].tolist() == numbers
     assert sample.y.tolist() == images.y[numbers].tolist()
     assert len(set(numbers)) == 12
+    assert images.first(4).id == images.id[:4]
+    assert len(images.first(1000)) == 33
 
 
 def test_classes_take_turns(images):
@@ -105,12 +107,9 @@ def test_every_prefix_is_balanced_and_the_rest_falls_to_any_class(images):
     assert (counts == torch.arange(3)).all()
 
 
-def test_a_smaller_sample_begins_a_larger_one(images):
+def test_a_smaller_sample_begins_a_larger_one_in_any_order(images):
     assert images.sample(count=20, seed=4).id[:7] == images.sample(count=7, seed=4).id
     assert images.sample(per_class=3, seed=4).id == images.sample(count=9, seed=4).id
-
-
-def test_the_order_of_the_rows_does_not_matter(images):
     shuffled = images.take(torch.randperm(33, generator=torch.Generator().manual_seed(3)))
     assert shuffled.id != images.id
     assert shuffled.sample(count=10, seed=7).id == images.sample(count=10, seed=7).id
@@ -124,11 +123,6 @@ def test_only_the_seed_decides(images):
     torch.manual_seed(2)
     assert images.sample(count=10, seed=7).id == first.id
     assert images.sample(count=10, seed=8).id != first.id
-
-
-def test_first(images):
-    assert images.first(4).id == images.id[:4]
-    assert len(images.first(1000)) == 33
 
 
 @pytest.mark.parametrize("bad", [{}, {"count": 3, "per_class": 1}, {"count": 0}, {"per_class": -1}])

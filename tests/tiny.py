@@ -13,9 +13,8 @@ def bars(count=120, *, size=12, channels=1, classes=3, seed=0, split="train"):
     column = (y * size // classes)[:, None] + torch.arange(max(size // classes - 1, 1))
     x[torch.arange(count)[:, None], :, :, column] += 0.6
     names = tuple(f"{split}-{number}" for number in range(count))
-    return Images(
-        (x * 255).to(torch.uint8), y, names, tuple(map(str, range(classes))), "bars", split
-    )
+    known = tuple(map(str, range(classes)))
+    return Images((x * 255).to(torch.uint8), y, names, known, "bars", split)
 
 
 def trained_bars(seed=0):
@@ -185,11 +184,9 @@ def stored_run(
     said = None
     if verdicts is not None:
         said = [{"id": name, **row} for name, row in zip(tests["id"].to_pylist(), verdicts)]
-    counts = count(
-        table.drop_columns(["image"]).to_pylist(),
-        tests.select(["id", "seed", "kind"]).to_pylist(),
-        None if said is None else {row["id"]: row for row in said},
-    )
+    by_id = None if said is None else {row["id"]: row for row in said}
+    kinds = tests.select(["id", "seed", "kind"]).to_pylist()
+    counts = count(table.drop_columns(["image"]).to_pylist(), kinds, by_id)
     store = Store.create(folder, {**record, **counts}, config, [table])
     store.put(0, Packed(to_parquet(tests), to_parquet(table), pack_deltas({})))
     return Run(folder) if said is None else put_verdicts(Run(folder), said)
@@ -256,14 +253,12 @@ def noise_method():
     """Gradients in a ball of pixels: what a map is made of."""
     import hardcase as hc
 
-    return hc.Method(
-        name="noise",
-        space=hc.spaces.Pixels(hc.spaces.Linf(0.5)),
-        search=hc.searches.GradientAscent(step_size=0.05),
-        objective=hc.objectives.Margin(),
-        oracle=hc.oracles.LeavesLabel(),
-        needs="gradients",
+    space, search = (
+        hc.spaces.Pixels(hc.spaces.Linf(0.5)),
+        hc.searches.GradientAscent(step_size=0.05),
     )
+    parts = {"space": space, "search": search, "objective": hc.objectives.Margin()}
+    return hc.Method(name="noise", **parts, oracle=hc.oracles.LeavesLabel(), needs="gradients")
 
 
 def kill_at(patch, step):

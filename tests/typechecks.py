@@ -39,10 +39,8 @@ def _outer(made=None, *, typechecker):
 def _hints(function):
     """The types of arguments and result; None where only type checkers know one of the names."""
     try:
-        return [
-            eval(hint, function.__globals__) if isinstance(hint, str) else hint
-            for hint in function.__annotations__.values()
-        ]
+        hints, known = function.__annotations__.values(), function.__globals__
+        return [eval(hint, known) if isinstance(hint, str) else hint for hint in hints]
     except NameError:
         return None
 

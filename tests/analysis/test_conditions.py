@@ -91,10 +91,8 @@ def versions(tmp_path_factory):
     home = tmp_path_factory.mktemp("versions")
     made = {"first": noisy(0.004, 1), "second": noisy(0.004, 2), "ruined": noisy(0.1, 3)}
     given = {**ALONE, "references": "none"}
-    return {
-        name: hc.run(subject, toy_images(300), out=home / name, **given)
-        for name, subject in made.items()
-    }
+    images = toy_images(300)
+    return {name: hc.run(one, images, out=home / name, **given) for name, one in made.items()}
 
 
 def test_the_gate_passes_the_better_fails_the_worse_and_cannot_tell_equals(versions, capsys):
@@ -102,17 +100,14 @@ def test_the_gate_passes_the_better_fails_the_worse_and_cannot_tell_equals(versi
         code = main(f"gate {versions[new].folder} --baseline {versions[old].folder}".split())
         return code, capsys.readouterr().out
 
-    code, said = gated("first", "ruined")
-    assert (code, said.count("pass  risk minus that of the baseline: -")) == (0, 1)
-    code, said = gated("ruined", "first")
-    assert (code, said.count("FAIL  risk minus that of the baseline: +")) == (1, 1)
-    code, said = gated("second", "first")
-    assert code == 4
-    assert "what would decide it: more seeds: --seeds " in said
-
-
-def test_a_run_without_search_has_a_risk_and_no_findings(versions):
-    run = versions["first"]
+    for pair, expected, words in (
+        (("first", "ruined"), 0, "pass  risk minus that of the baseline: -"),
+        (("ruined", "first"), 1, "FAIL  risk minus that of the baseline: +"),
+        (("second", "first"), 4, "what would decide it: more seeds: --seeds "),
+    ):
+        code, said = gated(*pair)
+        assert (code, said.count(words)) == (expected, 1)
+    run = versions["first"]  # without a search
     assert len(run) == 0
     assert run.record["risk"]["seeds"] == 300
     assert run.record["totals"]["queries"] == 0
@@ -155,20 +150,17 @@ def test_the_judge_says_which_labels_are_lost(versions):
     run = versions["first"]
     shown = len(shown_draws(run)["shown"])
 
-    def half(findings):
-        kept = [i % 2 == 0 for i in range(len(findings))]
-        return hc.Verdicts(valid=[True] * len(kept), label_kept=kept)
+    def lost(kept):
+        def judge(findings):
+            return hc.Verdicts([True] * len(findings), kept[: len(findings)])
 
-    said = hc.judge(run, by=half).record["risk"]["lost_labels"]
+        return hc.judge(run, by=judge).record["risk"]["lost_labels"]
+
+    said = lost([i % 2 == 0 for i in range(shown)])
     assert (said["lost"], said["decided"], said["shown"]) == (shown // 2, shown, shown)
     assert said["low"] < 0.5 < said["high"]
     assert f"{shown // 2} lost" in in_words(Run(run.folder).record)["labels"]
-
-    def mostly_undecided(findings):
-        kept = [False if i == 0 else None for i in range(len(findings))]
-        return hc.Verdicts(valid=[True] * len(kept), label_kept=kept)
-
-    said = hc.judge(run, by=mostly_undecided).record["risk"]["lost_labels"]
+    said = lost([False, *[None] * (shown - 1)])  # mostly undecided
     assert said["low"] < 1 / shown < 0.99 < said["high"], "what is undecided may be either"
 
 

@@ -1,13 +1,21 @@
 """Curves: counts with intervals, crossings in eight questions, seeds that come back, errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from aftermath import verdict, write_run
 
-from hardcase.analysis.curves import Curve, crossings, curve, error_rates, grid, one_condition
+from hardcase.analysis import curves
+from hardcase.analysis.curves import crossings, curve, one_condition, severity_curves
+from hardcase.analysis.slices import Rules, slices_of_run
+from hardcase.conditions import Conditions, condition_box, measure_worst
 from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
 from hardcase.imaging.noise import WORD, content_key
+from hardcase.randomness import keys_of
 from hardcase.statistics import interval
+from tiny import bars, columns_subject as subject
 
 EDGES = torch.linspace(0.05, 6.0, 40)
 
@@ -60,16 +68,12 @@ def test_eight_questions_leave_a_hundredth_open():
     assert crossings(world.change, world.subject, *seeds(), most=1.0).queries == 6
 
 
-def test_a_quartile_above_the_range_is_not_a_number():
-    found = crossings(lambda x, s, rows: x, Threshold().subject, *seeds())
-    assert found.summary()["quartiles"] == [None, None, None]
-
-
 def test_seeds_that_come_back_are_counted():
     failing = torch.tensor([[0, 0, 1, 0], [0, 1, 0, 0], [1, 1, 1, 0]], dtype=torch.bool)
-    assert Curve(torch.arange(3.0), failing).non_monotone().tolist() == [False, False, True, False]
-    assert len(grid()) == 16
-    assert float(grid()[-1]) == 5.0
+    found = curves.Curve(torch.arange(3.0), failing)
+    assert found.non_monotone().tolist() == [False, False, True, False]
+    assert len(curves.grid()) == 16
+    assert float(curves.grid()[-1]) == 5.0
 
 
 def test_what_is_asked_is_an_eight_bit_image():
@@ -118,7 +122,7 @@ def test_any_condition_of_one_coordinate_has_a_curve():
 def test_errors_are_counted_over_all_images():
     world, (x, _) = Threshold(), seeds()
     wrong = torch.ones(len(EDGES), dtype=torch.int64)  # so that all are misclassified when clean
-    found = error_rates(world.change, world.subject, x, wrong, (0, 2))
+    found = curves.error_rates(world.change, world.subject, x, wrong, (0, 2))
     assert found == pytest.approx([1.0, float((EDGES > 2).double().mean())])
 
 
@@ -128,3 +132,68 @@ def test_what_cannot_be_drawn_is_told():
         curve(world.change, world.subject, x, y, torch.tensor([2.0, 1.0]))
     with pytest.raises(Problem, match="0 images"):
         curve(world.change, world.subject, x[:0], y[:0], torch.tensor([1.0]))
+    found = crossings(lambda x, s, rows: x, Threshold().subject, *seeds())
+    assert found.summary()["quartiles"] == [None, None, None]
+
+
+def test_curves_of_a_model_that_noise_confuses():
+    names = ("gaussian_noise", "contrast", "speckle_noise")
+    found = severity_curves(subject(), bars(60), names)
+    assert found["usable"] == 60
+    assert tuple(row["corruption"] for row in found["corruptions"]) == names
+    noise, contrast, _ = found["corruptions"]
+    assert len(noise["curve"]) == 16
+    assert len(noise["error"]) == 5
+    assert noise["crossing"]["queries"] == 8
+    assert contrast["curve"][-1]["failing"] == 0, "the order of brightness stays"
+    counted = found["corruption_error"]["corruptions"]
+    assert counted == ["gaussian_noise", "contrast"], "speckle is one of the extra four"
+    seen = []
+    severity_curves(subject(), bars(6), ("contrast",), progress=lambda *done: seen.append(done))
+    assert seen == [(1, 1)]
+    with pytest.raises(Problem, match="contrast"):
+        severity_curves(subject(), bars(6), ("contrasts",))
+
+
+def test_noise_stays_with_an_image_whatever_stands_beside_it():
+    images = bars(30)
+    whole = severity_curves(subject(), images, ("gaussian_noise",))["corruptions"][0]
+    turned = images.take(torch.arange(29, -1, -1))
+    half = severity_curves(subject(), turned, ("gaussian_noise",), batch=7)
+    assert half["corruptions"][0]["curve"] == whole["curve"]
+    assert len(set(keys_of(images.id).tolist())) == 30
+    assert bool((keys_of(images.id) >= 0).all())
+    wrong = replace(bars(6), y=(bars(6).y + 1) % 3)
+    with pytest.raises(Problem, match="none of the 6"):
+        severity_curves(subject(), wrong, ("contrast",))
+
+
+def test_slices_of_a_run_are_of_its_attempted_seeds(tmp_path):
+    """Dark seeds fail, and the judge confirms half of their tests."""
+    levels = [1 + i % 120 for i in range(600)] + [200] * 9
+    found = {i: [140] for i in range(600) if levels[i] < 40}
+    verdicts = [verdict(kept=i % 2 == 0) for i in range(len(found))]
+    run = write_run(tmp_path / "run", levels=levels, found=found, verdicts=verdicts)
+    rules = Rules(support=5)
+    slices = slices_of_run(run, rules=rules)
+    assert slices[0].tags == ("dark",)
+    assert slices[0].accepted
+    seen = slices[0].estimated
+    # equal images are one group, wrong seeds are not attempted
+    assert seen.total + seen.total_outside <= 40
+    confirmed = slices_of_run(run, outcome="confirmed", rules=rules)[0]
+    assert confirmed.estimated.inside < seen.inside
+
+
+def test_conditions_are_drawn_over_their_scale_alone_and_together():
+    declared = Conditions({"exposure": "±3 stops", "rotation": "±90 deg"})
+    images = bars(24)
+    worst = measure_worst(subject(), images, condition_box(declared, images.shape), queries=0)
+    found = severity_curves(subject(), images, (), worst=worst)
+    rows = {row["condition"]: row for row in found["conditions"]}
+    assert list(rows) == ["all conditions together", "rotation", "exposure"]
+    together, turned = rows["all conditions together"]["curve"], rows["rotation"]["curve"]
+    assert [point["share"] for point in turned] == sorted(point["share"] for point in turned)
+    assert together[-1]["share"] >= turned[-1]["share"] > 0, "a bar on its side is another"
+    with pytest.raises(Problem, match="no condition"):
+        severity_curves(subject(), images, ())

@@ -17,9 +17,8 @@ def square(count, seed):
     noise = torch.randint(0, 90, (count, 1, 28, 28), generator=torch.Generator().manual_seed(seed))
     y = torch.arange(count) % 2
     x = (noise + 120 * y[:, None, None, None]).to(torch.uint8)
-    return hc.Images(
-        x, y, tuple(f"{seed}-{i}" for i in range(count)), ("dark", "bright"), "squares"
-    )
+    names = tuple(f"{seed}-{i}" for i in range(count))
+    return hc.Images(x, y, names, ("dark", "bright"), "squares")
 
 
 @pytest.fixture
@@ -77,24 +76,22 @@ def test_a_stored_run_is_a_reference_without_asking_its_model_again(tmp_path):
     assert some.record["risk"]["references"][0]["seeds"] == 24, "common seeds are paired"
 
 
+IMAGES = toy_images(40)
+DARKER = replace(IMAGES, x=(IMAGES.x // 2))
+RENAMED = replace(IMAGES, id=tuple(f"other {name}" for name in IMAGES.id))
+
+
 @pytest.mark.parametrize(
     ("other", "told"),
     [
         ({"conditions": {"exposure": "±1 stops"}}, ("exposure", "rotation")),
         ({"seed": 3}, ("seed: 0, there 3",)),
         ({"conditions": "none"}, ("no risk",)),
-        ({"images": "darker"}, ("another image",)),
-        ({"images": "renamed"}, ("no seed in common",)),
+        ({"images": DARKER}, ("another image",)),
+        ({"images": RENAMED}, ("no seed in common",)),
     ],
 )
 def test_a_run_that_was_measured_otherwise_is_refused_before_the_search(tmp_path, other, told):
-    images = toy_images(40)
-    changed = {
-        "darker": replace(images, x=(images.x // 2)),
-        "renamed": replace(images, id=tuple(f"other {name}" for name in images.id)),
-    }
-    if "images" in other:
-        other = {"images": changed[other["images"]]}
     old = measured(tmp_path, "old", **other)
     with pytest.raises(Problem) as caught:
         measured(tmp_path, "run", references=[str(old.folder)])

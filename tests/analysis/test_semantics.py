@@ -3,39 +3,20 @@
 import pytest
 import torch
 
-from hardcase.analysis.semantics import (
-    FEATURES,
-    columns,
-    equal_noise,
-    figure_measures,
-    join,
-    kind_of,
-    measure,
-    measured,
-    moved,
-    noticeable,
-    photograph_measures,
-    thirds,
-)
+from hardcase.analysis import semantics
+from hardcase.analysis.semantics import FEATURES, measure, measured, moved, noticeable
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
 
 NAMES = [feature.name for feature in FEATURES]
 
 
-def bar(
-    *,
-    width=4,
-    level=1.0,
-    ground=0.0,
-    right=0,
-    down=0,
-    lean=0.0,
-    length=16,
-    colour=(1.0, 1.0, 1.0),
-    size=32,
-):
+WHITE = (1.0, 1.0, 1.0)
+
+
+def bar(*, width=4, level=1.0, ground=0.0, right=0, down=0, lean=0.0, length=16, colour=WHITE):
     """An upright bar on an even ground; `lean` columns to the right for each row up."""
+    size = 32
     x = torch.full((size, size), float(ground))
     for row in range((size - length) // 2, (size + length) // 2):
         shift = round(lean * (size / 2 - row))
@@ -80,13 +61,10 @@ def test_lengths_are_shares_of_the_side():
     assert value("background", bar(ground=0.3)) == pytest.approx(0.3, abs=1e-6)
 
 
-def test_moving_a_figure_changes_only_its_place():
+def test_moving_a_figure_changes_its_place_alone_and_dark_ones_are_measured_alike():
     change = moved(bar(), bar(right=5, down=2))[0]
     still = [i for i, name in enumerate(NAMES) if name not in ("x", "y")]
     assert change[still].abs().max() < 1e-3
-
-
-def test_dark_figures_on_light_ground_are_measured_alike():
     light, dark = bar(level=0.8, right=3, lean=0.25), 1 - bar(level=0.8, right=3, lean=0.25)
     for name in ("x", "y", "slant", "stroke", "scale"):
         assert value(name, dark) == pytest.approx(value(name, light), abs=1e-3)
@@ -99,30 +77,22 @@ def test_hue_is_an_angle_and_takes_the_shorter_way():
     assert value("hue", bar()) == 0
     assert value("saturation", red) == pytest.approx(1, abs=1e-3)
 
-
-def test_grey_images_have_neither_hue_nor_saturation():
     grey = torch.rand(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     found = measured(grey)
     assert found.shape == (4, len(FEATURES))
-    assert not found[:, [NAMES.index("hue"), NAMES.index("saturation")]].any()
+    assert not found[:, [NAMES.index("hue"), NAMES.index("saturation")]].any(), "grey has neither"
 
 
 def test_detail_is_the_energy_of_short_waves():
     place = torch.arange(32).float()
-    wave = {
-        period: (0.5 + 0.4 * torch.sin(2 * torch.pi * place / period)).expand(1, 1, 32, 32)
-        for period in (16, 3.2)
-    }
-    assert value("detail", wave[16]) < 0.01
-    assert value("detail", wave[3.2]) > 0.99
+    long, short = (0.5 + 0.4 * torch.sin(2 * torch.pi * place / period) for period in (16, 3.2))
+    assert value("detail", long.expand(1, 1, 32, 32)) < 0.01
+    assert value("detail", short.expand(1, 1, 32, 32)) > 0.99
 
 
-def test_an_even_picture_gives_finite_numbers():
+def test_measures_are_finite_for_an_even_picture_and_rows_do_not_know_each_other():
     assert measured(torch.zeros(2, 3, 8, 8)).isfinite().all()
     assert measured(torch.zeros(0, 3, 8, 8)).shape == (0, len(FEATURES))
-
-
-def test_rows_do_not_know_each_other():
     x = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(measured(x)[2:3], measured(x[2:3]))
 
@@ -160,15 +130,13 @@ def test_noise_of_equal_size_is_of_equal_size_and_says_nothing_of_place():
     rng = torch.Generator().manual_seed(0)
     seeds = bar().expand(64, -1, -1, -1) * 0.5 + 0.25
     tests = bar(right=3).expand(64, -1, -1, -1) * 0.5 + 0.25
-    random = equal_noise(seeds, tests, rng=rng)
+    random = semantics.equal_noise(seeds, tests, rng=rng)
     size = [(x - seeds).flatten(1).norm(dim=1) for x in (tests, random)]
     assert torch.allclose(size[0], size[1], rtol=0.1)
     column = NAMES.index("x")
-    own = moved(seeds, tests)[:, column] / noticeable()[column]
+    own, noise = (moved(seeds, x)[:, column] / noticeable()[column] for x in (tests, random))
     assert bool((own > 1).all())
-    assert (
-        float(((moved(seeds, random)[:, column] / noticeable()[column]) > 1).float().mean()) < 0.3
-    )
+    assert float((noise > 1).float().mean()) < 0.3
 
 
 def photographs(count=30, side=32, seed=0):
@@ -184,75 +152,62 @@ def digits(count=30, side=28):
 
 
 def test_thirds_leave_out_what_is_constant_or_not_a_number():
-    values = {
-        "brightness": torch.tensor([0.0, 1, 2, 3, 4, 5]),
-        "scale": torch.ones(6),
-        "speed": torch.tensor([1, 2, 3, 4, 5, float("nan")]),
-    }
-    tags = thirds(values)
+    speed = torch.tensor([1, 2, 3, 4, 5, float("nan")])
+    values = {"brightness": torch.arange(6.0), "scale": torch.ones(6), "speed": speed}
+    tags = semantics.thirds(values)
     assert tags.names == ("dark", "bright", "low speed", "high speed")
     assert tags.family == ("brightness", "brightness", "speed", "speed")
     assert tags.has[:, 0].tolist() == [True, True, False, False, False, False]
     assert not tags.has[5, 2:].any(), "what is not a number is in no third"
-    assert len(thirds({"scale": torch.ones(6)})) == 0
+    assert len(semantics.thirds({"scale": torch.ones(6)})) == 0
 
 
 def test_columns_of_words_numbers_and_answers():
-    table = {
-        "camera": ["a", "b", "b", "c"] * 15,
-        "night": [True, False] * 30,
-        "speed": list(range(60)),
-        "same": ["x"] * 60,
-    }
-    tags = columns(table)
+    table = {"camera": ["a", "b", "b", "c"] * 15, "night": [True, False] * 30}
+    tags = semantics.columns({**table, "speed": list(range(60)), "same": ["x"] * 60})
     assert tags.names == ("camera: a", "camera: b", "camera: c", "night", "low speed", "high speed")
     assert tags.has[:, 0].sum() == 15
-    rare = columns({"camera": ["a"] * 99 + ["b"]})
+    rare = semantics.columns({"camera": ["a"] * 99 + ["b"]})
     assert rare.names == ("camera: a",)
-    assert len(columns({})) == 0
+    assert len(semantics.columns({})) == 0
     with pytest.raises(Problem, match="same images"):
-        join(tags, rare)
+        semantics.join(tags, rare)
     with pytest.raises(Problem, match="two tags"):
-        join(tags, tags)
+        semantics.join(tags, tags)
 
 
 def test_measures_of_photographs_move_with_what_they_name():
     x = photographs()
-    plain = photograph_measures(x)
-    smooth = torch.nn.functional.avg_pool2d(x, 3, 1, 1)
-    grey = x.mean(1, keepdim=True).expand_as(x)
-    assert bool((photograph_measures(x / 2)["brightness"] < plain["brightness"]).all())
-    assert bool((photograph_measures(x / 2)["contrast"] < plain["contrast"]).all())
-    assert bool((photograph_measures(smooth)["sharpness"] < plain["sharpness"]).all())
-    assert bool((photograph_measures(smooth)["edges"] < plain["edges"]).all())
-    assert bool((photograph_measures(grey)["colourfulness"] < plain["colourfulness"]).all())
-    assert bool((photograph_measures(grey)["saturation"] < plain["saturation"]).all())
-    assert set(photograph_measures(x[:, :1])) == {"brightness", "contrast", "sharpness", "edges"}
+    plain, measures = semantics.photograph_measures(x), semantics.photograph_measures
+    dark, smooth = measures(x / 2), measures(torch.nn.functional.avg_pool2d(x, 3, 1, 1))
+    grey = measures(x.mean(1, keepdim=True).expand_as(x))
+    lowered = {"brightness": dark, "contrast": dark, "sharpness": smooth, "edges": smooth}
+    for name, found in {**lowered, "colourfulness": grey, "saturation": grey}.items():
+        assert bool((found[name] < plain[name]).all()), name
+    assert set(measures(x[:, :1])) == set(lowered)
 
 
 def test_colourfulness_is_that_of_its_authors():
     x = photographs(2).double()
     red, green, blue = x[0]
     across, along = red - green, (red + green) / 2 - blue
-    expected = (across.var() + along.var()).sqrt() + 0.3 * (
-        across.mean() ** 2 + along.mean() ** 2
-    ).sqrt()
-    assert float(photograph_measures(x)["colourfulness"][0]) == pytest.approx(float(expected))
-
-
-def test_figures_and_photographs_are_told_apart():
-    assert kind_of(digits()) == "figure"
-    assert kind_of(photographs()) == "photograph"
+    centre = (across.mean() ** 2 + along.mean() ** 2).sqrt()
+    expected = float((across.var() + along.var()).sqrt() + 0.3 * centre)
+    found = semantics.photograph_measures(x)["colourfulness"][0]
+    assert float(found) == pytest.approx(expected)
 
 
 def test_everything_together():
     x = digits()
+    assert semantics.kind_of(x) == "figure"
+    assert semantics.kind_of(photographs()) == "photograph"
     tags = measure(x, table={"writer": ["a", "b"] * 15, "speed": list(range(30))})
     named = {"dark", "bright", "thin strokes", "figure left", "low speed", "writer: a"}
     assert named <= set(tags.names)
     assert "hue" not in tags.family
     assert torch.equal(measure(x, batch=7).has, measure(x).has)
-    assert set(measure(photographs()).family) == set(photograph_measures(photographs()))
-    assert set(measure(photographs(), kind="figure").family) <= set(figure_measures(photographs()))
+    x = photographs()
+    assert set(measure(x).family) == set(semantics.photograph_measures(x))
+    assert set(measure(x, kind="figure").family) <= set(semantics.figure_measures(x))
     with pytest.raises(Problem, match="no images"):
         measure(x[:0])

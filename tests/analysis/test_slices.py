@@ -2,21 +2,14 @@
 exact."""
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
 
+from hardcase.analysis import slices
 from hardcase.analysis.semantics import Tags
-from hardcase.analysis.slices import (
-    Rules,
-    Slice,
-    SliceRates,
-    _one_each,
-    find_slices,
-    split,
-    stratified_p,
-)
+from hardcase.analysis.slices import Rules, Slice, SliceRates, find_slices, split, stratified_p
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, stream
 
@@ -58,10 +51,8 @@ def test_chance_makes_a_slice_in_at_most_five_of_a_hundred_permutations():
     for number in range(80):
         moved = shuffled_within(failing, strata, rng)
         assert torch.equal(torch.bincount(strata[moved]), torch.bincount(strata[failing]))
-        wrong += any(
-            s.accepted
-            for s in find_slices(tags, moved, strata, seed=number, rules=Rules(difference=0.0))
-        )
+        found = find_slices(tags, moved, strata, seed=number, rules=Rules(difference=0.0))
+        wrong += any(one.accepted for one in found)
     assert wrong <= 7
 
 
@@ -90,10 +81,9 @@ def test_what_follows_from_the_class_alone_is_no_slice():
     strata = torch.randint(3, (1200,), generator=rng)
     tag = torch.rand(1200, generator=rng) < torch.tensor([0.9, 0.1, 0.1])[strata]
     failing = (torch.rand(1200, generator=rng) < 0.6) & (strata == 0)
-    assert not any(
-        s.accepted for s in find_slices(Tags(("t",), ("t",), tag[:, None]), failing, strata)
-    )
-    blind = find_slices(Tags(("t",), ("t",), tag[:, None]), failing, torch.zeros_like(strata))
+    tags = Tags(("t",), ("t",), tag[:, None])
+    assert not any(one.accepted for one in find_slices(tags, failing, strata))
+    blind = find_slices(tags, failing, torch.zeros_like(strata))
     assert blind[0].accepted, "without strata it would be one"
 
 
@@ -103,14 +93,10 @@ def test_the_test_is_exact():
     failing = torch.tensor([1, 0, 0, 1, 1, 0, 0], dtype=torch.bool)
     strata = torch.tensor([4, 4, 4, 4, 9, 9, 9])
     seen = int((inside & failing).sum())
-    ways = [
-        len({0, 1} & set(one)) + len({4} & set(two))
-        for one in combinations(range(4), 2)
-        for two in combinations(range(4, 7), 1)
-    ]
-    assert stratified_p(inside, failing, strata) == pytest.approx(
-        sum(w >= seen for w in ways) / len(ways)
-    )
+    pairs = product(combinations(range(4), 2), range(4, 7))
+    ways = [len({0, 1} & set(one)) + (two == 4) for one, two in pairs]
+    expected = sum(way >= seen for way in ways) / len(ways)
+    assert stratified_p(inside, failing, strata) == pytest.approx(expected)
     assert stratified_p(inside, torch.zeros_like(failing), strata) == 1.0
     assert stratified_p(inside[:0], failing[:0], strata[:0]) == 1.0
     alone = torch.arange(7)
@@ -122,14 +108,10 @@ def test_the_test_is_fishers_in_one_stratum():
     rng = stream(3, "fisher")
     for _ in range(20):
         inside, failing = (torch.rand(60, generator=rng) < 0.4 for _ in range(2))
-        table = [
-            [int((inside & failing).sum()), int((inside & ~failing).sum())],
-            [int((~inside & failing).sum()), int((~inside & ~failing).sum())],
-        ]
+        table = [[int((a & b).sum()) for b in (failing, ~failing)] for a in (inside, ~inside)]
         expected = scipy.fisher_exact(table, alternative="greater").pvalue
-        assert stratified_p(inside, failing, torch.zeros(60, dtype=torch.int64)) == pytest.approx(
-            expected
-        )
+        found = stratified_p(inside, failing, torch.zeros(60, dtype=torch.int64))
+        assert found == pytest.approx(expected)
 
 
 def test_groups_are_never_split_and_classes_are_spread():
@@ -149,7 +131,8 @@ def test_groups_are_never_split_and_classes_are_spread():
 
 def test_one_image_stands_for_its_group():
     number, rows = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([0, 1, 3, 4, 5])
-    drawn = [_one_each(number, rows, Rng.numbered(i, "one", len(number))) for i in range(40)]
+    rngs = [Rng.numbered(i, "one", len(number)) for i in range(40)]
+    drawn = [slices._one_each(number, rows, rng) for rng in rngs]
     assert all(sorted(number[d].tolist()) == [0, 2] for d in drawn)
     assert {d.tolist()[1] for d in drawn} == {3, 4, 5}
 
@@ -158,13 +141,8 @@ def test_copies_of_images_are_no_evidence():
     """Twenty copies of every image, in its group: p is as of the images alone."""
     tags, failing, strata = world(5, count=150, slope=0.4)
     many = torch.arange(150).repeat(20)
-    copies = find_slices(
-        replace(tags, has=tags.has[many]),
-        failing[many],
-        strata[many],
-        group=many,
-        rules=Rules(support=5, difference=-1),
-    )
+    tags, rules = replace(tags, has=tags.has[many]), Rules(support=5, difference=-1)
+    copies = find_slices(tags, failing[many], strata[many], group=many, rules=rules)
     assert copies
     assert all(s.tested.total + s.tested.total_outside == 50 for s in copies)
 
@@ -178,10 +156,8 @@ def test_no_more_than_twenty_are_carried_and_the_rest_of_the_rules_hold():
     assert none == []
     single = find_slices(tags, failing, strata, rules=Rules(pairs=False))
     assert all(len(s.tags) == 1 for s in single)
-    same = Tags(tags.names, ("one",) * len(tags), tags.has)
-    assert all(len(s.tags) == 1 for s in find_slices(same, failing, strata)), (
-        "two tags of one family are not joined"
-    )
+    same = find_slices(Tags(tags.names, ("one",) * len(tags), tags.has), failing, strata)
+    assert all(len(s.tags) == 1 for s in same), "two tags of one family are not joined"
     strict = find_slices(tags, failing, strata, rules=Rules(difference=0.9))
     assert not any(s.accepted for s in strict)
 

@@ -8,14 +8,11 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("cat", "dog", "red kite")
+ABOVE = (22, 2, 38, 14)
 SCENES = [
     ("one.png", (40, 30), [(0, (4, 5, 20, 25))]),
     ("zwei ü.png", (50, 40), [(1, (10, 10, 30, 30)), (2, (0, 0, 12, 8))]),
-    (
-        "three & more.png",
-        (40, 40),
-        [(2, (20, 20, 40, 40)), (0, (1, 2, 9, 18)), (0, (22, 2, 38, 14))],
-    ),
+    ("three & more.png", (40, 40), [(2, (20, 20, 40, 40)), (0, (1, 2, 9, 18)), (0, ABOVE)]),
     ("nothing.png", (30, 30), []),
 ]
 """Name, width and height, and class and box of each object."""
@@ -43,11 +40,9 @@ def write_coco(root, *, form="xywh", scenes=SCENES):
         for label, (x0, y0, x1, y1) in objects:
             box = [x0, y0, x1 - x0, y1 - y0] if form == "xywh" else [x0, y0, x1, y1]
             annotations.append({"image_id": image, "category_id": numbers[label], "bbox": box})
-    text = {
-        "images": [{"id": i, "file_name": name} for i, (name, _, _) in enumerate(scenes)],
-        "categories": [{"id": n, "name": word} for n, word in zip(numbers, CLASSES)],
-        "annotations": annotations,
-    }
+    text = {"images": [{"id": i, "file_name": name} for i, (name, _, _) in enumerate(scenes)]}
+    text["categories"] = [{"id": n, "name": word} for n, word in zip(numbers, CLASSES)]
+    text["annotations"] = annotations
     (root / "labels.json").write_text(json.dumps(text))
     return f"coco:{root / 'labels.json'}?split=all"
 
@@ -58,23 +53,17 @@ def write_yolo(root, *, outline=False, scenes=SCENES):
     for name, (width, height), objects in scenes:
         lines = []
         for label, (x0, y0, x1, y1) in objects:
-            values = [
-                (x0 + x1) / 2 / width,
-                (y0 + y1) / 2 / height,
-                (x1 - x0) / width,
-                (y1 - y0) / height,
-            ]
+            centre = [(x0 + x1) / 2 / width, (y0 + y1) / 2 / height]
+            values = [*centre, (x1 - x0) / width, (y1 - y0) / height]
             if outline:
                 corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
                 values = [share for x, y in corners for share in (x / width, y / height)]
             lines.append(" ".join([str(label), *(f"{value:.8f}" for value in values)]))
         if lines:
-            (root / "labels" / f"{name.removesuffix('.png')}.txt").write_text(
-                "\n".join(lines) + "\n"
-            )
-    (root / "data.yaml").write_text(
-        "path: .\nnames:\n" + "".join(f"  {i}: {w}\n" for i, w in enumerate(CLASSES))
-    )
+            path = root / "labels" / f"{name.removesuffix('.png')}.txt"
+            path.write_text("\n".join(lines) + "\n")
+    named = "".join(f"  {i}: {word}\n" for i, word in enumerate(CLASSES))
+    (root / "data.yaml").write_text(f"path: .\nnames:\n{named}")
     return f"yolo:{root}?split=all"
 
 

@@ -7,11 +7,7 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 from claims.files import CLASSES, SCENES, picture, write_coco, write_yolo
-from hardcase.claims.annotations import (
-    Tally,
-    _framed,
-    load_annotations,
-)
+from hardcase.claims.annotations import Tally, _framed, load_annotations
 from hardcase.data.files import Sizing
 from hardcase.errors import Problem
 
@@ -60,14 +56,11 @@ def test_boxes_move_as_their_pixels_do(width, height, sizes, data):
 
 
 def test_what_a_crop_hides_is_left_out(tmp_path):
-    scenes = [
-        ("wide.png", (100, 40), [(0, (0, 0, 20, 20)), (1, (40, 10, 60, 30)), (2, (25, 0, 45, 20))])
-    ]
-    annotated = load_annotations(f"{write_coco(tmp_path, scenes=scenes)}&resize=40&crop=center")
-    assert annotated.annotations[0].labels.tolist() == [
-        0,
-        2,
-    ]  # ids of files are sorted: dog, cat, kite
+    objects = [(0, (0, 0, 20, 20)), (1, (40, 10, 60, 30)), (2, (25, 0, 45, 20))]
+    spec = write_coco(tmp_path, scenes=[("wide.png", (100, 40), objects)])
+    annotated = load_annotations(f"{spec}&resize=40&crop=center")
+    # ids of files are sorted: dog, cat, kite
+    assert annotated.annotations[0].labels.tolist() == [0, 2]
     assert annotated.images.classes == ("dog", "cat", "red kite")
     assert annotated.annotations[0].boxes.tolist() == [[10, 10, 30, 30], [0, 0, 15, 20]]
     assert any("crop" in note for note in annotated.notes)
@@ -140,22 +133,16 @@ def test_data_sets_of_hugging_face(rows):
     datasets = pytest.importorskip("datasets")
     objects = []
     for _, _, held in SCENES:
-        columns = {
-            "bbox": [[x0, y0, x1 - x0, y1 - y0] for _, (x0, y0, x1, y1) in held],
-            "category": [label for label, _ in held],
-        }
-        objects.append(
-            [dict(zip(columns, one)) for one in zip(*columns.values())] if rows else columns
-        )
+        places = [[x0, y0, x1 - x0, y1 - y0] for _, (x0, y0, x1, y1) in held]
+        columns = {"bbox": places, "category": [label for label, _ in held]}
+        each = [dict(zip(columns, one)) for one in zip(*columns.values())]
+        objects.append(each if rows else columns)
     number = datasets.Value("float32")
     each = {"bbox": datasets.List(number), "category": datasets.ClassLabel(names=list(CLASSES))}
-    feature = (
-        datasets.List(each) if rows else {key: datasets.List(kind) for key, kind in each.items()}
-    )
-    data = datasets.Dataset.from_dict(
-        {"image": [picture(size, held) for _, size, held in SCENES], "objects": objects},
-        features=datasets.Features({"image": datasets.Image(), "objects": feature}),
-    )
+    lists = {key: datasets.List(kind) for key, kind in each.items()}
+    kinds = {"image": datasets.Image(), "objects": datasets.List(each) if rows else lists}
+    columns = {"image": [picture(size, held) for _, size, held in SCENES], "objects": objects}
+    data = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
     annotated = load_annotations(data, resize=60)
     assert annotated.images.classes == CLASSES
     for known, (_, (width, height), held) in zip(annotated.annotations, SCENES):

@@ -23,52 +23,31 @@ LABELS = torch.tensor([[1, 0], [2, 1]])
 SCORES = torch.tensor([[0.9, 0.6], [0.7, 0.8]])
 CLASSES = 3
 SHARE = torch.tensor([80.0, 40, 80, 40])
-
-
 DENSE = torch.zeros(2, 2, CLASSES).scatter(2, LABELS[..., None], SCORES[..., None])
 CENTRED = torch.cat([(BOXES[..., :2] + BOXES[..., 2:]) / 2, BOXES[..., 2:] - BOXES[..., :2]], -1)
 DETR = torch.cat([DENSE, 1 - DENSE.sum(2, keepdim=True)], 2).clamp_min(1e-9).log()
 """Logits with a last one for no object, whose softmax gives the scores."""
 YOLO = torch.cat([CENTRED, DENSE], 2)
 OBJECTNESS = torch.full((2, 2, 1), 0.5)
-
-
+BACKGROUND = torch.cat([torch.zeros(2, 2, 1), DENSE], 2)
+BATCHED = {"boxes": BOXES, "labels": LABELS, "scores": SCORES}
+FOUR = [(BOXES / SHARE)[..., [1, 0, 3, 2]], LABELS.float(), SCORES, torch.tensor([2.0, 2.0])]
+NAMES = ("detection_boxes", "detection_classes", "detection_scores")
+SUPPRESSED = torch.cat([BOXES, SCORES[..., None], LABELS[..., None].float()], 2)
 FORMS = {
-    "torchvision's list": (
-        [{"boxes": b, "labels": k, "scores": s} for b, k, s in zip(BOXES, LABELS, SCORES)],
-        "auto",
-    ),
-    "batched dictionary": ({"boxes": BOXES, "labels": LABELS, "scores": SCORES}, "auto"),
+    "torchvision's list": ([{k: v[i] for k, v in BATCHED.items()} for i in range(2)], "auto"),
+    "batched dictionary": (BATCHED, "auto"),
     "scores of all classes": ({"boxes": BOXES, "scores": DENSE}, "auto"),
     "shares of the image": ({"boxes": BOXES / SHARE, "scores": DENSE}, "ssd"),
-    "with background": (
-        {"boxes": BOXES / SHARE, "scores": torch.cat([torch.zeros(2, 2, 1), DENSE], 2)},
-        "ssd",
-    ),
-    "TensorFlow's names": (
-        {
-            "detection_boxes": (BOXES / SHARE)[..., [1, 0, 3, 2]],
-            "detection_classes": LABELS.float(),
-            "detection_scores": SCORES,
-        },
-        "ssd",
-    ),
-    "TensorFlow's four": (
-        [(BOXES / SHARE)[..., [1, 0, 3, 2]], LABELS.float(), SCORES, torch.tensor([2.0, 2.0])],
-        "auto",
-    ),
-    "Hugging Face's": (
-        SimpleNamespace(logits=DETR, pred_boxes=CENTRED / SHARE),
-        "auto",
-    ),
+    "with background": ({"boxes": BOXES / SHARE, "scores": BACKGROUND}, "ssd"),
+    "TensorFlow's names": (dict(zip(NAMES, FOUR)), "ssd"),
+    "TensorFlow's four": (FOUR, "auto"),
+    "Hugging Face's": (SimpleNamespace(logits=DETR, pred_boxes=CENTRED / SHARE), "auto"),
     "detr without names": ([DETR, CENTRED / SHARE], "detr"),
     "yolo": (YOLO.transpose(1, 2), "yolo"),
     "yolo, rows first": (YOLO, "yolo"),
     "yolo with objectness": (torch.cat([CENTRED, OBJECTNESS, DENSE * 2], 2), "yolo"),
-    "yolo that suppresses": (
-        torch.cat([BOXES, SCORES[..., None], LABELS[..., None].float()], 2),
-        "yolo",
-    ),
+    "yolo that suppresses": (SUPPRESSED, "yolo"),
 }
 
 
@@ -85,14 +64,12 @@ def test_every_form_gives_the_same_objects(form):
 
 
 def test_images_with_fewer_boxes_are_filled_up():
-    returned = [
-        {"boxes": BOXES[0], "labels": LABELS[0], "scores": SCORES[0]},
-        {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0).long(), "scores": torch.zeros(0)},
-    ]
+    one = {name: values[0] for name, values in BATCHED.items()}
+    returned = [one, {name: value[:0] for name, value in one.items()}]
     found = standard_outputs(returned, Layout("boxes", CLASSES), SIZE)
     assert float(found.logits[1].max()) == ABSENT
     assert int((strongest(found).scores > ABSENT).sum()) == 2
-    four = [*FORMS["TensorFlow's four"][0][:3], torch.tensor([1.0, 2.0])]
+    four = [*FOUR[:3], torch.tensor([1.0, 2.0])]
     found = standard_outputs(four, Layout("boxes", CLASSES), SIZE)
     assert float(found.logits[0, 1].max()) < -8 < 0 < float(found.logits[1, 1].max())
 
@@ -100,7 +77,7 @@ def test_images_with_fewer_boxes_are_filled_up():
 @pytest.mark.parametrize(
     ("returned", "layout"),
     [
-        ({"boxes": BOXES, "labels": LABELS, "scores": SCORES}, Layout("boxes")),  # classes unknown
+        (BATCHED, Layout("boxes")),  # classes unknown
         (torch.zeros(2, 11, 50), Layout("boxes", 3, "yolo")),  # neither 4 + 3 nor 5 + 3
         ({"heat": torch.zeros(2, 5)}, Layout("boxes", 3, "ssd")),
         ({"logits": torch.zeros(2, 5, 4)}, Layout("boxes", 3, "detr")),
@@ -160,12 +137,9 @@ class Listing(nn.Module):
         self.score = nn.Parameter(torch.tensor(0.3))
 
     def forward(self, x):
-        one = {
-            "boxes": BOXES[0],
-            "labels": torch.tensor([1, 6]),
-            "scores": self.score * x.mean((1, 2, 3)),
-        }
-        return [{**one, "scores": score.expand(2)} for score in one["scores"]]
+        scores = self.score * x.mean((1, 2, 3))
+        one = {"boxes": BOXES[0], "labels": torch.tensor([1, 6])}
+        return [{**one, "scores": score.expand(2)} for score in scores]
 
 
 def test_a_network_knows_best_how_many_classes_it_has():
@@ -177,13 +151,13 @@ def test_a_network_knows_best_how_many_classes_it_has():
     model = claim_model(Listing(), "boxes", ("a", "b", "c"))
     said = model.read(model.model(x).logits, x)
     assert said.logits.shape[2] == 4  # the data's, and one for the rest
-    assert float(said.logits[0, 0, 1]) == pytest.approx(
-        float((0.3 * x[0].mean()).logit()), abs=1e-4
-    )
+    wanted = float((0.3 * x[0].mean()).logit())
+    assert float(said.logits[0, 0, 1]) == pytest.approx(wanted, abs=1e-4)
 
 
 def test_taggers_that_end_in_sigmoids_are_recognised():
     plain = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    plain[1].bias.data = torch.tensor([-3.0, 0.0, 3.0])  # no chance to look like probabilities
     x = torch.rand(6, 1, 4, 4)
     for net in (plain, nn.Sequential(plain, nn.Sigmoid())):
         assert torch.allclose(answering(net, "tags", example=x)(x), plain(x), atol=1e-4)
@@ -197,20 +171,16 @@ def test_a_tagger_of_a_file_is_read_as_the_images_show(tmp_path):
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6400, 10), torch.nn.Sigmoid())\n"
     )
     known = load_annotations("canvas5k", task="tags", count=4)
-    model = load_claim_model(
-        f"{tmp_path / 'net.py'}:make",
-        Loading(),
-        task="tags",
-        classes=known.images.classes,
-        annotated=lambda split: known,
-    )
+    given = {"classes": known.images.classes, "annotated": lambda split: known}
+    model = load_claim_model(f"{tmp_path / 'net.py'}:make", Loading(), task="tags", **given)
     logits = model(from_bytes(known.images.x)).logits[:, :10]
     assert float(logits.min()) < 0 < float(logits.max())
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda t: t, lambda t: {"out": t}, lambda t: SimpleNamespace(logits=t)]
-)
+WRAPS = [lambda t: t, lambda t: {"out": t}, lambda t: SimpleNamespace(logits=t)]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
 def test_masks_get_the_size_of_the_image(wrap):
     class Segmenter(nn.Module):
         def forward(self, x):

@@ -2,15 +2,25 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import hardcase as hc
 from claims.toys import CLASSES, Pixels, Tags, Windows, scenes
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
+from hardcase.claims import seeds as claims_as_seeds
 from hardcase.claims.annotations import AnnotatedImages
-from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task, with_absent
-from hardcase.claims.subjects import ClaimModel
+from hardcase.claims.load import (
+    claim_model,
+    claim_seeds,
+    draw_annotation,
+    task_of_seeds,
+    with_absent,
+)
+from hardcase.claims.subjects import Annotation, ClaimModel
+from hardcase.cli.inspect import _annotations
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.config import task_of
@@ -21,7 +31,7 @@ from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.replay import replay
 from hardcase.tensors import from_bytes
-from hardcase.types import WAYS
+from hardcase.types import WAYS, Images
 
 LIGHT = {"exposure": "±0.6 stops", "shift": "±4 %"}
 WITNESS = {"boxes": Windows(shift=0.12), "tags": Tags(shift=0.12), "masks": Pixels(1.0)}
@@ -41,17 +51,10 @@ def seeds_of(data, task):
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
     """One run of the detector, with a witness that sees brighter."""
-    return hc.run(
-        NETS["boxes"],
-        data,
-        task="boxes",
-        method="natural",
-        options={"space": "camera*light"},
-        witnesses=hc.Witnesses(models=[WITNESS["boxes"]], margin=1.0),
-        conditions=LIGHT,
-        budget=hc.Budget(gradients=15),
-        out=tmp_path_factory.mktemp("claims") / "run",
-    )
+    how = {"task": "boxes", "method": "natural", "options": {"space": "camera*light"}}
+    how |= {"witnesses": hc.Witnesses(models=[WITNESS["boxes"]], margin=1.0), "conditions": LIGHT}
+    out = tmp_path_factory.mktemp("claims") / "run"
+    return hc.run(NETS["boxes"], data, **how, budget=hc.Budget(gradients=15), out=out)
 
 
 def test_every_object_is_a_seed_of_its_own(data):
@@ -74,18 +77,15 @@ def test_known_objects_are_claimed_and_others_are_not(data, task):
     seeds = seeds_of(data, task)
     model = claim_model(NETS[task], task, CLASSES)
     assert (answers(model, seeds).argmax(1) == seeds.y).all()
-    flipped = claim_seeds(
-        data.images,
-        [
-            type(one)(1 - one.labels, one.boxes, 1 - one.mask.clamp_max(2))
-            for one in data.annotations
-        ],
-        task,
-    )
+    flipped = claim_seeds(data.images, [*map(turned, data.annotations)], task)
     # part of a bright object may look dim, but nothing dim looks bright
     none = [i for i, name in enumerate(flipped.id) if objects_of(data, name) == 1 and flipped.y[i]]
     assert none
     assert (answers(model, flipped).argmax(1)[none] != 1).all()
+
+
+def turned(one):
+    return Annotation(1 - one.labels, one.boxes, 1 - one.mask.clamp_max(2))
 
 
 def objects_of(data, name):
@@ -128,9 +128,8 @@ def test_stored_findings_fail_where_the_claim_has_moved_to(run):
     seeds = seed_claims(run)
     started = model.about(from_bytes(run.seed_images()), claims=seeds).logits
     assert (started.argmax(1) == seeds.label).all()
-    assert (
-        claims.box - seeds.box[[run.seed_rows[n] for n in run.findings["seed"].to_pylist()]]
-    ).any()
+    rows = [run.seed_rows[name] for name in run.findings["seed"].to_pylist()]
+    assert (claims.box - seeds.box[rows]).any()
 
 
 def test_replay_asks_about_the_moved_claims(run):
@@ -185,18 +184,10 @@ def test_a_damaged_file_of_claims_is_named_and_written_anew(data, tmp_path):
 
 @pytest.mark.parametrize("task", ["boxes", "tags", "masks"])
 def test_black_boxes_and_shards_of_any_size_find_the_same(data, task):
-    found = [
-        hc.search(
-            NETS[task],
-            data,
-            task=task,
-            method="natural-blackbox",
-            options={"space": "camera*light", "queries": 40},
-            witnesses=[WITNESS[task]],
-            execution=hc.api.Execution(shard=shard),
-        )
-        for shard in (4, 32)
-    ]
+    how = {"task": task, "method": "natural-blackbox", "witnesses": [WITNESS[task]]}
+    how |= {"options": {"space": "camera*light", "queries": 40}}
+    sizes = [hc.api.Execution(shard=shard) for shard in (4, 32)]
+    found = [hc.search(NETS[task], data, **how, execution=size) for size in sizes]
     found = [one.take(one.seed.argsort(stable=True)) for one in found]
     assert len(found[0])
     assert torch.equal(found[0].x, found[1].x)
@@ -211,7 +202,7 @@ def test_tasks_follow_from_names_and_images(data):
     assert task_of("masks", "coco:labels.json") == "masks"
     assert task_of_seeds(seeds_of(data, "masks")) == "masks"
     assert task_of_seeds(data.images) == "classes"
-    assert usual_task(data.annotations) == "boxes"
+    assert claims_as_seeds.usual_task(data.annotations) == "boxes"
 
 
 def test_classes_of_a_network_are_found_by_their_names(data):
@@ -230,3 +221,37 @@ def test_classes_of_a_network_are_found_by_their_names(data):
 class Reversed(torch.nn.Module):
     def forward(self, x):
         return torch.cat([torch.full_like(x[:, :1], -9.0), x.flip(1)], 1)
+
+
+NO_MASK = torch.zeros(0, 0, dtype=torch.int16)
+
+
+def test_a_box_is_drawn_where_it_is():
+    image = torch.zeros(1, 40, 80, dtype=torch.uint8)
+    known = Annotation(torch.tensor([1]), torch.tensor([[20.0, 10, 60, 30]]), NO_MASK)
+    drawn = np.asarray(draw_annotation(image, known, ("a", "b"), side=160))
+    assert drawn.shape == (80, 160, 3)
+    ours = (drawn == claims_as_seeds.colour_of(1)).all(2)
+    down, across = np.nonzero(ours)
+    assert (across.min(), across.max(), down.min(), down.max()) == (40, 120, 20, 60)
+
+
+def test_a_mask_tints_its_pixels_only():
+    image = torch.full((3, 20, 20), 100, dtype=torch.uint8)
+    mask = torch.full((20, 20), 255, dtype=torch.int16)
+    mask[10:] = 0
+    known = Annotation(torch.zeros(0).long(), torch.zeros(0, 4), mask)
+    drawn = np.asarray(draw_annotation(image, known, ("a",), side=20))
+    assert (drawn[:10] == 100).all()
+    assert (drawn[10:] != 100).any(2).all()
+
+
+def test_doctor_draws_and_says_what_is_odd(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
+    x = torch.zeros(2, 1, 16, 16, dtype=torch.uint8)
+    images = Images(x, torch.zeros(2).long(), ("a", "b"), ("cat",))
+    tags = Annotation(torch.tensor([0]), torch.zeros(0, 4), NO_MASK)
+    lines = list(_annotations(AnnotatedImages(images, (tags, tags), ("one is odd.",))))
+    assert [line.state for line in lines] == ["warning", "ok"]
+    with Image.open(tmp_path / "doctor" / "annotations.png") as drawn:
+        assert drawn.size == (2 * 244, 244)

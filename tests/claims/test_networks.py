@@ -7,19 +7,7 @@ import torch
 
 from hardcase.claims import networks
 from hardcase.claims.annotations import NONE, load_annotations
-from hardcase.claims.networks import (
-    BORDER,
-    CANVAS,
-    INK,
-    MARGIN,
-    CellDetector,
-    CellTagger,
-    canvases,
-    cell_targets,
-    cells,
-    detect,
-    tag,
-)
+from hardcase.claims.networks import CANVAS, CellDetector, canvases, cell_targets, detect, tag
 from hardcase.claims.subjects import ABSENT, Detections, overlap
 from hardcase.errors import Problem
 from hardcase.tensors import from_bytes
@@ -35,38 +23,32 @@ def some(every):
     return every.take(torch.arange(24))
 
 
-def test_counts_sizes_and_margins(every):
+def test_canvases_have_their_counts_sizes_and_margins_and_follow_from_their_name(every):
     boxes = torch.cat([one.boxes for one in every.annotations])
     counts = {len(one.labels) for one in every.annotations}
     assert counts == {1, 2, 3, 4}
     assert every.images.x.shape == (1000, 1, CANVAS, CANVAS)
-    assert float(boxes.min()) >= MARGIN
-    assert float(boxes.max()) <= CANVAS - MARGIN
+    assert float(boxes.min()) >= networks.MARGIN
+    assert float(boxes.max()) <= CANVAS - networks.MARGIN
     assert bool((every.images.y == 0).all())
+    for known in every.annotations[:200]:
+        among = overlap(known.boxes, known.boxes).fill_diagonal_(0)
+        assert float(among.max()) < 0.12
+    assert canvases.__wrapped__("test").hash == every.hash
 
 
 def test_all_ink_lies_in_boxes_and_boxes_are_tight(every):
     for row, known in enumerate(every.annotations[:100]):
-        ink = every.images.x[row, 0] >= INK
+        ink, border = every.images.x[row, 0] >= networks.INK, networks.BORDER
         inside = torch.zeros_like(ink)
         for x0, y0, x1, y1 in known.boxes.int().tolist():
             inside[y0:y1, x0:x1] = True
             alone = len(known.boxes) == 1
-            edge = ink[y0 + BORDER, x0:x1].any() and ink[y0:y1, x1 - 1 - BORDER].any()
+            edge = ink[y0 + border, x0:x1].any() and ink[y0:y1, x1 - 1 - border].any()
             assert bool(edge) or not alone
         assert not bool((ink & ~inside).any())
         assert bool(((known.mask != NONE) <= ink).all())
         assert set(known.mask[known.mask != NONE].tolist()) == set(known.labels.tolist())
-
-
-def test_digits_share_little(every):
-    for known in every.annotations[:200]:
-        among = overlap(known.boxes, known.boxes).fill_diagonal_(0)
-        assert float(among.max()) < 0.12
-
-
-def test_a_canvas_follows_from_its_name(every):
-    assert canvases.__wrapped__("test").hash == every.hash
 
 
 def test_each_task_gets_what_it_needs():
@@ -96,7 +78,7 @@ def test_a_detector_takes_any_size_and_has_gradients(size):
 
 def test_a_tagger_says_what_its_best_cell_says():
     x = torch.rand(2, 1, 40, 40, requires_grad=True)
-    logits = CellTagger(1, 5).eval()(x)
+    logits = networks.CellTagger(1, 5).eval()(x)
     assert logits.shape == (2, 5)
     (slope,) = torch.autograd.grad(logits.sum(), x)
     assert float(slope.abs().sum()) > 0
@@ -104,12 +86,11 @@ def test_a_tagger_says_what_its_best_cell_says():
 
 def test_every_object_has_cells_that_lie_in_it(some):
     classes, boxes = cell_targets(some.annotations, (80, 80))
-    middle = cells(20, 20)
+    middle = networks.cells(20, 20)
     for row, known in enumerate(some.annotations):
         held = classes[row] >= 0
-        assert {tuple(box) for box in boxes[row, held].tolist()} == {
-            tuple(box) for box in known.boxes.tolist()
-        }
+        found, wanted = ({*map(tuple, b.tolist())} for b in (boxes[row, held], known.boxes))
+        assert found == wanted
         inside = (middle[held] >= boxes[row, held, :2]) & (middle[held] <= boxes[row, held, 2:])
         assert bool(inside.all())
 
@@ -144,21 +125,18 @@ def test_the_taggers_loss_knows_what_is_there(some):
     wrong = tag(some).loss(lambda x: 20 - 40 * known, rows, rows, torch.Generator())
     assert float(right) < 1e-6
     assert float(wrong) > 10
-    assert known.sum(1).tolist() == [
-        float(len(set(one.labels.tolist()))) for one in some.annotations
-    ]
+    assert known.sum(1).tolist() == [len(set(one.labels.tolist())) for one in some.annotations]
 
 
 def test_a_training_is_kept_and_measured(some, tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path))
     told = []
-    net, card = networks.trained_network(
-        "digit-detector", some, some, epochs=1, progress=told.append
-    )
+    given = ("digit-detector", some, some)
+    net, card = networks.trained_network(*given, epochs=1, progress=told.append)
     assert told
     assert 0 <= card["map50"] <= 1
     assert not net.training
-    again, _ = networks.trained_network("digit-detector", some, some, epochs=1, progress=told.clear)
+    again, _ = networks.trained_network(*given, epochs=1, progress=told.clear)
     assert told  # nothing was trained
     x = from_bytes(some.images.x[:2])
     assert torch.equal(again(x).logits, net(x).logits)

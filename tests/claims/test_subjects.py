@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
+from hardcase.claims import subjects
 from hardcase.claims.subjects import (
     ABSENT,
     FLOOR,
@@ -11,10 +12,7 @@ from hardcase.claims.subjects import (
     Detections,
     box_support,
     claim_logits,
-    class_support,
     cut_of,
-    mask_support,
-    tag_support,
 )
 from hardcase.oracles import LeavesLabel
 from hardcase.tensors import margin
@@ -92,14 +90,9 @@ def test_the_share_of_a_mask_is_counted():
     logits = torch.randn(12, CLASSES + 1, 6, 5, generator=luck)
     mask = (torch.rand(12, 6, 5, generator=luck) < 0.4).byte()
     label = torch.randint(CLASSES, (12,), generator=luck).tolist()
-    said = mask_support(logits, claims_of("covers", label, mask=mask), cut_of(0.25))
+    said = subjects.mask_support(logits, claims_of("covers", label, mask=mask), cut_of(0.25))
     for row in range(12):
-        pixels = [
-            logits[row, :, i, j].argmax().item()
-            for i in range(6)
-            for j in range(5)
-            if mask[row, i, j]
-        ]
+        pixels = logits[row].argmax(0)[mask[row].bool()].tolist()
         share = min(max(pixels.count(label[row]) / len(pixels), 1e-3), 1 - 1e-3)
         expected = torch.tensor(share).logit().item() - cut_of(0.25)
         assert said.value[row].item() == pytest.approx(expected, abs=1e-4)
@@ -130,9 +123,8 @@ def test_logits_of_claims_read_as_those_of_classes():
     logits = claim_logits(said, claims, CLASSES)
     y = claims.label
     torch.testing.assert_close(margin(logits, y), -said.value)
-    torch.testing.assert_close(
-        logits.softmax(1).gather(1, y[:, None]).squeeze(1), said.value.sigmoid()
-    )
+    own = logits.softmax(1).gather(1, y[:, None]).squeeze(1)
+    torch.testing.assert_close(own, said.value.sigmoid())
     made = logits.argmax(1) == y
     assert torch.equal(made, said.value > 0)
     assert torch.equal(logits.argmax(1)[~made], said.instead[~made])
@@ -143,17 +135,15 @@ def test_logits_of_claims_read_as_those_of_classes():
 
 
 def test_what_leaves_the_frame_is_never_lost():
-    claims = claims_of("has", [0, 1])
-    outside = Claims(
-        claims.kind, claims.label, claims.box, claims.mask, torch.tensor([True, False])
-    )
+    one = claims_of("has", [0, 1])
+    outside = Claims(one.kind, one.label, one.box, one.mask, torch.tensor([True, False]))
     logits = torch.full((2, CLASSES + 1), -5.0)
-    kept = claim_logits(tag_support(logits, outside, 0.0), outside, CLASSES)
+    kept = claim_logits(subjects.tag_support(logits, outside, 0.0), outside, CLASSES)
     assert (kept.argmax(1) == outside.label).tolist() == [False, True]
 
 
 def test_a_classifier_has_what_it_shows_most():
     logits = torch.tensor([[2.0, 1.0, 0.0, ABSENT], [0.0, 3.0, 1.0, 4.0]])
-    said = class_support(logits, claims_of("has", [0, 1]))
+    said = subjects.class_support(logits, claims_of("has", [0, 1]))
     assert said.value.tolist() == [1.0, -1.0]
     assert said.instead.tolist() == [1, CLASSES]  # what is no class of the data has no name

@@ -4,16 +4,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from hardcase.claims.subjects import (
-    ABSENT,
-    Annotation,
-    Detections,
-    FoundObjects,
-    average_precision,
-    corners,
-    overlap,
-    strongest,
-)
+from hardcase.claims import subjects as outputs
+from hardcase.claims.subjects import ABSENT, Annotation, Detections
 
 side = st.integers(0, 12)
 
@@ -34,7 +26,7 @@ def painted(box):
 def test_overlap_counts_pixels(one, two):
     a, b = painted(one), painted(two)
     wanted = float((a & b).sum()) / float((a | b).sum())
-    found = overlap(torch.tensor([one]).float(), torch.tensor([two]).float())
+    found = outputs.overlap(torch.tensor([one]).float(), torch.tensor([two]).float())
     assert float(found) == pytest.approx(wanted, abs=1e-6)
 
 
@@ -42,33 +34,28 @@ def test_overlap_counts_pixels(one, two):
 def test_corners_undo_centre_and_size(box):
     x0, y0, x1, y1 = box
     given = torch.tensor([[(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0]])
-    assert torch.allclose(corners(given), torch.tensor([box]).float())
+    assert torch.allclose(outputs.corners(given), torch.tensor([box]).float())
 
 
 def test_one_box_is_left_for_one_object_of_a_class():
     boxes = torch.tensor([[[0.0, 0, 10, 10], [1, 0, 11, 10], [30, 30, 40, 40]]])
     logits = torch.full((1, 3, 2), ABSENT)
     logits[0, 0, 0], logits[0, 1, 0], logits[0, 1, 1], logits[0, 2, 0] = 2.0, 3.0, 1.0, 0.5
-    found = strongest(Detections(boxes, logits))
-    kept = {
-        (int(label), round(float(score), 1))
-        for label, score, keep in zip(found.labels[0], found.scores[0], found.kept[0])
-        if keep and score > ABSENT
-    }
+    found = outputs.strongest(Detections(boxes, logits))
+    kept = found.kept[0] & (found.scores[0] > ABSENT)
+    kept = set(zip(found.labels[0, kept].tolist(), found.scores[0, kept].tolist()))
     assert kept == {(0, 3.0), (1, 1.0), (0, 0.5)}
 
 
 def named(boxes, labels, scores):
+    boxes, scores = (torch.tensor([values]).float() for values in (boxes, scores))
     kept = torch.ones(1, len(labels), dtype=torch.bool)
-    return FoundObjects(
-        torch.tensor([boxes]).float(), torch.tensor([labels]), torch.tensor([scores]).float(), kept
-    )
+    return outputs.FoundObjects(boxes, torch.tensor([labels]), scores, kept)
 
 
 def known(boxes, labels):
-    return [
-        Annotation(torch.tensor(labels), torch.tensor(boxes).float(), torch.zeros(0, 0).short())
-    ]
+    nothing = torch.zeros(0, 0).short()
+    return [Annotation(torch.tensor(labels), torch.tensor(boxes).float(), nothing)]
 
 
 A, B, C = [0, 0, 10, 10], [20, 0, 30, 10], [0, 40, 10, 50]
@@ -85,6 +72,6 @@ A, B, C = [0, 0, 10, 10], [20, 0, 30, 10], [0, 40, 10, 50]
     ],
 )
 def test_average_precision_by_hand(boxes, labels, scores, wanted):
-    each = average_precision(named(boxes, labels, scores), known([A, B], [0, 0]), 3)
+    each = outputs.average_precision(named(boxes, labels, scores), known([A, B], [0, 0]), 3)
     assert float(each[0]) == pytest.approx(wanted)
     assert bool(each[2].isnan())

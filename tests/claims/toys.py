@@ -30,10 +30,8 @@ class Windows(nn.Module):
         return self.sharpness * near
 
     def forward(self, x):
-        rows, columns = self.means(x).shape[2:]
-        top, left = torch.meshgrid(
-            torch.arange(rows) * 2.0, torch.arange(columns) * 2.0, indexing="ij"
-        )
+        places = [torch.arange(count) * 2.0 for count in self.means(x).shape[2:]]
+        top, left = torch.meshgrid(*places, indexing="ij")
         corner = torch.stack([left, top], 2).reshape(1, -1, 2).expand(len(x), -1, -1)
         return Detections(torch.cat([corner, corner + WINDOW], 2), self.scores(x))
 

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judged import quick_judge
+from judged import QUICK, cache_of, quick_judge
 from rich.color import ColorSystem
 from rich.console import Console
 from test_people import a_run
 
 from hardcase.cli import ask
 from hardcase.cli.main import main
+from hardcase.judges import panel
 from hardcase.judges.people import read_answers
 from hardcase.runs.results import Run
+from tiny import bars
 
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    with cache_of(tmp_path_factory):
         yield quick_judge()
 
 
@@ -36,8 +37,7 @@ class Person(io.StringIO):
 
     def __init__(self, run, say):
         super().__init__()
-        self.run = run
-        self.say = say
+        self.run, self.say = run, say
 
     def readline(self):
         row = json.loads((self.run.folder / "answers.jsonl").read_text().splitlines()[-1])
@@ -107,10 +107,8 @@ def test_nothing_that_is_shown_tells_the_class(run, judge, monkeypatch, capsys):
 
 
 def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, capsys, tmp_path):
-    (tmp_path / "own.py").write_text(
-        "import hardcase as hc\n"
-        "def yes(f):\n    return hc.Verdicts([True] * len(f), [True] * len(f))\n"
-    )
+    yes = "def yes(f):\n    return hc.Verdicts([True] * len(f), [True] * len(f))\n"
+    (tmp_path / "own.py").write_text(f"import hardcase as hc\n{yes}")
     assert main(["judge", str(run.folder), "--judge", "own.py:yes", "--ask", "5"]) == 2
     assert judged(run, judge, monkeypatch, lambda row, label: label, budget=0) == 2
 
@@ -118,11 +116,6 @@ def test_questions_need_a_trained_judge_and_a_number(run, judge, monkeypatch, ca
 @pytest.mark.long
 def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, capsys):
     """A search in codes, a judge trained on the data, twenty answers, another verdict."""
-    from judged import QUICK
-
-    from hardcase.judges import panel
-    from tiny import bars
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(panel, "config_for", lambda *args, **options: QUICK)
@@ -170,9 +163,7 @@ def test_images_are_drawn_in_half_blocks(colours, white):
         (True, {"TERM": "dumb"}, None),
     ],
 )
-def test_files_are_named_where_the_terminal_has_no_colours(
-    monkeypatch, terminal, environment, colours
-):
+def test_files_are_named_where_it_has_no_colours(monkeypatch, terminal, environment, colours):
     for name in ("COLORTERM", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

@@ -25,16 +25,13 @@ def _home(tmp_path, monkeypatch):
 NAMED = ("--model", "models.py:net", "--data", "npz:halves.npz?split=all")
 
 
-def test_a_curve_is_told_and_written(capsys):
+def test_a_curve_is_told_and_written_and_needs_something_to_draw(capsys):
     asked = "--corruptions gaussian_noise,fog --conditions none --count 6 --out curve.json"
     assert main(["curve", *NAMED, *asked.split()]) == 0
     assert "gaussian_noise" in capsys.readouterr().out
     written = json.loads(Path("curve.json").read_text())
     assert written["images"] == 6
     assert len(written["corruptions"]) == 2
-
-
-def test_a_curve_needs_something_to_draw(capsys):
     assert main(["curve", "--corruptions", "fog"]) == 2
     assert "--model" in capsys.readouterr().err
 

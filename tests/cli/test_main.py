@@ -9,6 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
+from hardcase import __version__
 from hardcase.cli import main as frame
 from hardcase.cli.inspect import KINDS
 from hardcase.cli.main import VERBS, main, spread
@@ -33,16 +34,13 @@ def test_help_and_list_import_nothing_heavy_and_answer_at_once(lines):
     assert "sinvad" in done.stdout or "Usage" in done.stdout
 
 
-def test_the_first_screen_is_one_screen_and_names_every_verb(capsys, monkeypatch):
+def test_the_first_screen_names_every_verb_and_run_shows_few_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(verb.name.split()[0] in said for verb in VERBS)
     assert len(said.splitlines()) <= 45
     assert sum(not verb.group for verb in VERBS) <= 14
-
-
-def test_run_shows_few_flags_and_all_of_them_on_request(capsys):
     shown = []
     for words in (["run", "--help"], ["run", "--help-all"]):
         assert main(words) == 0
@@ -67,8 +65,6 @@ def test_every_verb_explains_itself(verb, capsys):
 
 
 def test_version(capsys):
-    from hardcase import __version__
-
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"hardcase {__version__}\n"
 
@@ -117,9 +113,6 @@ def test_an_internal_error_is_one_line_and_a_file(monkeypatch, capsys, tmp_path)
     (kept,) = (tmp_path / "tracebacks").iterdir()
     assert str(kept) in said
     assert "second line" in kept.read_text()
-
-
-def test_an_internal_error_with_an_unwritable_cache_still_ends_well(monkeypatch, capsys, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "file"))
     fail_with(monkeypatch, ValueError())

@@ -7,8 +7,9 @@ import pytest
 
 from hardcase.api import folder_for
 from hardcase.cli.main import VERBS, _function
-from hardcase.cli.options import _KEYS, CAMPAIGN, resolve
+from hardcase.cli.options import _KEYS, CAMPAIGN, cell, clock, facts, grid, resolve, shown
 from hardcase.config import BudgetConfig, Config
+from hardcase.environment import duration
 from hardcase.errors import Problem
 from hardcase.tensors import usable_device
 
@@ -26,23 +27,18 @@ def write(text):
 
 
 def test_flags_override_the_file_and_settings_override_both():
-    file = write(
-        'model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n[method]\nname = "pgd"\nepsilon = 0.5\n'
-    )
-    config = resolve(
-        {"config": file, "seeds": 7, "seed": 2, "settings": ["seed=3", "method.norm=l2"]}
-    )
+    method = '[method]\nname = "pgd"\nepsilon = 0.5\n'
+    file = write(f'model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n{method}')
+    settings = ["seed=3", "method.norm=l2"]
+    config = resolve({"config": file, "seeds": 7, "seed": 2, "settings": settings})
     assert (config.model, config.seeds, config.seed) == ("a", 7, 3)
     assert config.method.options() == {"epsilon": 0.5, "norm": "l2"}
-
-
-def test_another_method_does_not_inherit_the_options_of_the_files():
-    file = write('model = "a"\ndata = "b"\n[method]\nname = "pgd"\nepsilon = 0.5\n')
+    # another method does not inherit the options of the file's
     assert resolve({"config": file, "method": "cw"}).method.options() == {}
     assert resolve({"config": file, "method": "pgd"}).method.options() == {"epsilon": 0.5}
 
 
-def test_every_flag_of_a_campaign_arrives():
+def test_every_flag_of_a_campaign_is_a_key_and_arrives():
     flags = {
         **BASE, "peer": ["zoo:lenet1", "zoo:lenet4"], "generator": "vae", "target": "3", "criterion": "nc", "oracle": "label",
         "keep": "all", "seeds": 9, "split": "train", "seed": 4, "device": "cuda", "batch_size": "64", "workers": 2,
@@ -57,39 +53,24 @@ def test_every_flag_of_a_campaign_arrives():
     assert config["budget"] == {name: flags[name] for name in budget}
     same = set(flags) - {"peer", "method", "target", "batch_size", *budget}
     assert {name: config[name] for name in same} == {name: flags[name] for name in same}
-
-
-def test_every_flag_of_a_campaign_is_a_key_of_the_configuration():
     keys = {*Config.model_fields, *BudgetConfig.model_fields, "config", "settings"}
     assert {_KEYS.get(name, name) for name in CAMPAIGN} <= keys
 
 
-def test_the_folders_own_file_is_used_when_none_is_named_and_that_is_said(caplog):
+def test_the_folders_own_file_or_that_of_a_run_is_used_and_that_is_said(caplog):
     caplog.set_level("WARNING")
     Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 3\n')
     assert resolve({}).seeds == 3
     assert "settings come from hardcase.toml" in caplog.text
-
-
-def test_a_run_folder_stands_for_its_configuration():
     Path("run").mkdir()
     Path("run/config.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 4\n')
     assert resolve({"config": Path("run")}).seeds == 4
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        ("mnist5k", "runs/pgd-mnist5k-0"),
-        ("npz:/x/y z/toy.npz?split=all", "runs/pgd-toy-0"),
-        ("run:runs/a", "runs/pgd-a-0"),
-    ],
-)
-def test_a_folder_is_named_after_method_data_and_seed(data, expected):
-    assert folder_for(resolve({**BASE, "data": data}), None) == Path(expected)
-
-
-def test_a_used_folder_is_refused_and_an_empty_one_taken():
+def test_a_folder_is_named_after_the_run_a_used_one_refused_and_an_empty_one_taken():
+    names = {"mnist5k": "mnist5k", "npz:/x/y z/toy.npz?split=all": "toy", "run:runs/a": "a"}
+    for data, name in names.items():
+        assert folder_for(resolve({**BASE, "data": data}), None) == Path(f"runs/pgd-{name}-0")
     Path("used/inside").mkdir(parents=True)
     Path("empty").mkdir()
     assert folder_for(resolve(BASE), Path("empty")) == Path("empty")
@@ -97,17 +78,14 @@ def test_a_used_folder_is_refused_and_an_empty_one_taken():
         folder_for(resolve(BASE), Path("used"))
 
 
-COMPUTING = (
-    *("demo", "doctor", "run", "resume", "judge", "coverage", "replay", "shrink"),
-    *("repair", "layers", "train"),
-)
+COMPUTING = "demo doctor run resume judge coverage replay shrink repair layers train"
 """Verbs that ask or train networks. `compare` and `report` read what is stored."""
 
 
-@pytest.mark.parametrize("verb", COMPUTING)
-def test_every_verb_that_computes_can_be_told_where(verb):
+def test_every_verb_that_computes_can_be_told_where():
     known = {row.name: row for row in VERBS}
-    assert "device" in signature(_function(known[verb])).parameters
+    for verb in COMPUTING.split():
+        assert "device" in signature(_function(known[verb])).parameters, verb
 
 
 def test_auto_is_the_default_and_a_device_that_is_not_here_is_named():
@@ -116,3 +94,31 @@ def test_auto_is_the_default_and_a_device_that_is_not_here_is_named():
     assert usable_device("cpu") == "cpu"
     with pytest.raises(Problem, match="device 'cuda:99' cannot be used"):
         usable_device("cuda:99")
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "said"),
+    [
+        *((duration, *pair) for pair in [(0, "0.0 s"), (9.94, "9.9 s"), (59, "59 s")]),
+        *((duration, *pair) for pair in [(200, "3 min 20 s"), (7500, "2 h 5 min")]),
+        *((clock, *pair) for pair in [(0.9, "0:00:00"), (83, "0:01:23"), (3723, "1:02:03")]),
+        *((cell, *pair) for pair in [(None, "–"), (12345, "12,345"), (0.123456, "0.1235")]),
+        *((cell, *pair) for pair in [(True, "True"), ("a", "a")]),
+        (facts, {"a": 1, "long": "x"}, "a     1\nlong  x"),
+        (shown, "a b", "'a b'"),
+    ],
+)
+def test_values_as_people_read_them(write, value, said):
+    assert write(value) == said
+
+
+def test_numbers_lean_right_and_brackets_are_text():
+    from rich.console import Console
+
+    screen = Console(width=60, markup=False)
+    with screen.capture() as got:
+        screen.print(grid("title", ["[name]", "count"], [["[a]", 5], ["b", 12345]]))
+    lines = [line.rstrip() for line in got.get().splitlines()]
+    assert any("[name]" in line for line in lines)
+    assert next(line for line in lines if "[a]" in line).endswith(" 5")
+    assert next(line for line in lines if "12,345" in line).endswith("12,345")

@@ -47,18 +47,15 @@ def told(monkeypatch):
     return tell
 
 
-def test_counts_of_the_running_shard_are_added(told):
-    now = told(Front()).standing()
+def test_counts_of_the_running_shard_are_added_and_replaced_by_the_finished_one(told):
+    screen = told(Front())
+    now = screen.standing()
     counts = (now.seeds, now.usable, now.done, now.running, now.waiting, now.skipped)
     assert counts == (20, 18, 8, 4, 6, 2)
     assert (now.failing, now.queries) == (5, 112)
     assert now.confusions == (("cat→dog", 2), ("dog→cat", 1))
     assert now.since_new is not None
     assert now.left > 0
-
-
-def test_a_finished_shard_replaces_its_running_counts(told):
-    screen = told(Front())
     screen.shard(total(12, 5, 130))
     now = screen.standing()
     assert (now.failing, now.queries, now.done) == (5, 130, 12)
@@ -113,22 +110,18 @@ def test_the_screen_fits_80_columns_and_says_it_all(told):
     assert "again: stop at once" in shown(screen, 80)
 
 
-def test_the_screen_shows_training():
-    screen = Screen(Console(file=io.StringIO()))
-    screen.train(Training(3, 10, 30, 100, 0.25, what="lenet5 on mnist5k"))
-    screen.train(Training(3, 10, 40, 100, 0.25, what="lenet5 on mnist5k"))
-    text = shown(screen, 80)
-    assert "training lenet5 on mnist5k: epoch 3 of 10" in text
-    assert text.count("about") == 1
-    assert "networks that are ready are kept" in text
-
-
-def test_what_is_prepared_is_said():
+def test_the_screen_shows_what_is_prepared_and_training():
     screen = Screen(Console(file=io.StringIO()))
     assert line(screen.standing()).endswith("preparing")
     screen.prepare("the model is asked about 20 images")
     assert "now        the model is asked about 20 images" in shown(screen, 80)
     assert line(screen.standing()).endswith("preparing: the model is asked about 20 images")
+    for step in (30, 40):
+        screen.train(Training(3, 10, step, 100, 0.25, what="lenet5 on mnist5k"))
+    text = shown(screen, 80)
+    assert "training lenet5 on mnist5k: epoch 3 of 10" in text
+    assert text.count("about") == 1
+    assert "networks that are ready are kept" in text
 
 
 def test_there_is_one_bar_whatever_is_trained():

@@ -11,6 +11,8 @@ from hardcase.report.page import report_content
 from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
 
+GIVEN = {"levels": [10, 60, 100, *[5] * 20], "found": {0: [140], 1: [150], 2: [220]}}
+GIVEN["judge"] = {"standing": "calibrated: x", "calibrated": True}
 WORDS = "run --data npz:greys.npz?split=all --method pgd --seeds 40 --allow-low-accuracy"
 
 
@@ -21,11 +23,8 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     said = [verdict(), verdict(kept=False), verdict(silent=True)]
-    found = {0: [140], 1: [150], 2: [220]}
-    levels = [10, 60, 100, *[5] * 20]
-    judge = {"standing": "calibrated: x", "calibrated": True}
-    write_run(tmp_path / "a", levels=levels, found=found, verdicts=said, judge=judge)
-    write_run(tmp_path / "b", levels=levels, found={0: [130]})
+    write_run(tmp_path / "a", verdicts=said, **GIVEN)
+    write_run(tmp_path / "b", levels=GIVEN["levels"], found={0: [130]})
     write_world(tmp_path)
     for name in "ab":
         text = f'model = "{tmp_path}/models.py:old"\ndata = "npz:{tmp_path}/greys.npz"\n[method]\nname = "pgd"\n'
@@ -50,9 +49,7 @@ def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
 
 def test_the_gate_says_when_it_cannot_tell(home, capsys):
     said = [verdict(), verdict(kept=None), verdict(kept=False)]
-    found = {0: [140], 1: [150], 2: [220]}
-    about = {"standing": "calibrated: x", "calibrated": True}
-    write_run(home / "c", levels=[10, 60, 100, *[5] * 20], found=found, verdicts=said, judge=about)
+    write_run(home / "c", verdicts=said, **GIVEN)
     words = ["gate", "c", "--max-confirmed-rate", "0.05", "--junit", "out.xml"]
     assert main(words) == 4
     out = capsys.readouterr().out

@@ -38,9 +38,8 @@ def world(tmp_path, monkeypatch):
 def test_flags_become_settings():
     flags = {"model": "m", "data": "d", "method": "pgd"}
     assert resolve(flags).witnesses is None
-    config = resolve(
-        {**flags, "witness": ["zoo:lenet1", "default"], "settings": ["campaign.margin=4"]}
-    )
+    asked = {"witness": ["zoo:lenet1", "default"], "settings": ["campaign.margin=4"]}
+    config = resolve({**flags, **asked})
     assert config.witnesses == ("zoo:lenet1", "default")
     assert config.campaign.margin == 4
     assert resolve({**flags, "settings": ["witnesses=none"]}).witnesses == ("none",)
@@ -63,16 +62,13 @@ def test_without_a_method_the_model_decides(values, method):
 
 
 def test_the_choice_is_told_and_keeps_options():
-    told = []
-    config = resolve(
-        {"model": "zoo:lenet5", "data": "mnist5k", "settings": ["method.gradients=7"]},
-        choose=told.append,
-    )
+    told, flags = [], {"model": "zoo:lenet5", "data": "mnist5k"}
+    config = resolve({**flags, "settings": ["method.gradients=7"]}, choose=told.append)
     assert config.method.name == "natural"
     assert config.method.options() == {"gradients": 7}
     assert told == ["method natural: zoo:lenet5 is asked for gradients"]
     with pytest.raises(Problem, match="method is not given"):
-        resolve({"model": "zoo:lenet5", "data": "mnist5k"})
+        resolve(flags)
 
 
 def test_a_run_with_a_witness_and_one_without(world):

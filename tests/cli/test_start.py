@@ -7,9 +7,12 @@ import pytest
 from PIL import Image
 
 import hardcase as hc
+from hardcase.cli import start
 from hardcase.cli.main import main
+from hardcase.cli.options import Flags
 from hardcase.cli.start import look
 from hardcase.config import parse
+from hardcase.judges import panel
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import furnish
 
@@ -26,7 +29,7 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_init_writes_a_configuration_that_run_reads(project, capsys):
+def test_init_writes_a_configuration_that_run_reads_and_never_over_one(project, capsys):
     assert main(["init"]) == 0
     values = tomllib.loads((project / "hardcase.toml").read_text())
     assert (values["model"], values["data"]) == ("net.py:make", "folder:photos")
@@ -34,9 +37,6 @@ def test_init_writes_a_configuration_that_run_reads(project, capsys):
     said = capsys.readouterr()
     assert "next: hardcase doctor, then hardcase run" in said.out
     assert "2 images in 2 class folders" in said.err
-
-
-def test_init_never_writes_over_a_configuration(project, capsys):
     (project / "hardcase.toml").write_text("seed = 1\n")
     assert main(["init"]) == 2
     assert (project / "hardcase.toml").read_text() == "seed = 1\n"
@@ -91,3 +91,11 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
     assert "12 seeds" in said
     assert "epsilon 0.3" in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_nobody_is_called_to_help_with_a_judge_that_is_there(tmp_path, monkeypatch):
+    (tmp_path / "card.json").write_text("{}")
+    monkeypatch.setattr(panel, "folder", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(start.subprocess, "Popen", lambda *_, **__: pytest.fail("it was called"))
+    with start._assistant(Flags(device="cpu")) as assistant:
+        assert assistant is None

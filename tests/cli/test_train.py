@@ -9,6 +9,7 @@ import pytest
 from hardcase import registry
 from hardcase.cli.main import main
 from hardcase.generators import vqvae
+from hardcase.training import monitor
 from tiny import kill_at, save_bars
 
 
@@ -26,9 +27,8 @@ def world(tmp_path, monkeypatch):
 
 
 def trained(capsys, *words):
-    code = main(
-        ["train", *words, "--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"]
-    )
+    given = ["--data", "npz:bars.npz", "--model", "model.py:make", "--format", "json"]
+    code = main(["train", *words, *given])
     said = capsys.readouterr()
     assert code == 0, said.err
     return json.loads(said.out), said.err
@@ -56,11 +56,7 @@ def test_a_gan_is_trained_and_its_samples_drawn(capsys):
     assert (Path(card["folder"]) / "samples.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_stopped_gan_goes_on_by_the_same_command_and_leaves_nothing(
-    capsys, tmp_path, monkeypatch
-):
-    from hardcase.training import monitor
-
+def test_a_stopped_gan_goes_on_by_the_same_command(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(monitor, "SECONDS", 0.0)
     words = ("gan", "--latent", "4", "--epochs", "2")
     unharmed = kill_at(monkeypatch, 3)

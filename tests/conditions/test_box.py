@@ -19,10 +19,20 @@ def rng_of(count, seed=0):
     return Rng(seed, "test", keys_of([f"seed {i}" for i in range(count)]))
 
 
+def box_of(**declared):
+    return condition_box(Conditions(declared), SHAPE)
+
+
 def origin_of(count, shape=SHAPE, pattern=None):
     x = torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
     context = {} if pattern is None else {"pattern": pattern}
     return Seeds(torch.zeros(count, 1), x, torch.zeros(count).long(), torch.arange(count), context)
+
+
+def two_patterns():
+    """One image twice, for two draws of what is random."""
+    one = origin_of(1).take(torch.zeros(2).long())
+    return Seeds(one.z, one.x, one.y, one.id, {"pattern": torch.tensor([1, 2])})
 
 
 @pytest.mark.parametrize("name", DECLARABLE)
@@ -64,9 +74,7 @@ def test_draws_of_every_profile_lie_in_their_box_and_neutral_is_the_image(name, 
 
 
 def test_boxes_are_nested_and_the_gauge_is_their_scale():
-    box = condition_box(
-        Conditions({"rotation": "-4..8 deg", "bend": "0..5 %", "motion": "0..4 %"}), SHAPE
-    )
+    box = box_of(rotation="-4..8 deg", bend="0..5 %", motion="0..4 %")
     drawn = box.draw(rng_of(40), torch.arange(40), 4).z.flatten(0, 1)
     origin = origin_of(1).take(torch.zeros(160).long())
     gauge = box.gauge(drawn)
@@ -76,13 +84,11 @@ def test_boxes_are_nested_and_the_gauge_is_their_scale():
     scaling = torch.tensor(box.counts)
     half = torch.where(scaling, drawn / 2, drawn)
     assert torch.allclose(box.gauge(half), gauge / 2, atol=1e-6)
-    assert torch.isinf(
-        condition_box(Conditions({"noise": "0..8 levels"}), SHAPE).gauge(torch.tensor([[-0.1]]))
-    )
+    assert torch.isinf(box_of(noise="0..8 levels").gauge(torch.tensor([[-0.1]])))
 
 
 def test_amplitudes_of_a_field_are_even_between_nothing_and_the_range():
-    box = condition_box(Conditions({"bend": "0..5 %"}), SHAPE)
+    box = box_of(bend="0..5 %")
     sizes = box.gauge(box.draw(rng_of(64), torch.arange(64), 16).z.flatten(0, 1))
     shares = [(sizes <= part).double().mean().item() for part in (0.25, 0.5, 0.75)]
     assert shares == pytest.approx([0.25, 0.5, 0.75], abs=0.04)
@@ -105,9 +111,7 @@ def test_what_is_random_in_a_condition_is_redrawn():
     same = torch.zeros(2).long()
     once = box.decode(z, origin_of(1, pattern=torch.tensor([1])).take(same))
     assert torch.equal(once[0], once[1])
-    origin = origin_of(1).take(same)
-    other = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": torch.tensor([1, 2])})
-    twice = box.decode(z, other)
+    twice = box.decode(z, two_patterns())
     assert torch.equal(twice[0], once[0])
     assert not torch.equal(twice[0], twice[1])
 
@@ -120,16 +124,13 @@ def test_distributions_other_than_uniform():
     assert degrees.std().item() == pytest.approx(3, abs=0.15)
 
 
-def test_rows_of_a_table_are_drawn_whole(tmp_path):
+def test_a_sampler_of_ones_own_and_rows_of_a_table_are_drawn(tmp_path):
     file = tmp_path / "field.csv"
     file.write_text("rotation,exposure\n8,1\n-8,-1\n4,0.5\n")
     box = condition_box(Conditions({}, table=str(file)), SHAPE)
     z = box.draw(rng_of(30), torch.arange(30), 16).z.flatten(0, 1)
     assert torch.allclose(z[:, 0], z[:, 1], atol=1e-6), "columns stay correlated"
     assert set((z[:, 0] * 8).round(decimals=3).tolist()) == {-8.0, 4.0, 8.0}
-
-
-def test_a_sampler_of_ones_own(tmp_path):
     file = tmp_path / "ours.py"
     file.write_text("def twice(u):\n    return {'rotation': 2 * u[:, 0]}\n")
     declared = {"rotation": "±8 deg"}
@@ -187,9 +188,8 @@ def test_severities_of_corruptions_are_coordinates_of_the_box():
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_random_part_of_a_corruption_is_redrawn_and_severity_0_is_the_image(name):
     box = condition_box(Conditions({f"corruption.{name}": "0..5"}), SHAPE)
-    origin = origin_of(1).take(torch.zeros(2).long())
-    other = Seeds(origin.z, origin.x, origin.y, origin.id, {"pattern": torch.tensor([1, 2])})
-    assert torch.equal(box.decode(torch.zeros(2, 1), other), origin.x)
+    other = two_patterns()
+    assert torch.equal(box.decode(torch.zeros(2, 1), other), other.x)
     twice = box.decode(torch.ones(2, 1), other)
     fixed = {"defocus_blur", "zoom_blur", "gaussian_blur", "brightness", "contrast", "saturate"}
     fixed |= {"pixelate", "jpeg_compression"}

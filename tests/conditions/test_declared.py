@@ -3,14 +3,8 @@
 import pytest
 
 import hardcase as hc
-from hardcase.conditions.declared import (
-    DECLARABLE,
-    PROFILES,
-    Conditions,
-    DeclaredRange,
-    parse_range,
-    usual_profile,
-)
+from hardcase.conditions import declared
+from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, parse_range
 from hardcase.errors import Problem
 
 
@@ -38,7 +32,7 @@ def test_a_range_is_read_in_its_unit(key, text, low, high):
 @pytest.mark.parametrize("name", DECLARABLE)
 def test_what_is_written_is_read_again(name):
     row = DECLARABLE[name]
-    wide = DeclaredRange(name, row.least, row.most)
+    wide = declared.DeclaredRange(name, row.least, row.most)
     again = parse_range(name, str(wide))
     assert (again.low, again.high) == (row.least, row.most)
 
@@ -73,7 +67,7 @@ def test_every_profile_says_why_and_what_is_known_of_people(name):
     found = Conditions.load(name)
     assert found.name == name
     assert found.about
-    assert all(declared.why and declared.people for declared in found.ranges.values())
+    assert all(one.why and one.people for one in found.ranges.values())
 
 
 def test_a_profile_is_where_an_own_declaration_may_start(tmp_path):
@@ -93,9 +87,6 @@ def test_further_measurements_are_switches_and_no_part_of_what_is_declared():
     assert found.to_record() == Conditions.load("scanner").to_record()
     with pytest.raises(Problem, match="neither true nor false"):
         Conditions.load({"profile": "scanner", "rare": "yes"})
-
-
-def test_a_record_declares_the_same_again():
     found = hc.Conditions({"rotation": "normal(1, 2) deg", "jpeg": "60..100", "shift": "±4 %"})
     again = Conditions.load(found.to_record())
     assert dict(again.ranges) == dict(found.ranges)
@@ -168,5 +159,5 @@ def test_nothing_declared_and_unknown_names_are_refused(tmp_path):
 
 
 def test_small_grey_images_are_figures_on_paper():
-    assert usual_profile((1, 28, 28)) == "scanner"
-    assert usual_profile((3, 224, 224)) == "handheld"
+    assert declared.usual_profile((1, 28, 28)) == "scanner"
+    assert declared.usual_profile((3, 224, 224)) == "handheld"

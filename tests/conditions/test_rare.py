@@ -6,17 +6,8 @@ import torch
 from scipy.stats import norm
 
 from conditions.toys import darkness, grey
-from hardcase.conditions import Conditions, condition_box, measure_risk
-from hardcase.conditions.rare import (
-    DONE,
-    FAILING,
-    REPEATS,
-    RareTable,
-    find_levels,
-    log_interval,
-    measure_rare,
-    split,
-)
+from hardcase.conditions import Conditions, condition_box, measure_risk, rare
+from hardcase.conditions.rare import REPEATS, find_levels, log_interval, measure_rare, split
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
 
@@ -81,13 +72,8 @@ def bias(estimates, chance):
     return (means.mean() - chance) / (means.std(ddof=1) / len(means) ** 0.5)
 
 
-TOYS = [
-    (half_space, 1e-2),
-    (half_space, 1e-6),
-    (two_modes, 1e-4),
-    (plateaus, 1e-5),
-    (one_carries_all, 1e-3),
-]
+TOYS = [(half_space, 1e-2), (half_space, 1e-6), (two_modes, 1e-4), (plateaus, 1e-5)]
+TOYS += [(one_carries_all, 1e-3)]
 
 
 @pytest.mark.parametrize(("toy", "chance"), TOYS)
@@ -110,9 +96,8 @@ def test_a_random_walk_that_hardly_moves_does_not_bias():
 def test_chains_do_not_depend_on_their_neighbours():
     score = half_space(1e-2)
     levels = find_levels(score, SIZE, Rng.numbered(0, "levels", 6))
-    assert torch.equal(
-        find_levels(score, SIZE, Rng.numbered(0, "levels", 1))[0], levels[0][levels[0] < DONE]
-    )
+    alone = find_levels(score, SIZE, Rng.numbered(0, "levels", 1))[0]
+    assert torch.equal(alone, levels[0][levels[0] < rare.DONE])
     many = split(score, SIZE, Rng.numbered(0, "test", 6), levels)
     few = split(score, SIZE, Rng.numbered(0, "test", 3), levels[:3])
     assert torch.equal(many[:3], few)
@@ -122,10 +107,10 @@ def test_what_never_fails_is_below_the_floor():
     levels = find_levels(lambda g, chain: g[:, 0], SIZE, Rng.numbered(0, "none", 4), floor=1e-2)
     found = split(lambda g, chain: g[:, 0], SIZE, Rng.numbered(1, "none", 4), levels)
     constant = find_levels(lambda g, chain: 0 * g[:, 0], SIZE, Rng.numbered(0, "none", 4))
-    assert constant[:, -1].tolist() == [FAILING] * 4, "particles that are all alike are given up"
+    assert constant[:, -1].tolist() == [rare.FAILING] * 4, "particles all alike are given up"
     assert found.tolist() == [0.0] * 4
     assert log_interval(found.numpy()) == (0, 1e-6)
-    assert RareTable((), torch.zeros(0, REPEATS), 5).value == 0
+    assert rare.RareTable((), torch.zeros(0, REPEATS), 5).value == 0
 
 
 def test_the_volume_of_a_box_is_found_where_no_draw_fails():

@@ -74,17 +74,13 @@ def test_masked_gradients_are_not_comparable():
     assert not clear.comparable
 
 
-def test_what_made_another_model_fail_is_tried():
+def test_what_made_another_model_fail_is_tried_and_more_questions_never_find_less():
     other = measure_worst(darkness(), grey(), exposure(), alone=False)
     found = measure_worst(darkness(masked=True), grey(), exposure(), others=[other], queries=0)
     assert found.least["other models"].tolist() == pytest.approx([LEAST] * 12, abs=0.02)
     with pytest.raises(Problem, match="of 12 images are given for 3"):
         measure_worst(darkness(), grey(3), exposure(), others=[other])
-
-
-def test_more_questions_never_find_less():
-    found = measure_worst(darkness(), grey(), exposure(), alone=False)
-    shares = [row["share"] for row in found.doubling()]
+    shares = [row["share"] for row in other.doubling()]
     assert shares == sorted(shares)
     assert shares[-1] == 1
 

@@ -51,6 +51,7 @@ def test_method_and_judge():
     assert len(found)
     assert main(["judge", "found", "--judge", "own_judge.py:bright", "--progress", "none"]) == 0
     assert Run("found").record["funnel"]["valid"] is not None
+    assert list(resolve("method", "own_method.py:brighter").options) == ["most", "step_size"]
 
 
 def test_search():
@@ -97,27 +98,18 @@ def test_a_file_without_a_name_is_asked_for_one(capsys):
     assert "own_method.py:brighter" in capsys.readouterr().err
 
 
-def test_options_are_explained_by_their_arguments():
-    assert list(resolve("method", "own_method.py:brighter").options) == ["most", "step_size"]
-
-
-def test_criterion(capsys):
+def test_criterion_and_data(capsys):
     words = ["coverage", "--model", "net.py:make", "--data", "own_data.py:bars"]
     assert main([*words, "--criteria", "own_criterion.py:loud", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["criterion"], row["total"]) == ("own_criterion.py:loud", 3)
+    assert main(["data", "own_data.py:bars", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == "own_data.py:bars"
 
 
 def test_space():
     check_space(file_member(Path("own_space.py"), "Slope")())
-    found = run(
-        *("--method", "natural", "--set", "method.space=own_space.py:Slope"),
-        *("--witness", "none"),
-    )
+    words = ("--method", "natural", "--set", "method.space=own_space.py:Slope")
+    found = run(*words, "--witness", "none")
     assert found.record["complete"]
     assert len(found)
-
-
-def test_data(capsys):
-    assert main(["data", "own_data.py:bars", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["data"] == "own_data.py:bars"

@@ -10,16 +10,8 @@ import hardcase
 
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
-ACROSS = {
-    "contracts",
-    "end_to_end",
-    "fuzz",
-    "golden",
-    "played",
-    "reference",
-    "torture",
-    "worst_day",
-}
+ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
+ACROSS |= {"torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
     "contracts/test_methods.py": "every method of the registry under the laws: "
@@ -79,13 +71,8 @@ def test_every_source_has_tests():
 
 def test_every_file_of_tests_names_a_source():
     known = sources()
-    strange = [
-        str(path) for path, name in files_of_tests() if not any(bears(name, one) for one in known)
-    ]
-    assert not strange, strange
-
-
-def test_the_tests_named_instead_exist():
+    for path, name in files_of_tests():
+        assert any(bears(name, one) for one in known), path
     missing = [name for name in ELSEWHERE if not (TESTS / name).is_file()]
     assert not missing, missing
     assert len(set(listed())) == len(listed())

@@ -51,9 +51,8 @@ class LabelsAsScores(LabelOnly):
 
 def searched(row, subject):
     world = toy_world()
-    return search(
-        toy_method(row), images=world.seeds(row)(5), peers=world.peers(row), subject=subject
-    ).findings
+    given = {"images": world.seeds(row)(5), "peers": world.peers(row), "subject": subject}
+    return search(toy_method(row), **given).findings
 
 
 def alike(one, two):

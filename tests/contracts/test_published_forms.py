@@ -46,10 +46,10 @@ def run(tmp_path_factory):
         return hardcase.Run(out)
 
     with pytest.MonkeyPatch.context() as patch:
-        recipes = {
-            kind: [name for name, part in registry.parts(kind).items() if "recipe" in part.facts]
-            for kind in ("generator", "model")
-        }
+        recipes = {}
+        for kind in ("generator", "model"):
+            rows = registry.parts(kind).items()
+            recipes[kind] = [name for name, part in rows if "recipe" in part.facts]
         save_bars(folder, patch, recipes, epochs=8)
         facts = registry.parts("generator")["vqvae-gradient"].facts
         patch.setitem(facts, "recipe", replace(facts["recipe"], **HARDER))

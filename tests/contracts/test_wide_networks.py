@@ -124,6 +124,7 @@ def test_the_run_predicts_outputs_that_the_data_does_not_name(world):
     run = Run("run")
     assert max(run.findings["predicted"].to_pylist()) >= 3
     assert any("class " in str(finding) for finding in run)
+    assert any("-class " in test.name for test in stored(Run("run")))
 
 
 @pytest.mark.parametrize("form", ["hf", "npz"])
@@ -141,7 +142,3 @@ def test_the_report_names_them_by_their_numbers(world):
     assert beyond
     assert all(f"→ class {number}" in page for number in beyond)
     assert table["weakness"]["shown"] == [0, 1, 2, *sorted(beyond)]
-
-
-def test_stored_tests_of_the_plug_in_have_names(world):
-    assert any("-class " in test.name for test in stored(Run("run")))

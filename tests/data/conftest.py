@@ -35,9 +35,8 @@ def png():
     """A small picture as PNG bytes, of any mode, every number another picture."""
 
     def make(number=0, *, mode="L", size=(5, 4), kind="PNG"):
-        pixels = np.random.default_rng(number).integers(
-            0, 256, (size[1], size[0], 4), dtype=np.uint8
-        )
+        rng = np.random.default_rng(number)
+        pixels = rng.integers(0, 256, (size[1], size[0], 4), dtype=np.uint8)
         picture = Image.fromarray(pixels[..., 0] if mode == "L" else pixels[..., :3]).convert(mode)
         buffer = BytesIO()
         picture.save(buffer, kind)
@@ -71,9 +70,8 @@ def serve():
             pass
 
     def start(folder):
-        server = http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), partial(Quiet, directory=str(folder))
-        )
+        handler = partial(Quiet, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}"

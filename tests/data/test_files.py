@@ -9,27 +9,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from hardcase.data.files import (
-    Sizing,
-    content_hashes,
-    decoded,
-    read_cifar_binary,
-    read_cifar_rows,
-    read_idx,
-    read_idx_pair,
-    read_json_labels,
-    split_by_content,
-    stacked,
-)
+from hardcase.data import files as formats
+from hardcase.data.files import Sizing, decoded, read_idx
 from hardcase.errors import Problem
 
 
 def idx(array):
-    return (
-        struct.pack(">BBBB", 0, 0, 8, array.ndim)
-        + struct.pack(f">{array.ndim}I", *array.shape)
-        + array.tobytes()
-    )
+    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return head + array.tobytes()
 
 
 def numbers(*shape):
@@ -66,20 +53,18 @@ def test_labels_that_do_not_fit_the_images_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(idx(numbers(3, 4, 5)))
     (tmp_path / "y").write_bytes(idx(numbers(2)))
     with pytest.raises(Problem, match="do not fit"):
-        read_idx_pair(tmp_path / "x", tmp_path / "y")
+        formats.read_idx_pair(tmp_path / "x", tmp_path / "y")
 
 
 def test_cifar_rows_and_bytes_give_the_same(tmp_path):
     x, y = numbers(3, 3, 32, 32), np.array([6, 9, 0])
-    (tmp_path / "batch.bin").write_bytes(
-        b"".join(bytes([label]) + image.tobytes() for label, image in zip(y, x))
-    )
+    rows = (bytes([label]) + image.tobytes() for label, image in zip(y, x))
+    (tmp_path / "batch.bin").write_bytes(b"".join(rows))
     Image.fromarray(x.transpose(0, 2, 3, 1).reshape(3, 1024, 3)).save(tmp_path / "batch.png")
     (tmp_path / "labels.json").write_text(json.dumps(y.tolist()))
-    for images, labels in (
-        read_cifar_binary(tmp_path / "batch.bin"),
-        (read_cifar_rows(tmp_path / "batch.png"), read_json_labels(tmp_path / "labels.json")),
-    ):
+    named = formats.read_json_labels(tmp_path / "labels.json")
+    pictures = (formats.read_cifar_rows(tmp_path / "batch.png"), named)
+    for images, labels in (formats.read_cifar_binary(tmp_path / "batch.bin"), pictures):
         assert np.array_equal(images, x)
         assert labels.tolist() == [6, 9, 0]
 
@@ -87,23 +72,22 @@ def test_cifar_rows_and_bytes_give_the_same(tmp_path):
 def test_damaged_cifar_files_are_named(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"\0" * 3072)
     with pytest.raises(Problem, match=r"test_batch.bin .*3072 bytes are not rows"):
-        read_cifar_binary(tmp_path / "test_batch.bin")
+        formats.read_cifar_binary(tmp_path / "test_batch.bin")
     Image.new("RGB", (1000, 2)).save(tmp_path / "test_batch.png")
     with pytest.raises(Problem, match=r"test_batch.png .*rows of 1,024"):
-        read_cifar_rows(tmp_path / "test_batch.png")
+        formats.read_cifar_rows(tmp_path / "test_batch.png")
     (tmp_path / "labels.json").write_text('{"a": 1}')
     with pytest.raises(Problem, match=r"labels.json is damaged"):
-        read_json_labels(tmp_path / "labels.json")
+        formats.read_json_labels(tmp_path / "labels.json")
 
 
 def split_rows(x, y, split):
-    return split_by_content(content_hashes(x), y, split)
+    return formats.split_by_content(formats.content_hashes(x), y, split)
 
 
 def make(labels, contents):
-    return np.array(contents, np.uint8).reshape(-1, 1, 1, 1).repeat(4, axis=2), np.array(
-        labels, np.int64
-    )
+    x = np.array(contents, np.uint8).reshape(-1, 1, 1, 1).repeat(4, axis=2)
+    return x, np.array(labels, np.int64)
 
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=60)
@@ -122,14 +106,10 @@ def test_the_split_is_whole_disjoint_and_blind_to_order(pairs, random):
     assert sorted(order[split_rows(x[order], y[order], "test")]) == list(test)
 
 
-def test_a_fifth_of_every_class_is_for_testing():
+def test_a_fifth_of_every_class_is_for_testing_and_the_split_never_changes():
     x, y = make([0] * 100 + [1] * 50 + [2] * 3 + [3], [*range(100), *range(50), *range(3), 7])
     assert np.bincount(y[split_rows(x, y, "test")]).tolist() == [20, 10, 1, 1]
     assert np.bincount(y[split_rows(x, y, "train")]).tolist() == [80, 40, 2]
-
-
-def test_the_split_never_changes():
-    """Stored runs name their seeds by it."""
     x, y = make([0] * 20, list(range(20)))
     by_hash = sorted(range(20), key=lambda i: hashlib.sha256(bytes([i] * 4)).digest())
     assert split_rows(x, y, "test").tolist() == sorted(by_hash[:4]) == [1, 12, 18, 19]
@@ -176,21 +156,14 @@ def test_the_cameras_orientation_is_honoured():
     assert image[0].mean() < image[-1].mean()
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ({"crop": "center"}, "needs resize"),
-        ({"resize": "20", "crop": "30"}, "more than resize"),
-        ({"resize": "big"}, "no number of pixels"),
-        ({"resize": "-3"}, "1 or more"),
-    ],
-)
-def test_mistakes_are_told(words, why):
-    with pytest.raises(Problem, match=why):
-        Sizing.of(words)
-
-
-def test_a_picture_that_is_too_small_to_crop_is_told():
+def test_mistakes_are_told():
+    mistakes = {
+        "needs resize": {"crop": "center"}, "more than resize": {"resize": "20", "crop": "30"},
+        "no number of pixels": {"resize": "big"}, "1 or more": {"resize": "-3"},
+    }  # fmt: skip
+    for why, words in mistakes.items():
+        with pytest.raises(Problem, match=why):
+            Sizing.of(words)
     with pytest.raises(Problem, match="no square of 40"):
         decoded(encoded(ramp(30, 30)), Sizing(crop=40), "a")
 
@@ -198,5 +171,5 @@ def test_a_picture_that_is_too_small_to_crop_is_told():
 def test_different_sizes_name_the_remedy():
     pictures = [np.zeros((4, 4), np.uint8), np.zeros((4, 5), np.uint8)]
     with pytest.raises(Problem, match="b is 5×4") as caught:
-        stacked(pictures, ["a", "b"])
+        formats.stacked(pictures, ["a", "b"])
     assert "?resize=4&crop=center" in caught.value.fix

@@ -38,10 +38,8 @@ def test_layouts_are_told_apart(tmp_path, stored, meant):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_give_the_8_bit_image_back(tmp_path, dtype):
-    floats = (X / 255).astype(dtype)
-    assert np.array_equal(
-        load(saved(tmp_path, images=floats, labels=Y) + ALL).x.numpy(), X.transpose(0, 3, 1, 2)
-    )
+    images = load(saved(tmp_path, images=(X / 255).astype(dtype), labels=Y) + ALL)
+    assert np.array_equal(images.x.numpy(), X.transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +76,10 @@ def test_labels_that_are_no_classes_are_refused(tmp_path, refusal, labels, word)
     refusal(saved(tmp_path, images=X, labels=labels, classes=["a", "b", "c"]), word)
 
 
-def test_class_names_and_a_column_of_labels(tmp_path):
+def test_class_names_a_column_of_labels_and_an_own_split_are_kept(tmp_path):
     images = load(saved(tmp_path, x=X, y=Y[:, None], classes=["a", "b", "c", "d"]) + ALL)
     assert images.classes == ("a", "b", "c", "d")
     assert images.y.tolist() == Y.tolist()
-
-
-def test_a_file_with_its_own_split_keeps_it(tmp_path):
     spec = saved(tmp_path, x_train=X, y_train=Y, x_test=X[:4], y_test=Y[:4] * 0)
     test, train = load(spec), load(spec, split="train")
     assert (len(test), len(train)) == (4, 10)

@@ -55,7 +55,7 @@ def test_labels_from_the_start_of_the_name(tmp_path, png, refusal):
     refusal(f"folder:{root}?labels=prefix", r"x_1.png does not start with a class number")
 
 
-def test_a_folder_with_its_own_split_keeps_it(class_folder):
+def test_a_folder_with_its_own_split_keeps_it_and_an_empty_one_is_named(class_folder, refusal):
     root = class_folder({"train/cat": 3, "train/dog": 2, "test/dog": 2})
     train, test = load(f"folder:{root}", split="train"), load(f"folder:{root}", split="test")
     assert train.classes == test.classes == ("cat", "dog")
@@ -65,10 +65,7 @@ def test_a_folder_with_its_own_split_keeps_it(class_folder):
     everything = load(f"folder:{root}{ALL}")
     assert len(everything) == 7
     assert everything.id == train.id + test.id
-
-
-def test_a_split_without_images_is_named(class_folder, refusal):
-    root = class_folder({"train/cat": 3, "test/cat": 0})
+    root = class_folder({"train/cat": 3, "test/cat": 0}, name="empty")
     refusal(f"folder:{root}", r"the test part of .* holds no images")
 
 

@@ -25,9 +25,8 @@ def written(path, pictures, names=None, **columns):
 
 
 def test_a_hugging_face_file(tmp_path, png):
-    path = written(
-        tmp_path / "set.parquet", [png(i) for i in range(3)], ["cat", "dog", "hen"], label=[1, 0, 1]
-    )
+    names, pictures = ["cat", "dog", "hen"], [png(i) for i in range(3)]
+    path = written(tmp_path / "set.parquet", pictures, names, label=[1, 0, 1])
     images = load(f"parquet:{path}{ALL}")
     assert images.x.shape == (3, 1, 4, 5)
     assert images.y.tolist() == [1, 0, 1]
@@ -38,9 +37,8 @@ def test_a_hugging_face_file(tmp_path, png):
 
 
 def test_plain_bytes_and_the_name_img(tmp_path, png):
-    parquet.write_table(
-        pa.table({"img": [png(0), png(1)], "labels": [0, 1]}), tmp_path / "set.parquet"
-    )
+    table = pa.table({"img": [png(0), png(1)], "labels": [0, 1]})
+    parquet.write_table(table, tmp_path / "set.parquet")
     assert load(f"parquet:{tmp_path / 'set.parquet'}{ALL}").y.tolist() == [0, 1]
 
 

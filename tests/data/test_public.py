@@ -13,16 +13,41 @@ import pytest
 
 from hardcase import registry, tensors
 from hardcase.data import public
-from hardcase.data.public import cache_file, content_hash, fetch, public_sets
+from hardcase.data.public import cache_file, collect, content_hash, fetch, public_sets, verify
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 
 RANDOM = np.random.default_rng(3)
-PARTS = {
-    split: (RANDOM.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8), np.arange(count) % 10)
-    for split, count in (("train", 12), ("test", 5))
-}
+PARTS = {}
+for split, count in (("train", 12), ("test", 5)):
+    x = RANDOM.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8)
+    PARTS[split] = (x, np.arange(count) % 10)
 HASHES = {split: content_hash(part) for split, part in PARTS.items()}
+
+
+NETWORK = pytest.mark.skipif(
+    os.environ.get("HARDCASE_NETWORK_TESTS") != "1",
+    reason="asks the network; HARDCASE_NETWORK_TESTS=1 allows it",
+)
+SETS = ("mnist", "fashion", "cifar10")
+ROUTES = [(name, i) for name in SETS for i in range(len(public_sets()[name].routes))]
+
+
+@NETWORK
+@pytest.mark.parametrize("name", SETS)
+def test_some_route_works_and_gives_the_known_content(name):
+    fetch(name)  # what has other hashes is refused
+
+
+@NETWORK
+@pytest.mark.parametrize(("name", "number"), ROUTES)
+def test_each_route_that_answers_gives_the_known_content(name, number):
+    wanted = public_sets()[name]
+    try:
+        parts = collect(wanted, wanted.routes[number], None)
+    except Problem as problem:
+        pytest.skip(f"{wanted.routes[number].name}: {problem.what}")
+    verify(wanted, parts)
 
 
 @pytest.fixture
@@ -130,9 +155,8 @@ def test_other_images_are_not_taken_for_the_set(files, tiny, own_cache):
     with pytest.raises(Problem, match="the test images are not those of mnist"):
         fetch("mnist", source=files)
     tiny()
-    (files / "t10k-labels-idx1-ubyte").write_bytes(
-        struct.pack(">II", 0x801, 5) + bytes([1, 2, 3, 4, 10])
-    )
+    odd = struct.pack(">II", 0x801, 5) + bytes([1, 2, 3, 4, 10])
+    (files / "t10k-labels-idx1-ubyte").write_bytes(odd)
     with pytest.raises(Problem, match=r"test labels range over 1..10 for 10 classes"):
         fetch("mnist", source=files)
     (files / "t10k-labels-idx1-ubyte").unlink()

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from hardcase.data import files, own
+from hardcase.data import own, streams
 from hardcase.data.files import Stream
 from hardcase.data.own import read_csv
 from hardcase.data.sources import images_of, large, load
@@ -23,13 +24,7 @@ EXPECTED = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
 PICTURES = [Image.fromarray(each) for each in PIXELS]
 
 
-class Normalise:
-    mean = (0.5, 0.5, 0.5)
-    std = (0.25, 0.25, 0.25)
-
-
-class Steps:
-    transforms = (Normalise(),)
+NORMALISE = SimpleNamespace(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 
 
 class Pairs(Dataset):
@@ -38,7 +33,7 @@ class Pairs(Dataset):
     classes = ("cat", "dog", "hen")
 
     def __init__(self, *, normalised=False):
-        self.transform = Steps() if normalised else None
+        self.transform = SimpleNamespace(transforms=(NORMALISE,)) if normalised else None
         self.normalised = normalised
 
     def __len__(self):
@@ -85,24 +80,20 @@ def test_every_kind_gives_the_same_images(data):
     assert len(set(images.id)) == len(images)
 
 
-def test_class_names_come_from_the_data_or_the_user():
+def test_class_names_come_from_the_data_or_the_user_and_images_of_ours_stay():
     assert images_of(Pairs()).classes == ("cat", "dog", "hen")
     assert images_of(DataLoader(Pairs())).classes == ("cat", "dog", "hen")
     assert images_of(PIXELS, LABELS, classes=("a", "b", "c")).classes == ("a", "b", "c")
     named = images_of(PICTURES, ["dog", "cat", "dog", "cat", "dog", "cat"])
     assert (named.classes, named.y.tolist()) == (("cat", "dog"), [1, 0, 1, 0, 1, 0])
-
-
-def test_images_of_hardcase_stay_as_they_are():
     images = images_of(PIXELS, LABELS)
     assert images_of(images) is images
 
 
 def test_a_hugging_face_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
-    features = datasets.Features(
-        {"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])}
-    )
+    kinds = {"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["a", "b", "c"])}
+    features = datasets.Features(kinds)
     data = datasets.Dataset.from_dict({"img": PICTURES, "fine_label": LABELS}, features=features)
     images = images_of(data)
     assert torch.equal(images.x, EXPECTED)
@@ -113,13 +104,10 @@ def photo_folder(root):
     """Two classes, three sizes, one grey picture, one that the camera turned."""
     exif = Image.Exif()
     exif[0x0112] = 6
-    pictures = {
-        "cat/a.png": Image.fromarray(RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)),
-        "cat/b.jpg": Image.fromarray(RNG.integers(0, 256, (40, 20, 3), dtype=np.uint8)),
-        "dog/c.png": Image.fromarray(RNG.integers(0, 256, (16, 16), dtype=np.uint8)),
-    }
-    for name, picture in pictures.items():
+    shapes = {"cat/a.png": (20, 30, 3), "cat/b.jpg": (40, 20, 3), "dog/c.png": (16, 16)}
+    for name, shape in shapes.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(RNG.integers(0, 256, shape, dtype=np.uint8))
         picture.save(root / name, **({"exif": exif} if name.endswith("jpg") else {}))
     return root
 
@@ -182,31 +170,31 @@ def counted():
         read.append(row)
         return PIXELS[row % len(PIXELS)]
 
-    y = torch.arange(1000) % 4
-    return Stream(
-        picture, torch.arange(1000), y, ("a", "b", "c", "d"), 3, lambda row: f"s/{row:04d}"
-    ), read
+    rows, name = torch.arange(1000), "s/{:04d}".format
+    return Stream(picture, rows, rows % 4, ("a", "b", "c", "d"), 3, name), read
 
 
-def test_a_stream_decodes_only_what_is_asked_for():
+def test_a_stream_decodes_what_is_asked_for_in_shards_and_holds_few(monkeypatch):
     stream, read = counted()
     some = stream.sample(count=8, seed=1).take(torch.tensor([3, 0]))
     assert read == []
     images = some.images()
     assert sorted(read) == sorted(some.rows.tolist())
     assert images.id == some.id
-
-
-def test_a_stream_walks_in_shards_that_can_be_forgotten():
     stream, read = counted()
     shards = stream.shards(64)
     first = next(shards)
     assert (len(first), len(read)) == (64, 64)
     assert sum(len(shard) for shard in shards) == 936
+    assert isinstance(stream.first(3).held(), Images)
+    monkeypatch.setattr(streams, "HELD", 8 * 8 * 3 * 3)
+    read.clear()
+    assert isinstance(stream.first(4).held(), Stream)
+    assert len(read) == 1
 
 
 def test_a_streams_hash_and_sample_are_those_of_the_images(monkeypatch):
-    monkeypatch.setattr(files, "SHARD", 7)
+    monkeypatch.setattr(streams, "SHARD", 7)
     stream, _ = counted()
     images = stream.first(100).images()
     assert stream.first(100).hash == images.hash
@@ -221,15 +209,6 @@ def test_a_stream_whose_images_change_says_so():
     shown[0] = np.ones((4, 4), np.uint8)
     with pytest.raises(Problem, match="has changed since it was first read"):
         stream.take(torch.tensor([0])).images()
-
-
-def test_few_images_are_held_and_many_stay_where_they_are(monkeypatch):
-    stream, read = counted()
-    assert isinstance(stream.first(3).held(), Images)
-    monkeypatch.setattr(files, "HELD", 8 * 8 * 3 * 3)
-    read.clear()
-    assert isinstance(stream.first(4).held(), Stream)
-    assert len(read) == 1
 
 
 def test_grey_pictures_in_a_colour_stream_are_given_three_channels():

@@ -28,6 +28,7 @@ def refused(done, *pieces, code=2):
 # ---------------------------------------------------------------- files
 
 
+VERBS = ("resume", "status", "report", "cite", "export")
 FILES = {
     "bad.toml": "model = \n",
     "misspelt.toml": 'modle = "a"\ndata = "b"\nmethod = "pgd"\n',
@@ -43,10 +44,7 @@ FILES = {
         ("run bad.toml", ("bad.toml", "TOML", "line 1")),
         ("run misspelt.toml", ("modle", "try: model")),
         ("run", ("model, data and method are not given", "--model ... --data ... --method ...")),
-        *(
-            (f"{verb} nowhere", ("nowhere", "not a run folder"))
-            for verb in ("resume", "status", "report", "cite", "export")
-        ),
+        *[(f"{verb} nowhere", ("nowhere", "not a run folder")) for verb in VERBS],
     ],
 )
 def test_a_file_or_a_run_that_is_none(world, words, pieces):
@@ -121,20 +119,18 @@ def noise(*shape):
     return np.random.default_rng(0).integers(0, 256, (200, *shape), np.uint8)
 
 
+NINE = np.where(np.arange(200) == 7, 9, np.arange(200) % 4)
+EMPTY = {"images": np.zeros((0, 1, 8, 8), np.uint8), "labels": np.zeros(0, int)}
+
+
 @pytest.mark.parametrize(
     ("arrays", "pieces"),
     [
         ({"images": noise(1, 12, 12)}, ("1 x 12 x 12", "size")),
         ({"images": noise(3, 8, 8)}, ("3 x 8 x 8", "channels")),
-        (
-            {"labels": np.where(np.arange(200) == 7, 9, np.arange(200) % 4)},
-            ("1 of 200 labels", "label 9", "0 to 3"),
-        ),
+        ({"labels": NINE}, ("1 of 200 labels", "label 9", "0 to 3")),
         ({"labels": np.arange(50) % 4}, ("200 images, but 50 labels",)),
-        (
-            {"images": np.zeros((0, 1, 8, 8), np.uint8), "labels": np.zeros(0, int)},
-            ("odd.npz", "no images"),
-        ),
+        (EMPTY, ("odd.npz", "no images")),
     ],
 )
 def test_images_and_labels_that_do_not_fit(world, arrays, pieces):

@@ -1,7 +1,6 @@
 """The pages about black boxes and clusters: their commands, word for word, on a toy network and a folder of pictures."""
 
 import importlib.util
-import os
 import re
 import shlex
 from pathlib import Path
@@ -12,13 +11,8 @@ from hardcase import tensors
 from hardcase.testing.toys import toy_images
 
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
-SECTION = "".join(
-    (PAGES / name).read_text(encoding="utf-8") for name in ("black-box.md", "cluster.md")
-)
-LINES = [
-    line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S) for line in block.splitlines()
-]
-LONG = os.environ.get("HARDCASE_TORTURE") == "long"
+SECTION = "".join((PAGES / f"{name}.md").read_text("utf-8") for name in ("black-box", "cluster"))
+LINES = "".join(re.findall(r"```sh\n(.*?)```", SECTION, re.S)).splitlines()
 BESIDE = str(Path(__file__).parents[1] / "models")
 
 
@@ -34,9 +28,8 @@ def place(world):
         folder = Path("photos", str(label))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(tensors.encode(image))
-    Path("net.py").write_text(
-        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
-    )
+    net = "from hardcase.testing.toys import Quarters\ndef make(): return Quarters()\n"
+    Path("net.py").write_text(net)
     return world
 
 
@@ -98,9 +91,8 @@ def test_a_server(place, serving):
         assert server.seen["rows"] > 0
 
 
-@pytest.mark.skipif(
-    not (LONG and has("ray")), reason="a cluster of its own: with ray, in make torture"
-)
+@pytest.mark.long
+@pytest.mark.skipif(not has("ray"), reason="a cluster of its own")
 def test_a_cluster(place):
     words = run_command("runs/ray")
     found = ran(place, words, "runs/ray")

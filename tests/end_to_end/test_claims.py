@@ -15,7 +15,8 @@ def make(): return Windows()
 def witness(): return Windows(shift=0.12)
 """
 DATA = "coco:labels.json?images=photos"
-LIGHT = 'exposure = "-0.6..0 stops"\n'
+RUN = ("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20)
+WHERE = ("--conditions", "light.toml", "--out", "out")
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def coco(world):
     """Forty scenes as PNG with COCO's JSON, and the detector in a file."""
     source = Path(claims.toys.__file__).read_text()
     Path("net.py").write_text(source + FACTORIES)
-    Path("light.toml").write_text(LIGHT)
+    Path("light.toml").write_text('exposure = "-0.6..0 stops"\n')
     Path("photos").mkdir()
     images, known = scenes(40, seed=5)
     listed, boxes = [], []
@@ -35,20 +36,15 @@ def coco(world):
             box = {"id": len(boxes), "image_id": row, "category_id": label + 1}
             boxes.append({**box, "bbox": [left, top, right - left, bottom - top]})
     names = [{"id": number, "name": name} for number, name in enumerate(CLASSES, 1)]
-    Path("labels.json").write_text(
-        json.dumps({"images": listed, "annotations": boxes, "categories": names})
-    )
+    told = {"images": listed, "annotations": boxes, "categories": names}
+    Path("labels.json").write_text(json.dumps(told))
     return world
 
 
 def test_a_coco_folder_goes_through_all_verbs(coco):
-    done = coco(
-        *("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20),
-        *("--witness", "net.py:witness", "--conditions", "light.toml", "--out", "out"),
-        *("--set", "campaign.margin=1"),
-    )
+    done = coco(*RUN, *WHERE, "--witness net.py:witness --set campaign.margin=1")
     assert done.code == 0, done.err
-    record = json.loads(Path("out/run.json").read_text())
+    record = coco.record()
     assert record["claims"]["task"] == "boxes"
     assert record["complete"]
     assert record["risk"]["seeds"] == 8
@@ -63,18 +59,13 @@ def test_a_coco_folder_goes_through_all_verbs(coco):
     assert json.loads(again.out)["fixed"]["hits"] == 0
     assert coco("study", "new", "out", "--out", "study").code == 0
     assert coco("resume", "out").code == 0
-    wrong = coco("judge", "out")
-    assert wrong.code != 0
+    assert coco("judge", "out").code != 0
 
 
 @pytest.mark.long
 def test_the_detector_of_a_run_is_repaired(coco):
-    run = ("run", "--model", "net.py:make", "--data", DATA, "--seeds", 8, "--gradients", 20)
-    assert coco(*run, "--witness", "none", "--conditions", "light.toml", "--out", "out").code == 0
-    repaired = coco(
-        *("repair", "out", "--epochs", 1, "--rate", "0.01", "--batch", 8, "--proof", "quick"),
-        *("--out", "fixed"),
-    )
+    assert coco(*RUN, *WHERE, "--witness none").code == 0
+    repaired = coco("repair out --epochs 1 --rate 0.01 --batch 8 --proof quick --out fixed")
     assert repaired.code in (0, 1, 4), repaired.err
     assert Path("fixed/weights.safetensors").is_file()
     after = "fixed/weights.safetensors@net.py:make"
@@ -89,13 +80,10 @@ def test_absent_classes_and_folders_of_photographs(coco):
     for row, one in list(enumerate(known))[::2]:  # one object each
         folder = Path("named") / CLASSES[int(one.labels[0])]
         Image.fromarray(images.x[row, 0].numpy()).save(folder / f"{row}.png")
-    done = coco(
-        *("run", "--model", "net.py:make", "--data", "folder:named?split=all", "--task", "boxes"),
-        *("--claims", "absent", "--method", "none", "--conditions", "light.toml", "--out", "out"),
-        *("--witness", "none"),
-    )
+    words = "run --model net.py:make --data folder:named?split=all --task boxes --claims absent"
+    done = coco(words, *WHERE, "--method none --witness none")
     assert done.code == 0, done.err
-    kinds = json.loads(Path("out/run.json").read_text())["claims"]["kinds"]
+    kinds = coco.record()["claims"]["kinds"]
     assert kinds["has"] == 12
     assert kinds["has-not"] > 0
 
@@ -127,15 +115,13 @@ def test_a_small_random_detector_of_hugging_face(world):
         for each in range(4):
             x = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8)
             Image.fromarray(x.numpy()).save(Path("photos", name, f"{row}{each}.png"))
-    words = ("--model", "hf:tiny?threshold=0.05", "--data", "folder:photos?split=all")
-    doctor = world("doctor", *words, "--task", "boxes", "--format", "json")
+    words = "--model hf:tiny?threshold=0.05 --data folder:photos?split=all --task boxes"
+    doctor = world("doctor", words, "--format json")
     assert doctor.code in (0, 2), doctor.err
     assert "boxes" in doctor.out
-    done = world(
-        *("run", *words, "--task", "boxes", "--method", "natural", "--gradients", 4, "--seeds", 6),
-        *("--witness", "none", "--out", "out", "--allow-low-accuracy"),
-    )
+    small = "--method natural --gradients 4 --seeds 6 --witness none --allow-low-accuracy"
+    done = world("run", words, small, "--out out")
     assert done.code == 0, done.err
-    record = json.loads(Path("out/run.json").read_text())
+    record = world.record()
     assert record["claims"]["kinds"]["has"] == 6
     assert record["complete"]

@@ -65,15 +65,13 @@ def test_the_object_is_kept_to_the_byte_and_the_rest_changes(context, tmp_path):
     ],
 )
 def test_masks_that_cannot_be_trusted_are_refused(context, chance, why):
-    made, reason = context.varied(
-        picture(), lambda image: chance, painted_over, draws=2, rng=np.random.default_rng(0)
-    )
+    how = {"draws": 2, "rng": np.random.default_rng(0)}
+    made, reason = context.varied(picture(), lambda image: chance, painted_over, **how)
     assert made == []
     assert why in reason
 
 
 def test_an_inpainter_of_another_size_is_an_error(context):
+    mask, rng = bright(picture()) > 0, np.random.default_rng(0)
     with pytest.raises(ValueError, match="the inpainter gave"):
-        context.surroundings(
-            picture(), bright(picture()) > 0, lambda x, hole: x[:4], np.random.default_rng(0)
-        )
+        context.surroundings(picture(), mask, lambda x, hole: x[:4], rng)

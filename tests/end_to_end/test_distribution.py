@@ -58,9 +58,8 @@ def build(source, out):
 
 def said(*words, cwd, env, code=(0,)):
     """What a command prints in a process of its own, which ends with one of these codes."""
-    done = subprocess.run(
-        list(map(str, words)), cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
+    words = list(map(str, words))
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in code, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -96,14 +95,10 @@ def test_wheel_and_sdist_hold_every_file_of_the_package(built):
     assert {f"{stem}/{name}" for name in [*files, "README.md", "LICENSE"]} <= packed
 
 
-@pytest.mark.parametrize(
-    ("folder", "group"),
-    [
-        ("study", "hardcase.verbs"),
-        ("studies", "hardcase.verbs"),
-        ("teams", "mlflow.model_evaluator"),
-    ],
-)
+GROUPS = {"study": "hardcase.verbs", "studies": "hardcase.verbs", "teams": "mlflow.model_evaluator"}
+
+
+@pytest.mark.parametrize(("folder", "group"), GROUPS.items())
 def test_the_wheel_of_a_companion_holds_its_files_and_its_entry_points(folder, group, tmp_path):
     pytest.importorskip("setuptools", reason="building needs setuptools")
     source = tmp_path / "source"
@@ -127,13 +122,9 @@ def test_an_empty_environment_runs_it(built, tmp_path):
     python = os.environ.get("HARDCASE_DIST_PYTHON", sys.executable)
     home = tmp_path / "home"
     home.mkdir()
-    clean = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "HARDCASE_CACHE": str(tmp_path / "cache"),
-        **{key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_"))},
-    }
-
+    kept = {name: text for name, text in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
+    places = {"HOME": str(home), "HARDCASE_CACHE": str(tmp_path / "cache")}
+    clean = {"PATH": os.environ["PATH"], **places, **kept}
     say = partial(said, cwd=tmp_path, env=clean)
     say(python, "-m", "venv", "env")
     (wheel,) = out.glob("*.whl")
@@ -172,10 +163,8 @@ def test_everything_installs_from_a_folder_as_index(tmp_path):
     every = ("hardcase[all]", "hardcase-study", "hardcase-studies", "hardcase-teams")
     names = [f"{name}=={version}" for name in every]
     own = tmp_path / "env/bin/python"
-    subprocess.run(
-        [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0", *names],
-        check=True,
-    )
+    pip = [own, "-m", "pip", "install", "-q", "--find-links", copy / "dist", "torch==2.13.0"]
+    subprocess.run([*pip, *names], check=True)
     places = {"HOME": str(tmp_path), "HARDCASE_CACHE": str(tmp_path / "cache")}
     clean = {"PATH": os.environ["PATH"], **places}
     say = partial(said, own, "-m", "hardcase", cwd=tmp_path, env=clean)
@@ -217,18 +206,11 @@ def test_the_lowest_versions_are_those_that_are_promised():
 
 def test_the_version_is_the_same_everywhere():
     """As `./release.sh VERSION` writes it."""
-    patterns = {
-        "src/hardcase/environment.py": r'^VERSION = "(.*)"',
-        "study/pyproject.toml": r'^version = "(.*)"',
-        "studies/pyproject.toml": r'^version = "(.*)"',
-        "teams/pyproject.toml": r'^version = "(.*)"',
-        "CITATION.cff": r"^version: (.*)",
-        ".zenodo.json": r'"version": "(.*)"',
-        "teams/fiftyone/fiftyone.yml": r"^version: (.*)",
-    }
-    found = {
-        name: re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
-        for name, pattern in patterns.items()
-    }
-    assert len({tuple(versions) for versions in found.values()}) == 1, found
+    own = [f"{name}/pyproject.toml" for name in GROUPS]
+    others = [".zenodo.json", "CITATION.cff", "teams/fiftyone/fiftyone.yml"]
+    pattern = r'^(?:VERSION = |version = |version: |  *"version": )"?([^",\n]*)'
+    found = {}
+    for name in ("src/hardcase/environment.py", *own, *others):
+        (found[name],) = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
+    assert len(set(found.values())) == 1, found
     assert json.loads((ROOT / ".zenodo.json").read_text())["license"] == "MIT"

@@ -56,13 +56,12 @@ def ends_the_same(world, whole):
     assert "hardcase report out" in done.out
 
 
-@pytest.mark.parametrize(
-    ("numbers", "kept"),
-    [([signal.SIGINT], 3), ([signal.SIGTERM], 3), ([signal.SIGINT, signal.SIGINT], 2)],
-)
-def test_one_signal_finishes_the_shard_and_a_second_gives_it_up(
-    world, whole, monkeypatch, numbers, kept
-):
+CTRL_C = signal.SIGINT
+
+
+@pytest.mark.parametrize("sent", [([CTRL_C], 3), ([signal.SIGTERM], 3), ([CTRL_C, CTRL_C], 2)])
+def test_one_signal_finishes_the_shard_and_a_second_gives_it_up(world, whole, monkeypatch, sent):
+    numbers, kept = sent
     with monkeypatch.context() as patch:
         disturb(patch, *numbers)
         done = world.run(*SHARDS)
@@ -91,9 +90,8 @@ def test_a_resumed_run_can_be_interrupted_again(world, whole, monkeypatch):
     for shard in (1, 3, 4):
         with monkeypatch.context() as patch:
             disturb(patch, signal.SIGINT, shard=shard)
-            assert (
-                world("resume", "out") if Path("out").exists() else world.run(*SHARDS)
-            ).code == 130
+            done = world("resume", "out") if Path("out").exists() else world.run(*SHARDS)
+            assert done.code == 130
         assert len(world.findings()) == shard + 1
     ends_the_same(world, whole)
 

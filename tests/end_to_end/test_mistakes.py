@@ -18,9 +18,8 @@ from hardcase.cli import inspect
 from hardcase.cli.main import main
 
 CLASSES = ("amber", "blue", "crimson", "green", "pink", "slate")
-COLOURS = np.array(
-    [[240, 190, 40], [30, 60, 200], [190, 20, 50], [40, 150, 60], [250, 150, 190], [90, 100, 110]]
-)
+COLOURS = [[240, 190, 40], [30, 60, 200], [190, 20, 50], [40, 150, 60], [250, 150, 190]]
+COLOURS = np.array([*COLOURS, [90, 100, 110]])
 NET = '''
 import torch
 from torch import nn
@@ -176,9 +175,8 @@ def test_a_slip_is_named_and_its_flag_mends_it(slip, here, tmp_path, monkeypatch
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(here)
     if not os.environ.get("HARDCASE_TORTURE"):  # its ten-second run is tested elsewhere
-        monkeypatch.setattr(
-            inspect, "_smoke", lambda *_, **__: inspect.DoctorLine("smoke run", "ok", "")
-        )
+        fine = inspect.DoctorLine("smoke run", "ok", "")
+        monkeypatch.setattr(inspect, "_smoke", lambda *_, **__: fine)
     found = doctor(slip, capsys)
     assert any(slip.cause in one["detail"] for one in found)
     if slip.flag:

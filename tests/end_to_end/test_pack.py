@@ -1,13 +1,19 @@
-"""What is carried to a machine without a network arrives whole, or not at all."""
+"""What is carried to a machine without a network arrives whole; stored speeds are of one commit."""
 
+import ast
 import hashlib
+import importlib
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import pytest
 
+import benchmarks
+from benchmarks import figures
 from benchmarks.pack import cached, read_pieces, write_pieces
+from hardcase_studies import stored
 
 
 @pytest.fixture
@@ -50,9 +56,8 @@ def test_nothing_is_unpacked_outside(tmp_path, files):
     (tmp_path / "packed").write_bytes(content.getvalue())
     (piece,) = write_pieces({"x": tmp_path / "packed"}, folder)
     piece.write_bytes(content.getvalue())
-    (folder / "pack.json").write_text(
-        json.dumps({piece.name: hashlib.sha256(content.getvalue()).hexdigest()})
-    )
+    checksum = hashlib.sha256(content.getvalue()).hexdigest()
+    (folder / "pack.json").write_text(json.dumps({piece.name: checksum}))
     with pytest.raises(tarfile.OutsideDestinationError):
         read_pieces(folder, tmp_path / "there" / "inside")
     assert not (tmp_path / "there" / "outside").exists()
@@ -71,3 +76,39 @@ def test_of_networks_that_differ_in_training_alone_the_longest_trained_goes(tmp_
     taken = {name.split("/")[2] for name in cached(tmp_path)}
     assert taken == {"long", "other", "mnist-d-0.npz"}
     assert not cached(tmp_path, ["cifar10"])
+
+
+FILES = sorted(Path(benchmarks.__path__[0]).glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_a_benchmark_imports_of_ours_exists(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hardcase"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")
+
+
+def test_a_result_is_of_one_commit_and_says_which_rows_are_stale(tmp_path, monkeypatch):
+    code = tmp_path / "engine.py"
+    code.write_text("fast = True")
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    monkeypatch.setattr(figures, "imported_files", lambda: ["engine.py"])
+    row = {"unit": "s", "against": "nothing", "command": "python -m benchmarks"}
+
+    def measured(commit, *names):
+        monkeypatch.setattr(stored, "commit", lambda: commit)
+        figures.collect([figures.Figure(name=name, value=1.0, **row) for name in names])
+        return json.loads((tmp_path / "bench-cpu.json").read_text())
+
+    measured("first", "start")
+    record = measured("second", "search")
+    assert [kept["name"] for kept in record["rows"]] == ["search"]  # the first commit's row left
+    record = measured("second", "judge")
+    assert [kept["name"] for kept in record["rows"]] == ["judge", "search"]
+    assert figures.stale_rows(record) == []
+    code.write_text("fast = False")
+    assert figures.stale_rows(record) == ["judge", "search"]

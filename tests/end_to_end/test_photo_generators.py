@@ -2,8 +2,6 @@
 their own.
 """
 
-import json
-import os
 from pathlib import Path
 
 import pytest
@@ -66,25 +64,25 @@ def photographs(world):
     return world
 
 
+RUN = "run --model own.py:model --data folder:photos?resize=32&crop=center"
+RUN += " --set subject.outputs=logits"
+
+
 def searched(world, method, *more):
-    data = "folder:photos?resize=32&crop=center"
-    words = ("--model", "own.py:model", "--data", data, "--set", "subject.outputs=logits")
-    done = world("run", *words, "--method", method, "--seeds", 3, "--out", f"out-{method}", *more)
+    done = world(RUN, "--method", method, "--seeds", 3, "--out", f"out-{method}", *more)
     assert done.code == 0, done.err
-    record = json.loads(Path(f"out-{method}/run.json").read_text())
+    record = world.record(f"out-{method}")
     assert record["funnel"]["attempted"] > 0
     assert record["funnel"]["failing"] > 0
     return record
 
 
-@pytest.mark.skipif(os.environ.get("HARDCASE_TORTURE") != "long", reason="part of make torture")
+@pytest.mark.long
 def test_the_default_generator_is_trained_once_and_said(photographs, monkeypatch):
     monkeypatch.setattr(TrainingRecipe, "rounds", lambda recipe, count: (1, 4))
-    records = [
-        searched(photographs, "sinvad", "--queries", 20),
-        searched(photographs, "argus-adaptive", "--queries", 20),
-        searched(photographs, "feature-perturbation", "--gradients", 30, *FAR),
-    ]
+    asked = {"sinvad": ("--queries", 20), "argus-adaptive": ("--queries", 20)}
+    asked["feature-perturbation"] = ("--gradients", 30, *FAR)
+    records = [searched(photographs, method, *words) for method, words in asked.items()]
     made = records[0]["generator"]
     assert made["configuration"]["family"] == "vqvae"
     assert made["configuration"]["kind"] == "hierarchical"
@@ -107,9 +105,7 @@ def test_a_generator_of_ones_own_is_a_file(photographs, method, factory, budget)
 
 def test_a_training_nobody_has_time_for_says_what_to_do(photographs, monkeypatch):
     monkeypatch.setattr("hardcase.generators.build.PATIENCE", 1e-3)
-    data = "folder:photos?resize=32&crop=center"
-    words = ("--model", "own.py:model", "--data", data, "--set", "subject.outputs=logits")
-    done = photographs("run", *words, "--method", "sinvad", "--out", "out")
+    done = photographs(RUN, "--method", "sinvad", "--out", "out")
     assert done.code == 2
     assert "training vqvae-hierarchical" in done.err
     assert "--method natural" in done.err

@@ -69,15 +69,10 @@ def library(name, member):
 
 def hugging_face(root):
     transformers = library("transformers", "ResNetForImageClassification")
-    config = transformers.ResNetConfig(
-        embedding_size=8,
-        hidden_sizes=[8, 16],
-        depths=[1, 1],
-        layer_type="basic",
-        num_labels=len(CLASSES),
-        id2label=dict(enumerate(CLASSES)),
-        label2id={name: number for number, name in enumerate(CLASSES)},
-    )
+    names = dict(enumerate(CLASSES))
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    known = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    config = transformers.ResNetConfig(**sizes, num_labels=len(CLASSES), **known)
     net = transformers.ResNetForImageClassification(config)
     taught(net, lambda said: said.logits, 0.5, 0.25).save_pretrained(root)
     stated = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}

@@ -13,11 +13,8 @@ from hardcase.registry import rows
 from tiny import weights
 
 METHODS = {row["name"]: row for row in rows("methods")}
-BASES = (
-    *("pgd", "fgsm", "cw", "deepxplore", "dlfuzz", "adapt", "maxplore"),
-    *("deephunter", "tensorfuzz"),
-)
-NAMES = [name for name in METHODS if name.partition("@")[0] in BASES]
+BASES = {"pgd", "fgsm", "cw", "deepxplore", "dlfuzz", "adapt", "maxplore", "deephunter"}
+NAMES = [name for name in METHODS if name.partition("@")[0] in BASES | {"tensorfuzz"}]
 SURE = {"pgd", "deepxplore", "dlfuzz", "maxplore", "maxplore@code", "adapt"}
 MODELS = """
 from hardcase.models import zoo
@@ -35,9 +32,8 @@ def networks(tmp_path_factory):
     for name, factory in (("lenet1", "one"), ("lenet4", "four")):
         net, _ = zoo.trained_classifier(name, train, test, epochs=1)
         (folder / f"{factory}.safetensors").write_bytes(weights(net))
-    return {
-        name: f"{folder}/{name}.safetensors@{folder}/models.py:{name}" for name in ("one", "four")
-    }
+    words = "{0}/{1}.safetensors@{0}/models.py:{1}"
+    return {name: words.format(folder, name) for name in ("one", "four")}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,6 @@
 """A small world on disk: images of which a network names the brightest quarter, and the command line in this process."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +63,11 @@ class World:
         return Done(code, said.out, said.err)
 
     def run(self, *words, method="pgd", model="model.py:make", data="npz:toy.npz"):
-        return self(
-            "run", "--model", model, "--data", data, "--method", method, "--out", "out", *words
-        )
+        given = ("--model", model, "--data", data, "--method", method, "--out", "out")
+        return self("run", *given, *words)
+
+    def record(self, folder="out"):
+        return json.loads((Path(folder) / "run.json").read_text())
 
     def save(self, name, **changes):
         """Another data set: the toy's with some arrays exchanged."""
@@ -73,10 +76,8 @@ class World:
         return f"npz:{name}"
 
     def findings(self, folder="out"):
-        return {
-            path.name: path.read_bytes()
-            for path in sorted((Path(folder) / "findings").glob("part-*.parquet"))
-        }
+        parts = sorted((Path(folder) / "findings").glob("part-*.parquet"))
+        return {path.name: path.read_bytes() for path in parts}
 
 
 @pytest.fixture

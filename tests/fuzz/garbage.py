@@ -17,13 +17,8 @@ def often(count):
     if os.environ.get("HARDCASE_TORTURE") != "long":
         count = max(10, count // 3)
     quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-    return settings(
-        derandomize=True,
-        database=None,
-        deadline=None,
-        max_examples=count,
-        suppress_health_check=quiet,
-    )
+    how = {"derandomize": True, "database": None, "deadline": None}
+    return settings(**how, max_examples=count, suppress_health_check=quiet)
 
 
 def lawful(work, *others):
@@ -71,19 +66,20 @@ WORDS = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["", "\0", "\ud800", "..", "/", "~nobody", "__import__('os')", "{{7*7}}", "nan", "1e999", "label", "auto"]),
 )  # fmt: skip
-PLAIN = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.sampled_from([0, 1, -1, 2**31, 2**63, 10**400]),
-    st.floats(),
-    WORDS,
-)
-VALUES = st.recursive(
-    PLAIN,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-    max_leaves=6,
-)
+INTEGERS = st.integers(-(2**70), 2**70) | st.sampled_from([0, 1, -1, 2**31, 2**63, 10**400])
+PLAIN = st.one_of(st.none(), st.booleans(), INTEGERS, st.floats(), WORDS)
+
+
+def nested(plain, words, leaves):
+    """Lists and dictionaries of such values."""
+
+    def inside(inner):
+        return st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3)
+
+    return st.recursive(plain, inside, max_leaves=leaves)
+
+
+VALUES = nested(PLAIN, WORDS, 6)
 
 
 @st.composite

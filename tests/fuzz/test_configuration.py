@@ -4,7 +4,7 @@ import math
 import tomllib
 
 import pytest
-from garbage import DEEP, VALUES, WORDS, damaged, lawful, often, twisted
+from garbage import DEEP, VALUES, WORDS, damaged, lawful, nested, often, twisted
 from hypothesis import example, given, strategies as st
 
 from hardcase import config
@@ -47,32 +47,21 @@ def test_any_values_are_checked(values):
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXT)
-OPTIONS = st.recursive(
-    PLAIN,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=5,
-)
+NAMES = TEXT.filter(lambda name: name not in ("name", "options"))
 
 
 @often(150)
-@given(
-    st.dictionaries(TEXT.filter(lambda name: name not in ("name", "options")), OPTIONS, max_size=3)
-)
+@given(st.dictionaries(NAMES, nested(PLAIN, TEXT, 5), max_size=3))
 def test_what_is_accepted_is_written_and_read_back(options):
     made = lawful(lambda: config.parse({**WHOLE, "method": {**options, "name": "pgd"}}))
     assert made is None or config.parse(tomllib.loads(made.to_toml())) == made
 
 
-SETTINGS = st.one_of(
-    st.text(max_size=30),
-    st.builds(
-        lambda key, value: f"{key}={value}",
-        st.sampled_from(
-            ["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]
-        ),
-        st.one_of(WORDS, st.text(max_size=12), VALUES.map(repr)),
-    ),
+KEYS = st.sampled_from(
+    ["seeds", "method.x", "subject.mean", "a.b.c", "method", ".", "subject..mean"]
 )
+SAID = st.one_of(WORDS, st.text(max_size=12), VALUES.map(repr))
+SETTINGS = st.text(max_size=30) | st.tuples(KEYS, SAID).map("=".join)
 
 
 @often(150)
@@ -84,9 +73,8 @@ SETTINGS = st.one_of(
 @example(["seeds=__import__('os').system('touch broken')"])
 @example(["seeds=1\nmodel=2"])
 def test_any_settings(texts):
-    values = lawful(
-        lambda: config.assign({"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}, texts)
-    )
+    given = {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"}
+    values = lawful(lambda: config.assign(given, texts))
     if values is not None:
         lawful(lambda: config.parse(values))
 
@@ -96,15 +84,11 @@ def test_a_setting_holds_only_its_own_value():
     assert config.assign({}, ["name=1\nother=2"]) == {"name": "1\nother=2"}
 
 
+DURATIONS = st.text(max_size=20) | st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True)
+
+
 @often(100)
-@given(
-    st.one_of(
-        st.text(max_size=20),
-        st.from_regex(r"[0-9.e+-]{1,6}[smhd ]{0,2}", fullmatch=True),
-        st.floats(),
-        st.none(),
-    )
-)
+@given(st.one_of(DURATIONS, st.floats(), st.none()))
 @example("9" * 400 + "h")
 @example("٣m")
 def test_any_duration(text):
@@ -112,12 +96,8 @@ def test_any_duration(text):
     assert given_seconds is None or (given_seconds > 0 and not math.isnan(given_seconds))
 
 
-CRITERIA = st.builds(
-    lambda a, b, c: f"{a}:{b}={c}",
-    st.sampled_from(["kmnc", "nc", "dsa", ""]),
-    WORDS,
-    VALUES.map(repr),
-)
+NAMED = st.sampled_from(["kmnc", "nc", "dsa", ""])
+CRITERIA = st.builds("{}:{}={}".format, NAMED, WORDS, VALUES.map(repr))
 
 
 @pytest.mark.parametrize("parse", [parse_keep, parse_criterion])

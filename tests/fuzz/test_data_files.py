@@ -19,7 +19,7 @@ from torch import nn
 
 from hardcase import cache, tensors
 from hardcase.criteria.profile import Profile, Range
-from hardcase.data import files, own
+from hardcase.data import files as formats, own
 from hardcase.data.files import read_idx, read_json_labels
 from hardcase.data.public import cache_file, public_sets, unpack
 from hardcase.data.sources import load
@@ -36,9 +36,8 @@ def picture(kind, mode="RGB"):
 
 
 PICTURES = [picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "PPM", "WEBP")] + [picture("PNG", "L"), picture("PNG", "P")]  # fmt: skip
-POSTSCRIPT = (
-    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n(broken_into) (w) file closefile\nshowpage\n"
-)
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n"
+POSTSCRIPT += b"(broken_into) (w) file closefile\nshowpage\n"
 
 
 @often(150)
@@ -66,9 +65,8 @@ def test_pictures_that_are_programs_are_not_opened(tmp_path, monkeypatch):
         load(f"folder:{tmp_path}?split=all")
 
 
-NAMES = st.text(
-    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20
-)
+SIGNS = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
+NAMES = st.text(SIGNS, min_size=1, max_size=20)
 
 
 @often(60)
@@ -93,10 +91,8 @@ def npz(**arrays):
 
 
 X, Y = np.arange(4 * 25, dtype=np.uint8).reshape(4, 5, 5), np.array([0, 1, 0, 1])
-ARRAYS = [
-    npz(images=X, labels=Y),
-    npz(x_train=X, y_train=Y, x_test=X, y_test=Y, classes=np.array(["a", "b"])),
-]
+BOTH = npz(x_train=X, y_train=Y, x_test=X, y_test=Y, classes=np.array(["a", "b"]))
+ARRAYS = [npz(images=X, labels=Y), BOTH]
 
 
 def zipped(name, data):
@@ -136,10 +132,8 @@ def parquet(**columns):
 
 
 IMAGES = [{"bytes": PICTURES[0], "path": None}] * 4
-TABLES = [
-    parquet(image=IMAGES, label=[0, 1, 0, 1], id=list("abcd")),
-    parquet(img=[PICTURES[7]] * 4, labels=[0, 1, 0, 1]),
-]
+TABLES = [parquet(image=IMAGES, label=[0, 1, 0, 1], id=list("abcd"))]
+TABLES += [parquet(img=[PICTURES[7]] * 4, labels=[0, 1, 0, 1])]
 
 
 @often(120)
@@ -186,13 +180,8 @@ def network(tmp_path_factory):
     from hardcase import generators
 
     shape = {"kind": "linear", "channels": 1, "size": 12, "classes": 3, "latent": 2, "seed": 0}
-    card = {
-        "schema": 1,
-        "kind": "vae",
-        "name": "linear",
-        "configuration": {"family": "vae", **shape},
-        "data": "d",
-    }
+    card = {"schema": 1, "kind": "vae", "name": "linear", "data": "d"}
+    card["configuration"] = {"family": "vae", **shape}
     folder = tmp_path_factory.mktemp("networks") / "vae"
     cards._publish(folder, generators.build_generator("vae", **shape), card)
     generators.load_generator(folder)
@@ -206,11 +195,8 @@ def test_a_card_with_something_else_in_it(network, data):
 
     path = network / cards.CARD
     before = path.read_bytes()
-    other = data.draw(
-        st.one_of(
-            twisted(json.loads(before)).map(lambda card: json.dumps(card).encode()), spoilt(before)
-        )
-    )
+    cards_of = twisted(json.loads(before)).map(lambda card: json.dumps(card).encode())
+    other = data.draw(cards_of | spoilt(before))
     try:
         path.write_bytes(other)
         lawful(lambda: generators.load_generator(network))
@@ -218,14 +204,11 @@ def test_a_card_with_something_else_in_it(network, data):
         path.write_bytes(before)
 
 
+IDX = b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(range(8))
+
+
 @often(150)
-@given(
-    damaged(
-        b"\0\0\x08\x03" + b"\0\0\0\x02" * 3 + bytes(range(8)),
-        gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab"),
-        b"[1, 2, 3]",
-    )
-)
+@given(damaged(IDX, gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab"), b"[1, 2, 3]"))
 @example(b"\0\0\x08\x05" + b"\xff\xff\xff\xff" * 5)
 @example(b"[" * DEEP)
 @example(b"[9999999999999999999999999]")
@@ -250,9 +233,8 @@ def test_archives_of_any_bytes(tmp_path_factory, data):
 @example(None)
 def test_a_profile_of_any_bytes(tmp_path, data):
     path = tmp_path / "profile.safetensors"
-    Profile(
-        "model", "data", "name", 3, {"a/b": Range(*(torch.rand(2) for _ in Range.__slots__))}, {}
-    ).save(path)
+    ranges = {"a/b": Range(*(torch.rand(2) for _ in Range.__slots__))}
+    Profile("model", "data", "name", 3, ranges, {}).save(path)
     whole = path.read_bytes()
     assert Profile.load(path, model="model").count == 3
     if data is None:
@@ -311,22 +293,19 @@ def test_pipes_are_not_waited_for(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Bounds as they are, less what small files may have beside."""
-    for module in (cache, files, own):
-        monkeypatch.setattr(
-            module, "unpacked", lambda path, least=0: 100 * path.stat().st_size + 2**16
-        )
+    bound = lambda path, least=0: 100 * path.stat().st_size + 2**16  # noqa: E731
+    for module in (cache, formats, own):
+        monkeypatch.setattr(module, "unpacked", bound)
 
 
 def test_archives_that_unfold_without_end_are_refused_before(tmp_path, small):
     zeros = np.zeros((2**12, 2**12), np.uint8)
     np.savez_compressed(tmp_path / "bomb.npz", images=zeros[None], labels=[0])
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(zeros.tobytes()))
-    for read in (
-        lambda: load(f"npz:{tmp_path / 'bomb.npz'}"),
-        lambda: read_idx(tmp_path / "bomb.gz"),
-    ):
-        with pytest.raises(Problem, match="unfolds to more than"):
-            read()
+    with pytest.raises(Problem, match="unfolds to more than"):
+        load(f"npz:{tmp_path / 'bomb.npz'}")
+    with pytest.raises(Problem, match="unfolds to more than"):
+        read_idx(tmp_path / "bomb.gz")
 
 
 @pytest.mark.parametrize("how", ["compression", "repetition"])

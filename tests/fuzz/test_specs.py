@@ -20,14 +20,16 @@ PIECES = st.one_of(
 ).filter(lambda text: not text.startswith(("/", ".")))  # nobody wants this machine's own files read
 
 
+def of_kinds(*kinds):
+    return st.tuples(st.sampled_from(kinds), PIECES).map("".join)
+
+
+DATA = of_kinds("npz:", "folder:", "parquet:", "run:", "mnist5k:", "?")
+DATA |= st.builds("npz:{}?{}={}".format, PIECES, WORDS, WORDS)
+
+
 @often(120)
-@given(
-    st.one_of(
-        st.text(max_size=20),
-        st.builds(lambda kind, rest: kind + rest, st.sampled_from(["npz:", "folder:", "parquet:", "run:", "mnist5k:", "?"]), PIECES),
-        st.builds(lambda a, b, c: f"npz:{a}?{b}={c}", PIECES, WORDS, WORDS),
-    )
-)  # fmt: skip
+@given(st.text(max_size=20) | DATA)
 @example("~nobody")
 @example("npz:~nobody/x.npz")
 @example("x" * 5000)
@@ -41,15 +43,12 @@ def test_any_name_of_data(tmp_path_factory, text):
         lawful(lambda: load(text, offline=True))
 
 
+MODELS = of_kinds("zoo:", "onnx:", "a.py:", "w.safetensors@a.py:")
+MODELS |= st.builds("{}@{}:make".format, PIECES, PIECES) | PIECES.map("{}:make".format)
+
+
 @often(120)
-@given(
-    st.one_of(
-        st.text(max_size=20).filter(lambda text: not text.startswith("http")),
-        st.builds(lambda kind, rest: kind + rest, st.sampled_from(["zoo:", "onnx:", "a.py:", "w.safetensors@a.py:"]), PIECES),
-        st.builds(lambda a, b: f"{a}@{b}:make", PIECES, PIECES),
-        PIECES.map(lambda rest: f"{rest}:make"),
-    )
-)  # fmt: skip
+@given(st.text(max_size=20).filter(lambda text: not text.startswith("http")) | MODELS)
 @example("x" * 5000 + ":make")
 @example("~nobody/a.py:make")
 @example("a\0b.py:make")
@@ -64,13 +63,11 @@ def test_any_name_of_a_model(tmp_path_factory, text):
     assert not list(empty.iterdir())
 
 
+SERVER = "http{}://{}/v2/models/{}/infer".format
+
+
 @often(150)
-@given(
-    st.one_of(
-        st.text(max_size=30),
-        st.builds(lambda a, b, c: f"http{a}://{b}/v2/models/{c}/infer", st.sampled_from(["", "s", "x"]), PIECES, PIECES),
-    )
-)  # fmt: skip
+@given(st.text(max_size=30) | st.builds(SERVER, st.sampled_from(["", "s", "x"]), PIECES, PIECES))
 @example("http://[::1/v2/models/a/infer")
 @example("http://a:99999999/v2/models/a/infer")
 @example("http://user:secret@a/v2/models/a/infer")
@@ -84,11 +81,8 @@ def test_any_address(text):
 
 
 def test_an_address_gives_no_secret_away():
-    for url in (
-        "http://user:secret@host/v2/models/a/infer",
-        "ftp://user:secret@host/x",
-        "http://a/v2?key=secret",
-    ):
+    place = "user:secret@host"
+    for url in (f"http://{place}/v2/models/a/infer", f"ftp://{place}/x", "http://a/v2?key=secret"):
         with pytest.raises(Problem) as caught:
             checked_url(url)
         assert "secret" not in str(caught.value)

@@ -19,9 +19,8 @@ from hardcase.runs.tables import FINDINGS, read
 
 LINE = {"shard": 0, "files": {name: [100, 7] for name in files_of(0)[0]}, "summary": {"seeds": 4, "queries": 9, "findings": 2,
         "failing": 1, "gradients": 3, "confusions": [[0, 1, 2]], "service": {"calls": 3}}}  # fmt: skip
-LINES = twisted(LINE).map(lambda line: json.dumps(line).encode()) | spoilt(
-    json.dumps(LINE).encode()
-)
+LINES = twisted(LINE).map(lambda line: json.dumps(line).encode())
+LINES |= spoilt(json.dumps(LINE).encode())
 
 
 @often(150)

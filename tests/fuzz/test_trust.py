@@ -100,9 +100,8 @@ def test_nothing_is_evaluated_and_pickles_stay_between_own_processes():
     forbidden = {"eval", "exec", "compile", "__import__"}
     forbidden |= {"os.system", "os.popen", "marshal.loads", "yaml.load"}
     roots = (ROOT, TEAMS)
-    files = {
-        path.relative_to(root).as_posix(): path for root in roots for path in root.rglob("*.py")
-    }
+    found = [(root, path) for root in roots for path in root.rglob("*.py")]
+    files = {path.relative_to(root).as_posix(): path for root, path in found}
     for name, path in sorted(files.items()):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
@@ -139,9 +138,8 @@ print("alone", len(sys.modules))
 
 
 def test_no_import_touches_the_network(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", ALONE]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "alone" in done.stdout
 

@@ -44,9 +44,8 @@ def own(tmp_path):
 
 def context(own, name, method="sinvad", **options):
     images = toy_images(24)
-    return Context.of(
-        toy_subject(), images.first(4), method, train=images, generator=f"{own}:{name}", **options
-    )
+    given = {"train": images, "generator": f"{own}:{name}", **options}
+    return Context.of(toy_subject(), images.first(4), method, **given)
 
 
 @pytest.mark.parametrize("method", ["sinvad", "argus-adaptive"])
@@ -69,17 +68,13 @@ def test_a_generator_whose_reconstructions_lose_labels_stops_the_run(own):
     assert allowed.generator.card["reconstruction_agreement"] < 0.8
 
 
-def test_codes_that_hold_no_class_cannot_be_mixed(own):
+def test_codes_that_hold_no_class_cannot_be_mixed_and_no_codes_are_refused(own):
     ready = context(own, "Told", "argus-adaptive")
     assert isinstance(ready.space, Labelled)
     with pytest.raises(Problem, match="hold no class"):
         _ = ready.method
-
-
-def test_a_module_that_gives_no_codes_is_refused(own):
-    ready = context(own, "Nothing")
     with pytest.raises(Problem, match="gives images no code"):
-        _ = ready.generator
+        _ = context(own, "Nothing").generator
 
 
 class Generator(nn.Module):
@@ -143,9 +138,6 @@ def test_autoencoders_of_diffusers_are_read_from_their_folder(tmp_path, monkeypa
     (tmp_path / "config.json").write_text(json.dumps({"_class_name": "UNet2DModel"}))
     with pytest.raises(Problem, match="only AutoencoderKL and VQModel"):
         from_diffusers(tmp_path)
-
-
-def test_without_diffusers_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "diffusers", None)
     with pytest.raises(Problem, match="not installed"):
         from_diffusers(tmp_path)

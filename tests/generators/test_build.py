@@ -1,12 +1,15 @@
 """Trained generators: kept, found again, and honest about how much of an image comes back."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from hardcase import generators
 from hardcase.errors import Problem
 from hardcase.generators.quality import measure, reconstructions
-from tiny import bars, weights
+from hardcase.training import monitor
+from tiny import StopError, bars, stop_at, weights
 
 TRAIN, TEST = bars(96), bars(30, seed=1, split="test")
 
@@ -86,16 +89,41 @@ class Fixed(torch.nn.Module):
         return x.roll(4 * self.shift, 3) + 0.001
 
 
-def test_perfect_and_wrong_reconstructions_are_told_apart():
+def test_reconstructions_are_8_bit_images_and_perfect_ones_are_told_from_wrong_ones():
     perfect, wrong = (measure(Fixed(shift), TEST, brightest) for shift in (0, 1))
     assert perfect["reconstruction_accuracy"] == perfect["ssim"] == pytest.approx(1.0)
     assert perfect["mse"] == 0
     assert wrong["reconstruction_accuracy"] == wrong["reconstruction_agreement"] == 0
     assert wrong["ssim"] < 0.6
     assert wrong["judge_accuracy"] == 1.0
-
-
-def test_reconstructions_are_8_bit_images():
     stored = reconstructions(Fixed(0), TEST)
     assert stored.x.dtype == torch.uint8
     assert torch.equal(stored.x, TEST.x)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("vae", {"kind": "linear", "latent": 4}),
+        ("vqvae", {"kind": "ema", "latent": 8}),
+        ("vqvae", {"kind": "gradient", "latent": 8, "mix": 0.2}),
+    ],
+)
+def test_the_same_call_goes_on_and_ends_with_the_same_bytes(family, options, tmp_path, monkeypatch):
+    images, how = bars(48, size=16), {"epochs": 4, "batch": 16, **options}
+    train = partial(generators.trained_generator, family, images, images, **how)
+    monkeypatch.setattr(monitor, "EVERY", 2)
+    few = lambda net, images: None  # noqa: E731 - so few steps teach it little
+    monkeypatch.setattr("hardcase.generators.vqvae.healthy", few)
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "whole"))
+    whole, card = train()
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "stopped"))
+    monkeypatch.setattr(monitor, "SECONDS", 0.0)
+    told = []
+    with pytest.raises(StopError):
+        train(progress=stop_at(7))
+    again, same = train(progress=told.append)
+    assert any("goes on after step" in report.warning for report in told)
+    assert same["weights"] == card["weights"]
+    assert weights(again) == weights(whole)
+    assert not list((tmp_path / "stopped" / "networks").glob("*.unfinished"))

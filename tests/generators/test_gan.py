@@ -23,22 +23,19 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(after, tmp_path
     whole, told = plain(), []
     expected = gan.train_gan(whole, images, SHORT, seed=3)
     monkeypatch.setattr(monitor, "SECONDS", 0.0)
-    monkeypatch.setattr("hardcase.training.monitor.EVERY", 2)
+    monkeypatch.setattr(monitor, "EVERY", 2)
+    how = {"seed": 3, "kept": tmp_path / "kept"}
     with pytest.raises(StopError):
-        gan.train_gan(
-            plain(), images, SHORT, seed=3, progress=stop_at(after), kept=tmp_path / "kept"
-        )
+        gan.train_gan(plain(), images, SHORT, **how, progress=stop_at(after))
     if after > 1:
         assert (tmp_path / "kept" / monitor.STATE).exists()
     again = plain(seed=9 if after > 1 else 0)
-    history = gan.train_gan(
-        again, images, SHORT, seed=3, progress=told.append, kept=tmp_path / "kept"
-    )
+    history = gan.train_gan(again, images, SHORT, **how, progress=told.append)
     assert history.loss == expected.loss
     assert weights(again) == weights(whole)
-    assert [report.warning for report in told if report.warning] == (
-        [f"goes on after step {told[0].step}, where it was stopped"] if after > 1 else []
-    )
+    goes_on = f"goes on after step {told[0].step}, where it was stopped"
+    warnings = [report.warning for report in told if report.warning]
+    assert warnings == ([goes_on] if after > 1 else [])
 
 
 @pytest.mark.parametrize("damage", ["truncated", "another network", "another device"])

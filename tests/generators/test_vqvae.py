@@ -10,18 +10,7 @@ from hardcase.errors import Problem
 from hardcase.generators import build, vqvae
 from hardcase.generators.build import GeneratorSelection, build_generator
 from hardcase.generators.quality import sheet
-from hardcase.generators.vqvae import (
-    Codebook,
-    Codebooks,
-    VqVae,
-    _partners,
-    healthy,
-    image_discriminator,
-    latent_discriminator,
-    own_loss,
-    reconstruct,
-    train_jointly,
-)
+from hardcase.generators.vqvae import Codebook, VqVae, healthy, own_loss, train_jointly
 from hardcase.randomness import own_randomness, stream
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_subject
@@ -40,7 +29,8 @@ def small(seed=0, **options):
 
 def taught(**options):
     net = small(**options)
-    fit(net, IMAGES, reconstruct(IMAGES), TrainingRecipe(epochs=40, batch=16, lr=3e-3), seed=0)
+    recipe = TrainingRecipe(epochs=40, batch=16, lr=3e-3)
+    fit(net, IMAGES, vqvae.reconstruct(IMAGES), recipe, seed=0)
     return net
 
 
@@ -52,22 +42,19 @@ def net():
 @pytest.mark.parametrize("kind", ["ema", "gradient"])
 @pytest.mark.parametrize(("channels", "size"), [(1, 28), (3, 32), (3, 64)])
 def test_shapes_and_range(kind, channels, size):
-    net = build_generator(
-        "vqvae", kind=kind, channels=channels, size=size, classes=3, latent=16
-    ).eval()
+    sizes = {"channels": channels, "size": size, "classes": 3, "latent": 16}
+    net = build_generator("vqvae", kind=kind, **sizes).eval()
     x = torch.rand(2, channels, size, size)
     z = net.encode(x)
-    assert (
-        z.shape
-        == (2, *net.code_shape)
-        == (2, 16, *[size // (2 if (channels, size) == (3, 32) else 4)] * 2)
-    )
+    side = size // (2 if (channels, size) == (3, 32) else 4)
+    assert z.shape == (2, *net.code_shape) == (2, 16, side, side)
     image = net.decode(z * 100)
     assert image.shape == x.shape
     assert image.min() >= 0
     assert image.max() <= 1
     assert torch.equal(net(x), net.decode(z))
-    assert latent_discriminator(net)(z).shape == image_discriminator(net)(x).shape == (2, 1)
+    for judge, seen in ((vqvae.latent_discriminator, z), (vqvae.image_discriminator, x)):
+        assert judge(net)(seen).shape == (2, 1)
 
 
 def test_images_that_cannot_be_halved_are_refused():
@@ -90,14 +77,10 @@ def test_sums_are_squared_norms_of_pixels_and_codes():
     x = from_bytes(IMAGES.x[:5])
     z = net.encode(x).detach()
     q = net.book.embed(net.book.nearest(z)).detach()
-    norms = [
-        (one - two).flatten(1).norm(dim=1).square().mean()
-        for one, two in ((net.render(q), x), (z, q))
-    ]
+    apart = ((net.render(q) - x).detach(), z - q)  # .25 and .75 make 1
+    expected = sum(float(one.flatten(1).norm(dim=1).square().mean()) for one in apart)
     summed = own_loss(net, x, stream(0), reduction="sum").detach()
-    assert float(summed) == pytest.approx(float(norms[0].detach() + norms[1]), rel=1e-4), (
-        ".25 and .75 make 1"
-    )
+    assert float(summed) == pytest.approx(expected, rel=1e-4)
 
 
 def test_both_sides_of_joint_training_see_clamped_images(net, monkeypatch):
@@ -143,8 +126,8 @@ def taught_copy(net):
 def test_partners_are_of_another_class_where_there_is_one():
     y = torch.tensor([0, 0, 1, 2, 2, 0])
     for seed in range(20):
-        assert bool((y[_partners(y, stream(seed))] != y).all())
-    assert _partners(torch.zeros(3, dtype=torch.int64), stream(0)).shape == (3,)
+        assert bool((y[vqvae._partners(y, stream(seed))] != y).all())
+    assert vqvae._partners(torch.zeros(3, dtype=torch.int64), stream(0)).shape == (3,)
 
 
 def test_joint_training_learns_is_repeatable_and_touches_no_global_state(net):
@@ -175,15 +158,14 @@ def test_a_duel_moves_each_players_own_networks_only():
     seen = []
 
     def pull(net, goal):
-        return lambda x, y, noise: (
-            (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean()
-            + 0 * (one.weight + two.weight).sum()
-        )
+        def loss(x, y, noise):
+            gap = (net(x.mean((1, 2, 3))[:, None]) - goal).square().mean()
+            return gap + 0 * (one.weight + two.weight).sum()
 
-    players = (
-        Player(nets=[one], loss=pull(one, 1.0), lr=0.05),
-        Player(nets=[two], loss=pull(two, -1.0), lr=0.0001),
-    )
+        return loss
+
+    given = ((one, 1.0, 0.05), (two, -1.0, 0.0001))
+    players = tuple(Player(nets=[net], loss=pull(net, goal), lr=lr) for net, goal, lr in given)
     recipe = replace(BRIEF, epochs=30, lr=1, schedule="constant")
     history = duel(players, IMAGES, recipe, seed=0, on_step=seen.append)
     assert seen == list(range(1, 61))
@@ -278,7 +260,7 @@ def test_a_code_that_nobody_uses_starts_again_from_the_encoder():
 def test_every_codebook_of_a_hierarchy_quantises_what_is_left():
     rng = torch.Generator().manual_seed(0)
     with own_randomness(0, "books"):
-        books = Codebooks(3, 16, 4)
+        books = vqvae.Codebooks(3, 16, 4)
     z = torch.randn(8, 4, 5, 5, generator=rng)
     for _ in range(30):
         books.learn(z, rng)

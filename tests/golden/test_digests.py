@@ -20,13 +20,7 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.randomness import Rng, stream
 from hardcase.spaces.latent import Grid, Latent, collect
 from hardcase.tensors import from_bytes
-from hardcase.testing.toys import (
-    ToyAutoencoder,
-    ToyQuantiser,
-    toy_images,
-    toy_peer,
-    toy_subject,
-)
+from hardcase.testing.toys import ToyAutoencoder, ToyQuantiser, toy_images, toy_peer, toy_subject
 from hardcase.types import Images
 
 FILE = Path(__file__).with_name("digests.json")
@@ -34,25 +28,16 @@ SPACE, GRID = Latent(ToyAutoencoder()), Grid(ToyQuantiser())
 
 
 def library(space):
-    images = toy_images(40, seed=1)
-    return collect(
-        images,
-        lambda x: space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0],
-        device=torch.device("cpu"),
-    )
+    def encode(x):
+        return space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0]
+
+    return collect(toy_images(40, seed=1), encode, device=torch.device("cpu"))
 
 
 def conv(seed, noise=0.0):
     """A small convolutional network whose weights are drawn, not learned."""
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 5, stride=2),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, stride=2),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(),
-        nn.Linear(256, 6),
-    )
+    body = (nn.Conv2d(3, 8, 5, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.ReLU())
+    net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 6))
     draws = stream(seed, "digest")
     for value in net.parameters():
         value.data = torch.randn(value.shape, generator=draws) * (2 / value[0].numel()) ** 0.5
@@ -71,50 +56,30 @@ def photographs(count, size=72):
     return Images(pixels, y, ids, tuple("abcdef"), name="made")
 
 
-def toy(method, **options):
-    return hc.search(
-        toy_subject(),
-        toy_images(24),
-        method=method,
-        seed=3,
-        options=options or None,
-        train=toy_images(40, seed=1),
-        witnesses=(),
-    )
+def toy(method, count=24, witnesses=(), **options):
+    how = {"options": options or None, "train": toy_images(40, seed=1), "witnesses": witnesses}
+    return hc.search(toy_subject(), toy_images(count), method=method, seed=3, **how)
 
 
+def photographed():
+    how = {"witnesses": hc.Witnesses(models=[conv(0, noise=0.02)], margin=0.0)}
+    how["options"] = {"space": "warp*camera*light*weather*focus*sensor", "gradients": 12}
+    return hc.search(conv(0), photographs(10), method="natural", seed=3, **how)
+
+
+WITNESSED = {"space": "warp*camera*light", "gradients": 30}
+BLACK_BOX = {"space": "warp*light", "search": "evolution", "queries": 120}
 SEARCHES = {
     "pgd": lambda: toy("pgd", epsilon=0.2, gradients=10),
     "natural": lambda: toy("natural", space="warp*light", gradients=30),
-    "natural witnessed": lambda: hc.search(
-        toy_subject(),
-        toy_images(24),
-        method="natural",
-        seed=3,
-        witnesses=[toy_peer()],
-        options={"space": "warp*camera*light", "gradients": 30},
-    ),
-    "natural-blackbox": lambda: hc.search(
-        toy_subject(),
-        toy_images(12),
-        method="natural-blackbox",
-        seed=3,
-        witnesses=(),
-        options={"space": "warp*light", "search": "evolution", "queries": 120},
-    ),
+    "natural witnessed": lambda: toy("natural", 24, [toy_peer()], **WITNESSED),
+    "natural-blackbox": lambda: toy("natural-blackbox", 12, **BLACK_BOX),
     "sinvad": lambda: toy(sinvad(space=SPACE, partners=library(SPACE))),
     "sinvad@code": lambda: toy(sinvad_code(space=SPACE, spread=1.5, generations=20)),
     "argus": lambda: toy(argus(space=GRID, partners=library(GRID), mix=0.7)),
     "deephunter": lambda: toy("deephunter"),
     "dlfuzz": lambda: toy("dlfuzz"),
-    "photographs": lambda: hc.search(
-        conv(0),
-        photographs(10),
-        method="natural",
-        seed=3,
-        witnesses=hc.Witnesses(models=[conv(0, noise=0.02)], margin=0.0),
-        options={"space": "warp*camera*light*weather*focus*sensor", "gradients": 12},
-    ),
+    "photographs": photographed,
 }
 
 

@@ -22,12 +22,10 @@ SPACE, GRID = Latent(ToyAutoencoder()), Grid(ToyQuantiser())
 
 
 def partners(space):
-    images = toy_images(40, seed=1)
-    return collect(
-        images,
-        lambda x: space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0],
-        device=toy_subject().device,
-    )
+    def encode(x):
+        return space.encode(x, torch.zeros(len(x)).long(), Rng.numbered(0, "space", len(x)))[0]
+
+    return collect(toy_images(40, seed=1), encode, device=toy_subject().device)
 
 
 RECIPES = {
@@ -43,16 +41,11 @@ RECIPES = {
 
 def ran(name):
     shard = search(RECIPES[name](), images=toy_images(24))
-    counts, found = shard.counts, shard.findings
-    return {
-        "queries": int(counts.queries.sum()),
-        "gradients": int(counts.gradients.sum()),
-        "failing": int(counts.failing.sum()),
-        "findings": len(found),
-        "seeds": len(set(found.seed.tolist())),
-        "distance": round(float(found.distance.double().mean()), 4),
-        "confidence": round(float(found.confidence.double().mean()), 4),
-    }
+    told = {n: int(getattr(shard.counts, n).sum()) for n in ("queries", "gradients", "failing")}
+    told |= {"findings": len(shard.findings), "seeds": len(set(shard.findings.seed.tolist()))}
+    for name in ("distance", "confidence"):
+        told[name] = round(float(getattr(shard.findings, name).double().mean()), 4)
+    return told
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -8,16 +8,8 @@ import torch
 
 from hardcase.campaign import Campaign, limits, parse_keep, run_shard
 from hardcase.errors import Problem
-from hardcase.guides.archive import (
-    FAILING,
-    LEVELS,
-    PARENT,
-    WITNESSED,
-    Archive,
-    Axis,
-    CellGrid,
-    spanned,
-)
+from hardcase.guides import archive as maps
+from hardcase.guides.archive import FAILING, LEVELS, PARENT, WITNESSED, Archive, Axis, CellGrid
 from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel, Splits
 from hardcase.randomness import Rng, stream
@@ -42,9 +34,7 @@ def archive(**options):
 
 def looks(seed, count=40, first=0, peers=False):
     rng = stream(seed, "looks")
-    light = torch.rand(count, 1, 2, 1, generator=rng) + 0.0 * torch.rand(
-        count, 1, 1, 1, generator=rng
-    )
+    light = torch.rand(count, 1, 2, 1, generator=rng)
     x = (light.expand(count, 1, 2, 2) * torch.rand(count, 1, 1, 2, generator=rng)).clamp(0, 1)
     logits = torch.randn(count, 3, generator=rng) * 4
     number = first + torch.randint(6, (count,), generator=rng)
@@ -95,17 +85,15 @@ def test_shards_merge_in_any_grouping_to_the_same_bytes():
     apart.merge(deltas)
     same(apart.base, whole.base)
     grouped = archive()
-    grouped.merge(deltas[:1])
-    grouped.merge(deltas[1:3])
-    grouped.merge(deltas[3:])
+    for part in (slice(1), slice(1, 3), slice(3, None)):
+        grouped.merge(deltas[part])
     same(grouped.base, whole.base)
     inner = archive()
     inner.merge(deltas[2:])
     outer = archive()
     outer.merge([*deltas[:2], inner.fork().delta()])
-    assert not torch.equal(outer.base["visits"], whole.base["visits"]), (
-        "a fork hands on its own part only"
-    )
+    seen = (one.base["visits"] for one in (outer, whole))
+    assert not torch.equal(*seen), "a fork hands on its own part only"
     backwards = archive()
     backwards.merge(deltas[::-1])
     same(backwards.base, whole.base)
@@ -163,9 +151,8 @@ def test_what_is_not_a_number_or_was_seen_before_counts_nowhere():
 
 def test_a_map_equals_that_of_pyribs_on_the_same_stream():
     ribs = pytest.importorskip("ribs.archives", reason="pip install ribs")
-    theirs = ribs.GridArchive(
-        solution_dim=1, dims=[4, 5], ranges=[(0.0, 1.0), (0.0, 1.0)], dtype="float32"
-    )
+    sizes = {"dims": [4, 5], "ranges": [(0.0, 1.0), (0.0, 1.0)]}
+    theirs = ribs.GridArchive(solution_dim=1, **sizes, dtype="float32")
     guide = archive()
     for seed in range(30):
         probe = looks(seed, count=50)
@@ -205,16 +192,10 @@ def test_aims_are_empty_cells_and_parents_the_nearest_of_the_same_seed():
 
 
 def campaign(guides, children=5, queries=201):
-    method = Method(
-        name="map",
-        space=Pixels(Linf(0.5)),
-        search=Fuzzing(mutator=WhiteNoise(0.08), children=children),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        guides=guides,
-        until="budget",
-        budget=Budget(queries=queries),
-    )
+    search = Fuzzing(mutator=WhiteNoise(0.08), children=children)
+    parts = {"space": Pixels(Linf(0.5)), "search": search, "objective": Margin(), "guides": guides}
+    how = {"oracle": LeavesLabel(), "until": "budget", "budget": Budget(queries=queries)}
+    method = Method(name="map", **parts, **how)
     return Campaign(subject=toy_subject(), method=method, keep=parse_keep("best"), batch=64)
 
 
@@ -262,7 +243,7 @@ def test_steering_fills_more_cells_than_the_same_queries_without():
 
 
 def test_axes_span_what_images_show_and_wrong_ones_are_told():
-    axis = spanned("light", torch.linspace(0, 1, 1001), 5)
+    axis = maps.spanned("light", torch.linspace(0, 1, 1001), 5)
     assert (axis.low, axis.high) == (pytest.approx(0.01 - 0.098), pytest.approx(0.99 + 0.098))
     with pytest.raises(Problem, match="light"):
         Axis("light", 1.0, 1.0)

@@ -3,19 +3,10 @@
 import pytest
 import torch
 
+from hardcase.guides import units
 from hardcase.guides.adapt import Pools, score, tenths
 from hardcase.guides.corpus import Entries, Fading, Recent
-from hardcase.guides.units import (
-    DRAWN,
-    FIRST,
-    Board,
-    Deviating,
-    Facts,
-    FailingOnly,
-    Hits,
-    Strategies,
-    pick,
-)
+from hardcase.guides.units import Board, Deviating, Facts, FailingOnly, Hits, Strategies, pick
 from hardcase.oracles import LeavesLabel
 from hardcase.randomness import Rng, stream
 from hardcase.types import Probe, Seeds
@@ -98,16 +89,13 @@ def test_a_fork_does_not_touch_its_base_and_hands_on_only_its_own():
     assert torch.equal(fork.delta()["hits"], (values(1) > 0.5).sum(0))
 
 
-def test_gain_counts_units_never_covered_and_changes_nothing():
+def test_gain_counts_units_never_covered_and_pictures_once():
     guide = strategies()
     first = probe(values(0, 1))
     assert guide.gain(first).tolist() == [float((values(0, 1) > 0.5).sum())]
     assert torch.equal(guide.gain(first), guide.gain(first))
     guide.update(first)
     assert guide.gain(first).tolist() == [0.0]
-
-
-def test_pictures_seen_before_are_not_counted_twice():
     guide = strategies()
     shown = probe(values(0), targets={"seen": torch.ones(8, dtype=torch.bool)})
     guide.update(shown)
@@ -129,32 +117,26 @@ def board(hits, shown=None):
 
 def test_picks_go_where_they_say():
     hits = torch.arange(UNITS).expand(2000, -1)
-    drawn = {
-        name: pick(name, board(hits), 1, numbers(7, name))["unit"].flatten()
-        for name in (*DRAWN, *FIRST)
-    }
-    assert set(drawn["uncovered"].tolist()) == {0}
-    assert set(drawn["heavy"].tolist()) == {3}
-    assert set(drawn["most"].tolist()) == {11}
-    assert set(drawn["least"].tolist()) == {0}
-    share = drawn["often"].bincount(minlength=UNITS) / 2000
-    assert torch.allclose(share, torch.arange(UNITS) / 66, atol=0.03), "in proportion to hits"
-    share = drawn["rarely"].bincount(minlength=UNITS) / 2000
-    assert torch.allclose(share, torch.arange(11, -1, -1) / 66, atol=0.03), (
-        "in proportion to what is missing"
-    )
+    drawn = {}
+    for name in (*units.DRAWN, *units.FIRST):
+        drawn[name] = pick(name, board(hits), 1, numbers(7, name))["unit"].flatten()
+    for name, unit in {"uncovered": 0, "heavy": 3, "most": 11, "least": 0}.items():
+        assert set(drawn[name].tolist()) == {unit}
+    often, rarely = (drawn[name].bincount(minlength=UNITS) / 2000 for name in ("often", "rarely"))
+    in_proportion = torch.arange(UNITS) / 66  # to hits, or to what is missing
+    assert torch.allclose(often, in_proportion, atol=0.03)
+    assert torch.allclose(rarely, in_proportion.flip(0), atol=0.03)
     assert drawn["anything"].unique().numel() == UNITS
 
 
 def test_units_near_the_threshold_are_pushed_across_or_apart():
     shown = torch.tensor([[0.0, 0.6, 0.55, 0.9, 0.45, 0.35, 0.1, 0.2, 0.74, 0.3, 0.5, 1.0]])
+    none = torch.zeros(1, UNITS, dtype=torch.int64)
     for name, sign in (("across", -1.0), ("apart", 1.0)):
-        found = pick(name, board(torch.zeros(1, UNITS, dtype=torch.int64), shown), 4, numbers(0))
+        found = pick(name, board(none, shown), 4, numbers(0))
         assert found["unit"].tolist() == [[1, 2, 4, 5]]
         assert found["sign"].tolist() == [[sign, sign, -sign, -sign]]
-    nothing = pick(
-        "across", board(torch.zeros(1, UNITS, dtype=torch.int64), shown * 0), 4, numbers(0)
-    )
+    nothing = pick("across", board(none, shown * 0), 4, numbers(0))
     assert not nothing["sign"].any()
 
 
@@ -173,10 +155,8 @@ def test_strategies_take_turns_when_a_list_starts_and_stay_while_it_goes_on():
 
 def test_scores_are_the_product_of_features_and_vector():
     rng = stream(5)
-    vector, fixed = (
-        torch.randn(4, 29, generator=rng),
-        (torch.rand(UNITS, 17, generator=rng) < 0.3).float(),
-    )
+    vector = torch.randn(4, 29, generator=rng)
+    fixed = (torch.rand(UNITS, 17, generator=rng) < 0.3).float()
     hits = torch.randint(0, 4, (4, UNITS), generator=rng)
     failing = torch.rand(4, UNITS, generator=rng) < 0.5
     table = torch.zeros(4, UNITS, 29)
@@ -184,9 +164,8 @@ def test_scores_are_the_product_of_features_and_vector():
     place = tenths(hits)
     for m, u in (place >= 0).nonzero().tolist():
         table[m, u, 19 + place[m, u]] = 1
-    assert torch.allclose(
-        score(vector, fixed, failing, hits), (table * vector[:, None]).sum(2), atol=1e-5
-    )
+    expected = (table * vector[:, None]).sum(2)
+    assert torch.allclose(score(vector, fixed, failing, hits), expected, atol=1e-5)
 
 
 def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
@@ -207,16 +186,11 @@ def test_pools_hand_out_each_vector_once_then_breed_from_the_records():
     assert not made["cover"][:6].any()
 
 
-def test_pools_remember_only_the_last_records():
-    base = {
-        "vector": torch.arange(14.0)[:, None].expand(14, 29),
-        "cover": torch.zeros(14, UNITS, dtype=torch.bool),
-    }
+def test_every_seed_alone_has_a_pool_of_its_own_of_the_last_records():
+    vectors = torch.arange(14.0)[:, None].expand(14, 29)
+    base = {"vector": vectors, "cover": torch.zeros(14, UNITS, dtype=torch.bool)}
     pools = Pools(base, UNITS, 4, 10, each=False)
     assert sorted(pools.vectors[0, :, 0].tolist()) == list(map(float, range(4, 14)))
-
-
-def test_every_seed_alone_has_a_pool_of_its_own():
     base = {"vector": torch.empty(0, 29), "cover": torch.empty(0, UNITS, dtype=torch.bool)}
     pools = Pools(base, UNITS, 2, 10, each=True)
     one = pools.next(torch.tensor([0, 1, 2]), numbers(0))
@@ -272,6 +246,5 @@ def test_entries_take_turns_and_fade():
     share, _, _ = picks_of(Fading(), 2, [10, 0])
     assert share[:2].tolist() == pytest.approx([0.5, 0.5], abs=0.03), "1 - 10 / 20"
     share, _, _ = picks_of(Fading(5.0, 0.2, 0.8), 2, [9, 0])
-    assert share[0] == pytest.approx(0.2 / (1 - 0.8 * 0.2), abs=0.03), (
-        "the code's chance ends at 0.2"
-    )
+    ends = 0.2 / (1 - 0.8 * 0.2)
+    assert share[0] == pytest.approx(ends, abs=0.03), "the code's chance ends at 0.2"

@@ -48,13 +48,12 @@ def test_a_convolution_is_that_of_scipy_also_where_the_kernel_is_larger(side, bo
 
 
 def test_a_streak_is_half_a_normal_curve_in_its_direction():
-    kernel = blur.streak(
-        torch.tensor([5.0, 5.0]), torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0]), reach=6.0
-    )
+    both = torch.tensor([[5.0, 5.0], [2.0, 0.0], [0.0, 0.0]])
+    kernel = blur.streak(*both, reach=6.0)
     weight = torch.exp(-0.5 * (torch.arange(5.0) / 2) ** 2)
     assert torch.allclose(kernel[0, 6, 2:7].flip(0), weight / weight.sum(), atol=1e-6)
     assert kernel[1, 6, 6] == 1
-    up = blur.streak(torch.tensor([5.0]), torch.tensor([2.0]), torch.tensor([90.0]), reach=6.0)
+    up = blur.streak(*torch.tensor([[5.0], [2.0], [90.0]]), reach=6.0)
     assert torch.allclose(up[0], kernel[0].T, atol=1e-6)
 
 

@@ -46,10 +46,8 @@ def test_as_much_is_lost_as_by_a_library_at_every_quality(quality, channels):
 def test_quality_100_is_untouched_and_less_loses_more():
     x = photograph()
     assert torch.equal(compressed(x, torch.tensor([100.0])), x)
-    lost = [
-        float((compressed(x, torch.tensor([q])) - x).square().mean())
-        for q in (98.0, 90.0, 60.0, 20.0)
-    ]
+    made = [compressed(x, torch.tensor([quality])) for quality in (98.0, 90.0, 60.0, 20.0)]
+    lost = [float((one - x).square().mean()) for one in made]
     assert 0 < lost[0] < lost[1] < lost[2] < lost[3]
 
 

@@ -19,19 +19,16 @@ def test_draws_are_uniform_and_normal_and_differ_by_key_and_name():
     assert abs(float((u[:, 1:] - 0.5).mul(u[:, :-1] - 0.5).mean())) < 0.002
     assert not torch.equal(u, draws.uniform("b", 1000))
     assert torch.equal(Draws(torch.tensor([5])).uniform("a", 1000)[0], u[5])
-    assert not torch.equal(
-        Draws(torch.tensor([1 << 33])).uniform("a", 9),
-        Draws(torch.tensor([1 << 34])).uniform("a", 9),
-    )
+    far = (Draws(torch.tensor([1 << bit])).uniform("a", 9) for bit in (33, 34))
+    assert not torch.equal(*far)
 
 
 def test_counts_of_light_are_poisson():
     scipy = pytest.importorskip("scipy.stats")
     u = (torch.arange(20000) + 0.5) / 20000
     for mean in (0.0, 0.3, 2.0, 5.9, 6.1, 20.0, 60.0):
-        counts = poisson(
-            torch.full_like(u, mean).reshape(1, 1, 100, 200), u.reshape(1, 1, 100, 200)
-        ).flatten()
+        given = (value.reshape(1, 1, 100, 200) for value in (torch.full_like(u, mean), u))
+        counts = poisson(*given).flatten()
         true = scipy.poisson.ppf(u.double().numpy(), mean)
         assert float((counts.double().numpy() != true).mean()) < 0.02, mean
         assert float(counts.mean()) == pytest.approx(mean, abs=0.02 + 0.002 * mean)

@@ -1,11 +1,10 @@
 """The judge of bars, trained once for the tests of a file."""
 
 import pytest
-from judged import quick_judge
+from judged import cache_of, quick_judge
 
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    with cache_of(tmp_path_factory):
         yield quick_judge()

@@ -1,7 +1,9 @@
 """A tiny data set with a judge of its own, trained in seconds, and runs on it."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -43,6 +45,14 @@ def photographs(count=240, seed=0, split="train"):
     return replace(images, x=images.x.transpose(2, 3).contiguous())
 
 
+@contextmanager
+def cache_of(tmp_path_factory):
+    """A cache for the tests of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def made_run(folder, x, y, found, *, record=None):
     """A finished run of these seeds; `found` are the tests, one a seed."""
     n, rows = len(y), torch.arange(len(found))
@@ -57,9 +67,8 @@ def made_run(folder, x, y, found, *, record=None):
         "image": list(x.shape[1:]), "seed": 0, "budget": {}, "hashes": {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"},
         "totals": {"queries": 5 * n}, "elapsed": 1.0, **(record or {}),
     }  # fmt: skip
-    return stored_run(
-        folder, x, y, rows, to_bytes(found), seeds=seeds, findings=findings, record=about
-    )
+    given = {"seeds": seeds, "findings": findings, "record": about}
+    return stored_run(folder, x, y, rows, to_bytes(found), **given)
 
 
 def test_run(folder, **given):

@@ -7,21 +7,12 @@ import pytest
 import torch
 
 from hardcase.errors import Problem
-from hardcase.judges.calibration import (
-    People,
-    TooFewRated,
-    _folds,
-    _pooled,
-    calibrate,
-    read_people,
-    seed_folds,
-)
+from hardcase.judges import calibration
+from hardcase.judges.calibration import People, TooFewRated, calibrate, read_people, seed_folds
 from hardcase.judges.rules import DecisionRule, Signals, auroc
 
-RULES = {
-    "label_kept": DecisionRule(signals=("classifiers",), weights=(1.0,), bias=0.0),
-    "valid": DecisionRule(signals=("something",), weights=(1.0,), bias=0.0),
-}
+SIGNALS = {"label_kept": ("classifiers",), "valid": ("something",)}
+RULES = {name: DecisionRule(signals=of, weights=(1.0,), bias=0.0) for name, of in SIGNALS.items()}
 
 
 def rated(count=400, generators=4, noise=0.8, seed=0):
@@ -30,13 +21,12 @@ def rated(count=400, generators=4, noise=0.8, seed=0):
     kept, valid = torch.arange(count) % 3 > 0, torch.arange(count) % 9 > 0
     seen = torch.where(valid, torch.where(kept, 2, 1), -1)
     erring = torch.rand(count, generator=rng) < 0.03
+    order = torch.randperm(count, generator=rng).tolist()
     people = People(
         x=torch.zeros(count, 1, 2, 2, dtype=torch.uint8),
         expected=torch.full((count,), 2),
         predicted=torch.ones(count, dtype=torch.int64),
-        generator=tuple(
-            f"g{i % generators}" for i in torch.randperm(count, generator=rng).tolist()
-        ),
+        generator=tuple(f"g{i % generators}" for i in order),
         rater1=seen,
         rater2=torch.where(erring, torch.where(seen == 2, 1, 2), seen),
     )
@@ -52,6 +42,10 @@ def rated(count=400, generators=4, noise=0.8, seed=0):
 
 def run(signals, people):
     return calibrate(signals, people, RULES)
+
+
+def pooled(signals, people, folds):
+    return calibration._pooled(RULES["label_kept"], "label_kept", signals, people, folds)
 
 
 def test_thresholds_keep_their_promise_and_rates_have_intervals():
@@ -72,18 +66,14 @@ def test_thresholds_keep_their_promise_and_rates_have_intervals():
 def test_a_generator_is_scored_by_rules_that_have_not_seen_it():
     """Labels of one generator turned round must not change its own pooled scores, only those of the others."""
     signals, people = rated()
-    folds, _ = _folds(people)
+    folds, _ = calibration._folds(people)
     inside = folds[2][1]
     raters = {name: getattr(people, name) for name in ("rater1", "rater2")}
     turned = {name: torch.where(inside, 3 - seen, seen) for name, seen in raters.items()}
     lied = replace(people, **turned)  # 2, the label, becomes 1
-    before, after = (
-        _pooled(RULES["label_kept"], "label_kept", signals, each, folds) for each in (people, lied)
-    )
+    before, after = (pooled(signals, each, folds) for each in (people, lied))
     assert torch.equal(before[0][inside], after[0][inside])
-    assert [said for said, own in zip(before[1], inside) if own] == [
-        said for said, own in zip(after[1], inside) if own
-    ]
+    assert all(one == two for one, two, own in zip(before[1], after[1], inside) if own)
     assert not torch.allclose(before[0][~inside], after[0][~inside])
 
 
@@ -94,8 +84,7 @@ def test_one_generator_is_cut_into_parts_and_said_so():
 
 def test_calibrated_probabilities_are_about_right():
     signals, people = rated(count=1200, noise=1.2)
-    folds, _ = _folds(people)
-    probability, _ = _pooled(RULES["label_kept"], "label_kept", signals, people, folds)
+    probability, _ = pooled(signals, people, calibration._folds(people)[0])
     known = people.label_kept >= 0
     order = probability[known].argsort()
     for part in order.tensor_split(5):
@@ -103,7 +92,7 @@ def test_calibrated_probabilities_are_about_right():
         assert abs(float(probability[known][part].mean() - share)) < 0.1
 
 
-def test_a_question_to_which_people_gave_one_answer_keeps_its_rule():
+def test_one_answer_to_a_question_keeps_its_rule_and_too_few_bad_ones_are_refused():
     """Where every image shows something, nothing is known of what shows nothing."""
     signals, people = rated()
     rows = people.valid != 0
@@ -115,10 +104,6 @@ def test_a_question_to_which_people_gave_one_answer_keeps_its_rule():
     assert found.measured["valid"]["auroc"]["value"] is None
     assert found.measured["valid"]["tnr"]["total"] == 0
     assert found.measured["valid"]["tpr"]["total"] == int(rows.sum())
-
-
-def test_too_few_bad_ones_are_refused():
-    signals, people = rated()
     rows = people.label_kept == 1
     rows[(people.label_kept == 0).nonzero().squeeze(1)[:9]] = True
     with pytest.raises(TooFewRated, match="and lost in 9 images; 10 of each"):
@@ -189,15 +174,12 @@ def test_what_does_not_fit_is_refused(changes, word):
         read(arrays(**changes))
 
 
-def test_a_missing_array_is_named_with_the_format():
+def test_a_missing_array_is_named_and_channels_may_come_last():
     given = arrays()
     del given["generator"]
     with pytest.raises(Problem, match="generator") as raised:
         read(given)
     assert "rater2" in str(raised.value)
-
-
-def test_colour_images_may_have_their_channels_last():
     given = arrays(images=np.random.default_rng(0).integers(0, 255, (6, 8, 8, 3), dtype=np.uint8))
     people = read_people(given, where="x", shape=(3, 8, 8), classes=3)
     assert torch.equal(people.x[0, 1], torch.from_numpy(given["images"][0, :, :, 1]))

@@ -4,32 +4,13 @@ from functools import cache
 
 import pytest
 import torch
-from judged import network, photographs
+from judged import cache_of, network, photographs
 from torch import nn
 
 from hardcase.errors import Problem
-from hardcase.judges import features
-from hardcase.judges.feature_panel import (
-    COUNT,
-    DISAGREE,
-    FeaturePanel,
-    PanelPlan,
-    Textures,
-    build,
-    fit,
-    statistics,
-)
-from hardcase.judges.features import (
-    FITS,
-    Encoder,
-    LogisticProbe,
-    depths,
-    encoder,
-    features_folder,
-    kept_features,
-    pooled,
-    temperature,
-)
+from hardcase.judges import feature_panel, features
+from hardcase.judges.feature_panel import DISAGREE, PanelPlan, Textures, fit, statistics
+from hardcase.judges.features import FITS, Encoder, LogisticProbe, encoder, kept_features
 from hardcase.judges.judge import where_agreed
 from hardcase.judges.rules import auroc
 from hardcase.judges.training_data import camera_processed
@@ -42,9 +23,8 @@ RNG = torch.Generator
 
 def reader(images, classes=3):
     """An encoder of such images."""
-    return encoder(
-        Subject(network(classes), name="small"), from_bytes(images.x[:1]), lineage="small"
-    )
+    own = Subject(network(classes), name="small")
+    return encoder(own, from_bytes(images.x[:1]), lineage="small")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +41,7 @@ def cache_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    with cache_of(tmp_path_factory):
         train = photographs()
         own = reader(train)
         return own, train, fit([own], train)
@@ -71,21 +50,20 @@ def world(tmp_path_factory):
 def test_the_deepest_layer_of_each_resolution_is_read():
     net = Subject(network())
     x = torch.rand(2, 3, 32, 32)
-    assert depths(net, x, count=4) == ("1", "5", "6", "7")
-    assert depths(net, x, count=2) == ("6", "7")
-    assert depths(net, x, count=1) == ("7",)
+    for layers in (("1", "5", "6", "7"), ("6", "7"), ("7",)):
+        assert features.depths(net, x, count=len(layers)) == layers
     assert not any(module._forward_hooks for module in net.net.modules())
     pooled_last = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2),
     )  # fmt: skip
-    assert depths(Subject(pooled_last), x) == ("1", "2", "6"), "the last map is its mean, read once"
+    found = features.depths(Subject(pooled_last), x)
+    assert found == ("1", "2", "6"), "the last map is its mean, read once"
 
 
 def test_pooling_knows_maps_tokens_and_rows():
-    assert pooled(torch.rand(2, 5, 4, 4)).shape == (2, 5)
-    assert pooled(torch.rand(2, 7, 5)).shape == (2, 10)
-    assert pooled(torch.rand(2, 5)).shape == (2, 5)
+    for shape, width in (((2, 5, 4, 4), 5), ((2, 7, 5), 10), ((2, 5), 5)):
+        assert features.pooled(torch.rand(shape)).shape == (2, width)
 
 
 def clouds(count=300, seed=0, classes=3):
@@ -130,17 +108,11 @@ def test_two_classes_are_fitted_as_any_number_is():
 def test_mahalanobis_sees_what_a_plain_distance_does_not():
     x, y = clouds()
     probe = fitted("mahalanobis", x, y, 3)
-    along, across = torch.zeros(1, 6), torch.zeros(1, 6)
-    along[0, 0] = 40
-    across[0, 5] = 40
+    along, across = 40 * torch.eye(6)[[0, 5]].unsqueeze(1)
     assert probe.distances(across).amin() > 20 * probe.distances(along).amin()
-
-
-def test_a_class_without_images_is_infinitely_far():
-    x, y = clouds()
-    probe = fitted("mahalanobis", x, y, 4)
-    assert probe.distances(x)[:, 3].isinf().all()
-    assert probe.logits(x).isfinite().all()
+    empty = fitted("mahalanobis", x, y, 4)
+    assert empty.distances(x)[:, 3].isinf().all(), "a class without images"
+    assert empty.logits(x).isfinite().all()
 
 
 def test_more_features_than_images_are_no_trouble():
@@ -154,7 +126,7 @@ def test_tempering_finds_the_scale_of_honest_scores():
     rng = RNG().manual_seed(0)
     logits = 2 * torch.randn(4000, 3, generator=rng)
     y = torch.multinomial(logits.softmax(1), 1, generator=rng).squeeze(1)
-    assert temperature(10 * logits, y) == pytest.approx(0.1, rel=0.2)
+    assert features.temperature(10 * logits, y) == pytest.approx(0.1, rel=0.2)
 
 
 def scenes(count=60, seed=0):
@@ -171,9 +143,9 @@ def scenes(count=60, seed=0):
 
 def test_statistics_are_finite_for_any_picture():
     odd = [torch.zeros(1, 3, 64, 64), torch.ones(1, 3, 64, 64), torch.rand(1, 3, 64, 64)]
-    assert statistics(torch.cat(odd)).shape == (3, COUNT)
+    assert statistics(torch.cat(odd)).shape == (3, feature_panel.COUNT)
     assert statistics(torch.cat(odd)).isfinite().all()
-    assert statistics(torch.rand(2, 1, 28, 28)).shape == (2, COUNT)
+    assert statistics(torch.rand(2, 1, 28, 28)).shape == (2, feature_panel.COUNT)
 
 
 def test_handling_alone_does_not_make_a_picture_unlike():
@@ -213,19 +185,14 @@ def test_features_are_computed_once_and_go_on_where_they_stopped(monkeypatch):
     direct = ask(own, from_bytes(images.x))
     torch.testing.assert_close(seen.activations["7"], direct.activations["7"])
     torch.testing.assert_close(seen.logits, direct.logits)
-    assert features_folder(own, "plain") != features_folder(own, "flipped")
-
-
-def test_a_damaged_part_is_told():
-    images = photographs(4)
-    own = reader(images)
-    kept_features(own, images.x)
-    next(features_folder(own, "plain").glob("*.safetensors")).write_bytes(b"x" * 20)
+    plain, flipped = (features.features_folder(own, view) for view in ("plain", "flipped"))
+    assert plain != flipped
+    next(plain.glob("*.safetensors")).write_bytes(b"x" * 20)
     with pytest.raises(Problem, match="cannot be used"):
         kept_features(own, images.x)
 
 
-def test_the_panel_reads_images_it_has_not_seen(world, unseen):
+def test_the_panel_reads_images_it_has_not_seen_in_any_batch(world, unseen):
     _, _, panel = world
     x, y = unseen
     signals, wrong = panel.ask(x, y), panel.ask(x, (y + 1) % 3)
@@ -236,33 +203,24 @@ def test_the_panel_reads_images_it_has_not_seen(world, unseen):
     for name in ("nearness", "likeness"):
         both = torch.cat([getattr(signals, name), getattr(ruined, name)])
         assert float(auroc(both, torch.arange(120) < 60)) > 0.9, name
-
-
-def test_rows_do_not_depend_on_their_batch(world, unseen):
-    _, _, panel = world
     x, y = (part[:20] for part in unseen)
     together, alone = panel.ask(x, y), panel.ask(x, y, batch=3)
     for name in ("classifiers", "neighbours", "something", "nearness", "likeness"):
-        torch.testing.assert_close(
-            getattr(alone, name), getattr(together, name), rtol=1e-3, atol=1e-4
-        )
+        pair = (getattr(signals, name) for signals in (alone, together))
+        torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-4)
 
 
 def test_a_panel_is_built_again_from_its_card(world, unseen):
     own, train, panel = world
-    again = build([own], panel.described, learned=len(train))
+    assert panel.hashes()["encoder 1"] == own.hash
+    assert torch.isin(fingerprints(train.x), panel.learned).all()
+    assert panel.read(from_bytes(train.x[:4]), train.y[:4])[1].shape == (4, 144)
+    again = feature_panel.build([own], panel.described, learned=len(train))
     again.load_state_dict(panel.state_dict())
     first, second = (each.ask(*unseen) for each in (panel, again))
     assert torch.equal(first.classifiers, second.classifiers)
     assert torch.equal(first.nearness, second.nearness)
     assert not any("subject" in name for name in panel.state_dict())
-
-
-def test_the_panel_names_its_networks_and_what_it_learned_from(world):
-    own, train, panel = world
-    assert panel.hashes()["encoder 1"] == own.hash
-    assert torch.isin(fingerprints(train.x), panel.learned).all()
-    assert panel.read(from_bytes(train.x[:4]), train.y[:4])[1].shape == (4, 144)
 
 
 def test_fitting_is_repeatable_and_moves_no_global_randomness(world):
@@ -272,6 +230,10 @@ def test_fitting_is_repeatable_and_moves_no_global_randomness(world):
     assert global_state() == before
     for name, value in panel.state_dict().items():
         torch.testing.assert_close(value, again.state_dict()[name])
+    again.double()
+    assert again.encoders[0].subject.mean.dtype == torch.float64, "moved with its encoders"
+    again.float()
+    assert again.encoders[0].subject.mean.dtype == torch.float32
 
 
 @cache
@@ -327,12 +289,3 @@ def test_a_head_of_another_size_cannot_be_the_probe():
         fit([reader(few, classes=5)], few)
     with pytest.raises(Problem, match="needs a network that classifies"):
         fit([], few)
-
-
-def test_a_panel_is_moved_with_its_encoders(world):
-    own, train, _ = world
-    panel = fit([own], train)
-    assert isinstance(panel.double(), FeaturePanel)
-    assert panel.encoders[0].subject.mean.dtype == torch.float64
-    panel.float()
-    assert panel.encoders[0].subject.mean.dtype == torch.float32

@@ -2,33 +2,28 @@
 
 import torch
 
-from hardcase.judges.grouping import (
-    SMALLEST,
-    groups,
-)
+from hardcase.judges.grouping import SMALLEST, groups
 
 
 def planted(sizes=(20, 15), spread=0.02, strays=2, seed=0):
     rng = torch.Generator().manual_seed(seed)
     centres = torch.nn.functional.normalize(torch.randn(len(sizes), 16, generator=rng), dim=1)
-    rows = [
-        centre + spread * torch.randn(size, 16, generator=rng)
-        for centre, size in zip(centres, sizes)
-    ]
+    drawn = (torch.randn(size, 16, generator=rng) for size in sizes)
+    rows = [centre + spread * noise for centre, noise in zip(centres, drawn)]
     return torch.cat([*rows, centres[0] + 0.3 * torch.randn(strays, 16, generator=rng)])
 
 
 def found(features, expected=0, predicted=1):
     count = len(features)
     whole = [torch.full((count,), value) for value in (expected, predicted)]
-    return groups(
-        features, *whole, torch.arange(count, 0, -1).float(), torch.Generator().manual_seed(0)
-    )
+    falling = torch.arange(count, 0, -1).float()
+    return groups(features, *whole, falling, torch.Generator().manual_seed(0))
 
 
 def test_planted_clusters_are_found_whole_and_stable():
     features = planted()
     seen = found(features)
+    assert found(planted()) == seen, "the same tests give the same groups"
     assert [len(group.rows) for group in seen] in ([22, 15], [20, 17], [21, 16])
     assert set(range(20)) <= set(seen[0].rows)
     assert set(range(20, 35)) <= set(seen[1].rows)
@@ -38,6 +33,8 @@ def test_planted_clusters_are_found_whole_and_stable():
 def test_every_test_is_in_one_group():
     seen = found(planted(sizes=(12, 12, 12), strays=5))
     assert sorted(row for group in seen for row in group.rows) == list(range(41))
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert groups(torch.zeros(0, 4), empty, empty, torch.zeros(0), torch.Generator()) == []
 
 
 def test_the_one_in_the_middle_and_the_one_nearest_its_seed_stand_for_a_group():
@@ -61,17 +58,5 @@ def test_other_classes_are_other_faults():
     features = planted(sizes=(6,), strays=0)
     pair = torch.tensor([0, 0, 1, 1, 2, 2])
     seen = groups(features, pair, (pair + 1) % 3, torch.ones(6), torch.Generator().manual_seed(0))
-    assert [(group.expected, group.predicted, len(group.rows)) for group in seen] == [
-        (0, 1, 2),
-        (1, 2, 2),
-        (2, 0, 2),
-    ]
-
-
-def test_nothing_is_no_group():
-    empty = torch.zeros(0, dtype=torch.int64)
-    assert groups(torch.zeros(0, 4), empty, empty, torch.zeros(0), torch.Generator()) == []
-
-
-def test_the_same_tests_give_the_same_groups():
-    assert found(planted()) == found(planted())
+    told = [(group.expected, group.predicted, len(group.rows)) for group in seen]
+    assert told == [(0, 1, 2), (1, 2, 2), (2, 0, 2)]

@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 from judged import QUICK, made_run, splits
 
-from hardcase.judges import panel
-from hardcase.judges.held_out import (
-    held_out_in_words,
-    held_out_judge,
-    independence,
-    independence_in_words,
-)
+from hardcase.judges import held_out, panel
 from hardcase.judges.judge import PanelJudge, SignalSource
 from hardcase.judges.rules import DecisionRule
 from hardcase.judges.verdicts import judge_run
@@ -38,14 +32,14 @@ def test_it_is_asked_beside_the_usual_judge_and_said(searched):
     run, train, test = searched
     usual = panel.trained(train, test)
     images = {"train": train, "test": test}.__getitem__
-    assert held_out_judge(run, usual, images=images) is None
-    other = held_out_judge(run, usual, images=images, make=True)
+    assert held_out.held_out_judge(run, usual, images=images) is None
+    other = held_out.held_out_judge(run, usual, images=images, make=True)
     assert other is not None
     assert other.card["configuration"]["training"]["held_out_families"] == ["bending", "retouching"]
     assert other.card["weights"] != usual.card["weights"]
     beside = judge_run(run, usual, held_out=other).record["judge"]["beside"]
     assert beside["confirmed"]["total"] == run.counts()["funnel"]["attempted"]
-    assert "bending and retouching" in held_out_in_words(beside)
+    assert "bending and retouching" in held_out.held_out_in_words(beside)
 
 
 def test_independence_says_what_judge_and_witnesses_share():
@@ -62,18 +56,19 @@ def test_independence_says_what_judge_and_witnesses_share():
         source.learned = learned
         rule = DecisionRule(signals=(), weights=(), bias=0.0)
         card = {"data": data, "lineages": lineages}
-        return independence(run, PanelJudge(source, card, Path(), rule, rule, None))
+        return held_out.independence(run, PanelJudge(source, card, Path(), rule, rule, None))
 
     judged = told(learned, space="warp(points=5)*light")
     assert judged["training images"]["shared"] == known["images"]
     assert judged["trained on"]["searched"] == ["warp", "light"]
     assert "bent" in judged["trained on"]["judge"]
-    lines = independence_in_words(judged)
+    lines = held_out.independence_in_words(judged)
     assert f"{known['images']:,}" in lines[2]
     assert "warp and light" in lines[3]
     other = told(learned, lineages=["keras-resnet50"])
-    assert "judge keras-resnet50" in independence_in_words(other)[1]
-    assert "by construction" not in independence_in_words(other)[3]
+    lines = held_out.independence_in_words(other)
+    assert "judge keras-resnet50" in lines[1]
+    assert "by construction" not in lines[3]
     odd = learned[learned % 2 != 0]
     assert told(odd)["training images"]["shared"] == 0
     assert told(odd, "other data")["training images"] == "not known"

@@ -55,21 +55,16 @@ def test_attacks_raise_the_loss_and_stay_in_their_ball():
 
 
 def test_a_deep_member_reads_an_image_and_its_mirror_image_alike():
-    net = Member(
-        MemberConfig(view="plain", width=4, deep=True), channels=3, size=16, classes=5
-    ).eval()
+    config = MemberConfig(view="plain", width=4, deep=True)
+    net = Member(config, channels=3, size=16, classes=5).eval()
     x = torch.rand(4, 3, 16, 16, generator=rng())
     assert torch.allclose(net(x), net(x.flip(3)), atol=1e-5)
     assert net.features(x).shape == (4, FEATURES)
 
 
 SHORT = TrainingRecipe(epochs=1, batch=32, lr=3e-3)
-QUICK = TrainConfig(
-    ensemble=(MemberConfig(view="plain", width=12), MemberConfig(view="even", width=12)),
-    members=SHORT,
-    density=SHORT,
-    seen=0.8,
-)
+TWO = tuple(MemberConfig(view=view, width=12) for view in ("plain", "even"))
+QUICK = TrainConfig(ensemble=TWO, members=SHORT, density=SHORT, seen=0.8)
 
 
 @pytest.fixture
@@ -87,11 +82,8 @@ def test_members_that_another_process_has_trained_are_taken(splits, tmp_path, mo
     helped, left = [], []
     panel.help_with(train, test, progress=helped.append)
     judge = panel.trained(train, test, progress=left.append)
-    assert {one.what.partition(" on ")[0] for one in helped} == {
-        "judge, density",
-        "judge, member 2 of 2",
-        "judge, member 1 of 2",
-    }
+    named = {f"judge, {name}" for name in ("density", "member 2 of 2", "member 1 of 2")}
+    assert {one.what.partition(" on ")[0] for one in helped} == named
     assert not left
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
     assert panel.trained(train, test).card["weights"] == judge.card["weights"]
@@ -146,13 +138,11 @@ def test_counts_of_people_are_the_targets_of_their_images(splits, tmp_path):
         assert float(better) > float(lower.panel.ask(seen, label).classifiers.mean()) + 0.3
 
 
-@pytest.mark.parametrize(
-    ("votes", "word"),
-    [([[1, 0]] * 6, "3 classes"), ([[0, 0, 0]] * 6, "no answer"), ([[1, 0, 0]] * 5, "6 images")],
-)
-def test_counts_that_fit_no_judge_are_refused(tmp_path, votes, word):
-    with pytest.raises(Problem, match=word):
-        PeopleCounts.read(counted(tmp_path, bars(6).x, votes), (1, 12, 12), 3)
+def test_counts_that_fit_no_judge_are_refused(tmp_path):
+    wrong = {"3 classes": [[1, 0]] * 6, "no answer": [[0, 0, 0]] * 6, "6 images": [[1, 0, 0]] * 5}
+    for words, votes in wrong.items():
+        with pytest.raises(Problem, match=words):
+            PeopleCounts.read(counted(tmp_path, bars(6).x, votes), (1, 12, 12), 3)
 
 
 def test_counts_of_people_are_named_on_the_command_line(splits, tmp_path, monkeypatch, capsys):

@@ -8,18 +8,10 @@ import torch
 from judged import made_run, splits
 
 from hardcase.errors import Problem
+from hardcase.judges import people
 from hardcase.judges.asking import Draw
 from hardcase.judges.grouping import thumbnails
-from hardcase.judges.people import (
-    AnswerFile,
-    PersonAnswer,
-    asking_of,
-    enter_people,
-    outcome_of,
-    read_answers,
-    reusable,
-    trusted,
-)
+from hardcase.judges.people import AnswerFile, PersonAnswer, read_answers
 from hardcase.judges.verdicts import judge_run, verdicts_of
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
@@ -68,9 +60,6 @@ def test_a_question_is_on_disk_with_its_chance_before_its_answer(run):
     file.answer("f", "1", "0", 3.0, Draw(0, 7, 0.25, 0.5, 0, "rule"))
     (one,) = read_answers(run.folder)
     assert (one.said, one.seconds, one.probability, one.kept) == ("1", 3.0, 0.25, False)
-
-
-def test_damaged_answers_are_named(run):
     (run.folder / "answers.jsonl").write_text("{no json\n")
     with pytest.raises(Problem, match=r"answers\.jsonl"):
         read_answers(run.folder)
@@ -79,13 +68,10 @@ def test_damaged_answers_are_named(run):
 def test_a_session_that_fails_its_checks_does_not_count():
     good = [given("a", "0"), given("c", "0", check=True)]
     bad = [given("b", "0", session="t"), given("d", "2", session="t", check=True)]
-    assert [one.image for one in trusted([*good, *bad])] == ["a", "c"]
-    assert [outcome_of(given("a", word)) for word in ("0", "2", "none", "unsure")] == [
-        "confirmed",
-        "rejected",
-        "rejected",
-        "undecided",
-    ]
+    assert [one.image for one in people.trusted([*good, *bad])] == ["a", "c"]
+    means = {"0": "confirmed", "2": "rejected", "none": "rejected", "unsure": "undecided"}
+    for word, outcome in means.items():
+        assert people.outcome_of(given("a", word)) == outcome
 
 
 def test_answers_are_the_verdicts_of_their_findings_and_move_those_of_others(judge, run):
@@ -95,11 +81,8 @@ def test_answers_are_the_verdicts_of_their_findings_and_move_those_of_others(jud
     after = judge_run(Run(run.folder), judge)
     ids = after.findings["id"].to_pylist()
     rows = [after.verdicts[name] for name in ids]
-    assert [(row["valid"], row["label_kept"], row["by"]) for row in rows[:3]] == [
-        (True, True, "person"),
-        (False, False, "person"),
-        (None, None, "person"),
-    ]
+    for row, answer in zip(rows, (True, False, None)):
+        assert (row["valid"], row["label_kept"], row["by"]) == (answer, answer, "person")
     assert {row["by"] for row in rows[12:]} <= {"judge", "norm"}
     first = np.array([earlier[name]["p_label_kept"] for name in ids[12:]])
     second = np.array([row["p_label_kept"] for row in rows[12:]])
@@ -115,7 +98,7 @@ def test_a_later_run_of_the_same_space_reuses_them_and_says_so(judge, run, tmp_p
     elsewhere = {"identity": Identity({"seed": "2"}).to_json(), "space": {"text": "made:else"}}
     other = a_run(tmp_path / "other", **elsewhere)
     told = judge_run(twin, judge).record["judge"]
-    assert len(reusable(twin, judge)) == told["own_rules"]["label_kept"]["reused"] == 10
+    assert len(people.reusable(twin, judge)) == told["own_rules"]["label_kept"]["reused"] == 10
     assert "10 answers about earlier runs" in told["standing"]
     assert judge_run(other, judge).record["judge"]["own_rules"]["label_kept"]["reused"] == 0
 
@@ -124,10 +107,10 @@ def test_questions_leave_out_seeds_that_people_have_seen(judge, run):
     judged = judge_run(run, judge)
     said = verdicts_of(judge, judged)
     looks = thumbnails(judged, range(len(judged))).numpy()
-    first, rows = asking_of(judged, judge, said, looks, budget=5)
+    first, rows = people.asking_of(judged, judge, said, looks, budget=5)
     assert len(rows) == len(first.population) <= 40
     answered(judged, ["right"] * 6)
-    later, left = asking_of(Run(run.folder), judge, said, looks, budget=5)
+    later, left = people.asking_of(Run(run.folder), judge, said, looks, budget=5)
     seen = {judged.findings["id"][row].as_py() for row in range(6)}
     assert not seen & {*later.population.ids}
     assert len(left) + later.population.known == len(rows) + first.population.known
@@ -137,7 +120,7 @@ def test_questions_leave_out_seeds_that_people_have_seen(judge, run):
 def test_the_record_says_by_how_many_people_and_how_chosen(judge, run):
     judged = judge_run(run, judge)
     answered(judged, ["right", "none", "unsure"])
-    entry = enter_people(judged)
+    entry = people.enter_people(judged)
     assert (entry["rated"], entry["confirmed"], entry["undecided"]) == (3, 1, 1)
     assert (entry["asked"]["people"], entry["asked"]["chosen"]) == (1, ["rule"])
     fresh = Run(run.folder)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from judged import network, photographs
+from judged import cache_of, network, photographs
 from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.photographs import feature_judge, reserved_judge
-from hardcase.judges.rules import auroc, rules_from_card, with_thresholds
+from hardcase.judges.rules import DecisionRule, auroc, with_thresholds
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
@@ -20,8 +20,7 @@ from tiny import bars
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARDCASE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    with cache_of(tmp_path_factory):
         train, test = photographs(150), photographs(45, seed=4, split="test")
         own = encoder(Subject(network()), from_bytes(train.x[:1]), lineage="small")
         told = []
@@ -47,23 +46,31 @@ def test_the_card_says_what_a_judge_must(made):
 
 def test_a_second_one_is_read_and_says_the_same(made, monkeypatch):
     own, train, test, (panel, card, _) = made
-    monkeypatch.setattr(
-        Encoder, "ask", lambda *_, **__: pytest.fail("features were computed again")
-    )
+    again_asked = lambda *_, **__: pytest.fail("features were computed again")  # noqa: E731
+    monkeypatch.setattr(Encoder, "ask", again_asked)
     again = feature_judge((), train, test, encoders=[own])
     assert again.card == card
     x = from_bytes(test.x)
     assert torch.equal(again.panel.ask(x, test.y).classifiers, panel.ask(x, test.y).classifiers)
 
 
-def test_its_rules_tell_kept_from_lost(made):
+def test_its_rules_tell_kept_from_lost_whatever_the_number_of_good_pictures(made):
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
     right, wrong = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
-    rule = rules_from_card(card)["label_kept"]
+    rule = DecisionRule.from_card(card["rules"]["label_kept"])
     evidence = torch.cat([rule.evidence(right), rule.evidence(wrong)])
     assert float(auroc(evidence, torch.arange(90) < 45)) > 0.95
     assert float(rule.probability(right).median()) > 0.5 > float(rule.probability(wrong).median())
+    signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
+    truth = torch.arange(90) < 45
+    often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
+    first = with_thresholds(rule, signals, truth)
+    second = with_thresholds(rule, signals[often], truth[often])
+    assert first.high == pytest.approx(second.high)
+    assert first.low <= 0.5 <= first.high
+    nothing = with_thresholds(rule, signals[torch.arange(45)], truth[:45])
+    assert (nothing.low, nothing.high) == (0.0, 1.0)
 
 
 def test_images_that_are_not_square_are_told(made):
@@ -80,29 +87,12 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     for truth in (exam.valid, exam.label_kept):
         assert set(truth.tolist()) == {-1, 0, 1}
     known = exam.label_kept >= 0
-    rule = rules_from_card(card)["label_kept"]
+    rule = DecisionRule.from_card(card["rules"]["label_kept"])
     assert 0 <= rule.low <= rule.high <= 1
     said = rule.answers(rule.probability(panel.ask(exam.x[known], exam.expected[known])))
     yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]
     assert len(yes) > 20
     assert sum(yes) / len(yes) > 0.85
-
-
-def test_thresholds_do_not_follow_how_many_good_pictures_there_are(made):
-    _, _, test, (panel, card, _) = made
-    x = from_bytes(test.x)
-    signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
-    rule = rules_from_card(card)["label_kept"]
-    truth = torch.arange(90) < 45
-    often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
-    first, second = (
-        with_thresholds(rule, signals, truth),
-        with_thresholds(rule, signals[often], truth[often]),
-    )
-    assert first.high == pytest.approx(second.high)
-    assert first.low <= 0.5 <= first.high
-    nothing = with_thresholds(rule, signals[torch.arange(45)], truth[:45])
-    assert (nothing.low, nothing.high) == (0.0, 1.0)
 
 
 class BrightestRow(nn.Module):
@@ -148,22 +138,16 @@ def findings(images, expected):
     )  # fmt: skip
 
 
-def test_its_first_answer_keeps_a_label_and_outside_the_first_five_it_is_lost(banded):
+def test_its_first_answer_keeps_a_label_and_what_it_misreads_leaves_it_undecided(banded):
     judge = judge_of(banded)
     assert judge(findings(banded, banded.y)).label_kept == [True] * 24
     assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
     darkest = judge(findings(banded, torch.zeros(24, dtype=torch.int64)))
     assert darkest.label_kept == [label == 0 for label in banded.y.tolist()]
-
-
-def test_a_seed_that_it_misreads_leaves_it_undecided(banded):
     wrong = replace(banded, y=torch.full((24,), 5))
     judge = judge_of(wrong)
     assert not bool(judge.read.any())
     assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
-
-
-def test_an_image_that_excites_nothing_is_not_called_valid(banded):
     judge = judge_of(banded)
     assert judge(findings(banded, banded.y)).valid == [True] * 24
     black = replace(banded, x=torch.zeros_like(banded.x))

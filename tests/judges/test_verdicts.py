@@ -46,9 +46,8 @@ def same_values(first, second):
 def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
     folder = tmp_path / "judge"
     shutil.copytree(judge.folder, folder)
-    panel_judges.keep_calibration(
-        panel.read(folder), Calibration(judge.rules, {"images": 9, "label_kept": {}, "valid": {}})
-    )
+    measured = {"images": 9, "label_kept": {}, "valid": {}}
+    panel_judges.keep_calibration(panel.read(folder), Calibration(judge.rules, measured))
     whole = (folder / name).read_bytes()
     assert panel.read(folder).calibration["images"] == 9
     digits = [i for i, byte in enumerate(whole) if chr(byte) in "123456789"]
@@ -85,58 +84,42 @@ def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
     said = run.record["judge"]
     assert said["calibrated"] is False
     assert said["standing"].startswith("uncalibrated")
-    assert {row["group"] for row in rows if row["group"]} == {
-        group["name"] for group in said["groups"]
-    }
+    named = {group["name"] for group in said["groups"]}
+    assert {row["group"] for row in rows if row["group"]} == named
     assert funnel["distinct"] == len(said["groups"])
     json.dumps(said)
-
-
-def test_judging_again_replaces_older_verdicts(judge, tmp_path):
-    run = test_run(tmp_path / "run")
     run.store.write("verdicts/part-00007.parquet", b"old")
-    judge_run(run, judge)
-    there = {path.name for path in (tmp_path / "run/verdicts").iterdir()}
-    assert there == {"part-00000.parquet"}
     first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
     judge_run(Run(tmp_path / "run"), judge)
-    assert (tmp_path / "run/verdicts/part-00000.parquet").read_bytes() == first
+    (again,) = (tmp_path / "run/verdicts").iterdir()
+    assert (again.name, again.read_bytes()) == ("part-00000.parquet", first)
 
 
 def test_a_run_without_findings_is_judged_too(judge, tmp_path):
     _, test = splits()
-    run = judge_run(
-        made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12)), judge
-    )
-    assert run.record["funnel"]["confirmed"] == 0
-    assert run.record["funnel"]["distinct"] == 0
+    empty = made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12))
+    funnel = judge_run(empty, judge).record["funnel"]
+    assert (funnel["confirmed"], funnel["distinct"]) == (0, 0)
 
 
 @pytest.mark.parametrize("role", ["subject", "peers", "generator"])
 def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
-    member, density = judge.panel.members[0], judge.card["members"]["density"]
-    used = {
-        "subject": Subject(member).hash,
-        "peers": [Subject(judge.panel.members[1]).hash],
-        "generator": density,
-    }[role]
-    hashes = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d", role: used}
-    run = test_run(tmp_path / "run", record={"hashes": hashes})
+    one, other = (Subject(member).hash for member in judge.panel.members)
+    used = {"subject": one, "peers": [other], "generator": judge.card["members"]["density"]}
+    none = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"}
+    run = test_run(tmp_path / "run", record={"hashes": {**none, role: used[role]}})
     with pytest.raises(Problem, match=role):
         judge_run(run, judge)
     assert not list((tmp_path / "run/verdicts").iterdir())
 
 
-def test_seeds_it_has_learned_from_are_refused(judge, tmp_path):
+def test_seeds_it_has_learned_from_and_images_of_another_kind_are_refused(judge, tmp_path):
     train, _ = splits()
     run = made_run(tmp_path / "run", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
     with pytest.raises(Problem, match="trained on 6 of the 6 seeds"):
         check(run, judge)
-
-
-def test_images_of_another_kind_are_refused(judge, tmp_path):
     other = bars(9, size=10, split="test")
-    run = made_run(tmp_path / "run", other.x, other.y, from_bytes(other.x))
+    run = made_run(tmp_path / "other", other.x, other.y, from_bytes(other.x))
     with pytest.raises(Problem, match="10 x 10"):
         judge_run(run, judge)
 
@@ -146,9 +129,7 @@ def test_draws_are_held_against_what_the_judge_says_of_their_seed(judge, tmp_pat
     _, test = splits()
     x = from_bytes(test.x[:31])
     blurred = x[:30].clone()
-    blurred[:10] = (
-        0.5 * x[:10] + 0.5 * x[[*range(1, 11)]]
-    )  # half of another class, yet its own label
+    blurred[:10] = 0.5 * x[:10] + 0.5 * x[1:11]  # half of another class, yet its own label
     found = torch.cat([0.95 * blurred[:10], 0.9 * x[10:20], x[21:31]])
     run = made_run(tmp_path / "run", to_bytes(blurred), test.y[:30], found)
     draws = verdicts.findings_of(run, range(30))
@@ -214,9 +195,7 @@ def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path, monkeypatc
         (judge.folder / FILE).unlink()
 
 
-def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is_and_says_so(
-    judge, tmp_path, monkeypatch
-):
+def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is(judge, tmp_path, monkeypatch):
     study = as_study(rated_file(tmp_path / "rated.npz"), monkeypatch, count=12)
     np.savez(tmp_path / "few.npz", **verdicts.companions.reader().rated(study))
     told = []
@@ -255,11 +234,8 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
         asked.append((first.split, second.split))
         return judge
 
-    monkeypatch.setattr(
-        held_out,
-        "load",
-        lambda name, *, split, offline=False: {"train": train, "test": test}[split],
-    )
+    both = {"train": train, "test": test}
+    monkeypatch.setattr(held_out, "load", lambda name, *, split, offline=False: both[split])
     monkeypatch.setattr(panel, "trained", stub)
     held_out.for_run(test_run(tmp_path / "run"))
     assert asked == [("train", "test")]
@@ -304,9 +280,8 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
 
 
 def attacked(folder, images, epsilon):
-    return hc.run(
-        toy_subject(), images, method="pgd", options={"epsilon": epsilon}, out=folder / "run"
-    )
+    options = {"epsilon": epsilon}
+    return hc.run(toy_subject(), images, method="pgd", options=options, out=folder / "run")
 
 
 def refusing(findings):

@@ -25,7 +25,7 @@ def test_the_space_follows_the_images():
     assert natural_blackbox(shape=SHAPE).needs == "label"
 
 
-def test_findings_are_the_seed_under_their_code():
+def test_findings_are_the_seed_under_their_code_and_witnesses_still_read_them():
     method = natural(shape=SHAPE, space="warp*light")
     images = toy_images(6)
     found = hc.search(toy_subject(), images, method=method, seed=1)
@@ -34,10 +34,6 @@ def test_findings_are_the_seed_under_their_code():
     seeds = Seeds(torch.zeros_like(found.code), x, found.expected, found.seed)
     again = to_bytes(method.space.decode(found.code, seeds))
     assert torch.equal(again, found.x)
-
-
-def test_witnesses_make_the_change_one_that_they_still_read():
-    method = natural(shape=SHAPE, space="warp*light")
     keep = hc.Witnesses(models=[beside(1)], margin=0.5)
     found = hc.search(toy_subject(), toy_images(8), method=method, witnesses=keep, seed=1)
     assert bool((found.witness_margin[found.witnessed] >= 0.5).all())

@@ -21,28 +21,27 @@ def asked(tmp_path, monkeypatch):
     calls = []
 
     def trained(family, first, second, **options):
-        calls.append({"family": family, "kind": options["kind"], "mix": options.get("mix")})
+        calls.append((family, options["kind"], options.get("mix")))
         return ToyQuantiser(), {"weights": "toy"}
 
     monkeypatch.setattr(build, "trained_generator", trained)
-    return lambda name, settings: (
-        Context.of(toy_subject(), test, name, options=settings, data="npz:toy.npz").method,
-        calls,
-    )
+
+    def ask(name, **options):
+        how = {"options": options, "data": "npz:toy.npz"}
+        return Context.of(toy_subject(), test, name, **how).method
+
+    ask.calls = calls
+    return ask
 
 
 def test_the_published_preset_trains_jointly_at_its_own_mix(asked):
-    method, calls = asked("argus@paper", {"mix": 0.3})
+    method = asked("argus@paper", mix=0.3)
     assert (method.name, method.search.mix) == ("argus@paper", 0.3)
-    asked("argus@paper", {})
-    asked("argus", {"mix": 0.3})
-    asked("argus-adaptive", {})
-    assert calls == [
-        {"family": "vqvae", "kind": "gradient", "mix": 0.3},
-        {"family": "vqvae", "kind": "gradient", "mix": 0.2},
-        {"family": "vqvae", "kind": None, "mix": None},
-        {"family": "vqvae", "kind": None, "mix": None},
-    ]
+    asked("argus@paper")
+    asked("argus", mix=0.3)
+    asked("argus-adaptive")
+    expected = [("gradient", 0.3), ("gradient", 0.2), (None, None), (None, None)]
+    assert asked.calls == [("vqvae", kind, mix) for kind, mix in expected]
 
 
 def test_options_that_mean_nothing_are_refused():

@@ -85,25 +85,21 @@ def kept(tmp_path_factory):
 def world(kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARDCASE_CACHE", str(kept))
-    short = {
-        "gan-small": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
-        "vae-conditional": TrainingRecipe(epochs=40, batch=16, lr=3e-3),
-    }
+    recipe = TrainingRecipe(epochs=40, batch=16, lr=3e-3)
     makes = {
         "gan-small": lambda c, s, k, latent: gan.Gan(c, s, k, latent=latent, widths=(16, 16, 8)),
         "vae-conditional": lambda c, s, k, latent: vae._dense(c, s, latent, 64, labels=k),
     }
-    for name, recipe in short.items():
+    for name, make in makes.items():
         row = registry.parts("generator")[name]
-        small = replace(row, make=makes[name], facts={**row.facts, "recipe": recipe, "latent": 8})
+        small = replace(row, make=make, facts={**row.facts, "recipe": recipe, "latent": 8})
         monkeypatch.setitem(registry._parts["generator"], name, small)
     train, test = bars(64), bars(24, seed=1, split="test")
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text(MODEL)
     Path("own.py").write_text(OWN)
-    monkeypatch.setattr(
-        witnesses, "trained_classifier", lambda *_, seed, **__: (Thirds(), {"seed": seed})
-    )
+    taught = lambda *_, seed, **__: (Thirds(), {"seed": seed})  # noqa: E731
+    monkeypatch.setattr(witnesses, "trained_classifier", taught)
 
 
 class Thirds(nn.Module):
@@ -120,9 +116,10 @@ def ran(*words):
     return Run("run")
 
 
-@pytest.mark.parametrize(
-    "generator", [pytest.param("gan", marks=pytest.mark.long), "vae:conditional", "own.py:make"]
-)
+GAN = pytest.param("gan", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("generator", [GAN, "vae:conditional", "own.py:make"])
 def test_seeds_are_painted_perturbed_and_fail(generator, capsys):
     run = ran("--generator", generator)
     said = capsys.readouterr()
@@ -218,15 +215,9 @@ def test_an_unperturbed_walk_is_the_generator_itself_and_obeys_the_laws_of_space
     y = torch.arange(5) % 3
     z, image = net.sample(y, stream(0, "test"))
     with torch.no_grad():
-        images = Images(
-            (image * 255).round().to(torch.uint8),
-            y,
-            tuple("abcde"),
-            tuple("xyz"),
-            context={"latent": z},
-        )
-        fitted = _With(space, z)
-        check_space(fitted, images=images, tolerance=0.5 / 255 + 1e-4)
+        x = (image * 255).round().to(torch.uint8)
+        images = Images(x, y, tuple("abcde"), tuple("xyz"), context={"latent": z})
+        check_space(_With(space, z), images=images, tolerance=0.5 / 255 + 1e-4)
     assert torch.equal(net.walk(z, y, lambda place, h: h), net(z, y))
     assert from_bytes(images.x).shape == net(z, y).shape
 

@@ -51,15 +51,12 @@ def test_a_method_takes_parts_of_a_file(own, method, options, role):
     assert len(found(method, **{**options, role: own(name)})) > 0
 
 
-def test_a_search_of_a_file_and_one_by_name(own):
+def test_a_search_of_a_file_and_one_by_name_and_what_is_none(own):
     assert len(found("pgd", search=own("walk"))) > 0
     box = Counting(toy_subject(), offers="scores")
     assert len(found("pgd", box, search="evolution")) > 0
     with pytest.raises(Problem, match="needs gradients"):
         found("pgd", box)
-
-
-def test_what_is_no_part_is_told(own):
     with pytest.raises(Problem, match="no search"):
         found("pgd", search=own("number"))
     with pytest.raises(Problem, match="'target'"):

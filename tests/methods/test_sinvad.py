@@ -34,10 +34,8 @@ def test_every_class_is_reached_from_every_seed(codes):
 
 
 def test_a_target_is_reached_and_nothing_else(codes):
-    for method in (
-        sinvad(space=SPACE, partners=codes, target=2),
-        sinvad_code(space=SPACE, target=2, spread=1.5, generations=10),
-    ):
+    ours = sinvad(space=SPACE, partners=codes, target=2)
+    for method in (ours, sinvad_code(space=SPACE, target=2, spread=1.5, generations=10)):
         found = search(method, images=toy_images(8)).findings
         assert set(found.predicted.tolist()) == {2}
         assert 2 not in found.expected.tolist()
@@ -51,14 +49,11 @@ def test_ours_is_nearer_than_the_published_search(codes):
     assert float(ours.distance.mean()) < float(theirs.distance.mean())
 
 
-def test_the_published_constants():
+def test_the_published_constants_of_the_text_and_of_the_code():
     plain, targeted = sinvad_code(space=SPACE).search, sinvad_code(space=SPACE, target=1).search
     assert (plain.population, plain.elite, plain.spread, plain.generations) == (50, 20, 0.7, 500)
     assert (plain.mutation, plain.decay, plain.smallest, plain.reset) == (0.1, 0.7, 1e-3, 0.5)
     assert (targeted.spread, targeted.generations) == (1.0, 100)
-
-
-def test_the_text_and_the_code_are_told_apart():
     text = resolve("method", "sinvad@paper")(space=SPACE)
     assert (text.search.elite, text.search.spread, text.search.mutate) == (10, 1.0, "equal")
     assert (text.search.scaled, text.search.smallest) == (False, 0.0)

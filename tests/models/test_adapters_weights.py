@@ -9,9 +9,8 @@ from hardcase.models.adapters import fit_state, read_state, state_of
 
 
 def net(classes=3):
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, classes)
-    )
+    body = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+    return nn.Sequential(*body, nn.Linear(16, classes))
 
 
 def weights():
@@ -27,30 +26,21 @@ def same(module):
     return all(torch.equal(value, weights()[name]) for name, value in module.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        weights(),
-        {"state_dict": prefixed("module."), "epoch": 3, "optimizer": {"lr": 0.1}},
-        {"model": prefixed("_orig_mod.module.")},
-        {"model_state_dict": prefixed("")},
-        {"state_dict": prefixed("net."), "hyper_parameters": {"width": 4}},
-        {"state_dict": {**prefixed("model."), "loss.weight": torch.ones(3)}},
-        {"checkpoint": 1, "model": {"state_dict": prefixed("backbone.inner.")}},
-    ],
-    ids=[
-        "plain",
-        "data parallel",
-        "compiled",
-        "word",
-        "lightning",
-        "lightning with loss",
-        "nested",
-    ],
-)
-def test_weights_are_found_and_fit(content):
+CONTENTS = {
+    "plain": weights(),
+    "data parallel": {"state_dict": prefixed("module."), "epoch": 3, "optimizer": {"lr": 0.1}},
+    "compiled": {"model": prefixed("_orig_mod.module.")},
+    "word": {"model_state_dict": prefixed("")},
+    "lightning": {"state_dict": prefixed("net."), "hyper_parameters": {"width": 4}},
+    "lightning with loss": {"state_dict": {**prefixed("model."), "loss.weight": torch.ones(3)}},
+    "nested": {"checkpoint": 1, "model": {"state_dict": prefixed("backbone.inner.")}},
+}
+
+
+@pytest.mark.parametrize("form", CONTENTS)
+def test_weights_are_found_and_fit(form):
     module = net()
-    fit_state(module, state_of(content))
+    fit_state(module, state_of(CONTENTS[form]))
     assert same(module)
 
 
@@ -64,25 +54,18 @@ def test_a_prefix_is_put_on_where_the_network_has_one():
     note = fit_state(module, weights())
     assert same(module.inner)
     assert "added the prefix 'inner.'" in note
-
-
-def test_what_was_done_is_said():
     note = fit_state(net(), {**prefixed("module."), "extra": torch.ones(1)})
     assert "removed the prefix 'module.'" in note
     assert "left out 1 weights" in note
 
 
-def test_another_number_of_classes_is_named():
+def test_another_number_of_classes_is_named_and_missing_weights_are_counted():
     with pytest.raises(Problem, match=r"3\.weight is 3 x 16 .* 10 x 16 in the network") as caught:
         fit_state(net(10), weights())
     assert "number of classes" in str(caught.value)
-
-
-def test_missing_weights_are_counted_not_listed():
+    some = {name: value for name, value in weights().items() if not name.startswith("3")}
     with pytest.raises(Problem, match=r"lacks 2 of the network's 9 weights") as caught:
-        fit_state(
-            net(), {name: value for name, value in weights().items() if not name.startswith("3")}
-        )
+        fit_state(net(), some)
     assert len(str(caught.value).splitlines()) <= 3
 
 
@@ -97,20 +80,14 @@ def test_files_of_both_kinds(tmp_path):
         assert same(module)
 
 
-def test_a_whole_network_is_not_unpickled(tmp_path):
+def test_damaged_and_empty_files_are_told_and_networks_are_not_unpickled(tmp_path):
+    (tmp_path / "a.pt").write_bytes(b"hello")
+    torch.save({"epoch": 3}, tmp_path / "b.pt")
+    told = {"a": "cannot be read|can run code", "b": "no weights", "c": "no weights file"}
+    for name, words in told.items():
+        with pytest.raises(Problem, match=words):
+            read_state(tmp_path / f"{name}.pt")
     torch.save(net(), tmp_path / "whole.pt")
     with pytest.raises(Problem, match="can run code"):
         read_state(tmp_path / "whole.pt")
     assert read_state(tmp_path / "whole.pt", trust=True).keys() == weights().keys()
-
-
-def test_damaged_and_empty_files_are_told(tmp_path):
-    (tmp_path / "a.pt").write_bytes(b"hello")
-    torch.save({"epoch": 3}, tmp_path / "b.pt")
-    for name, words in (
-        ("a.pt", "cannot be read|can run code"),
-        ("b.pt", "no weights"),
-        ("c.pt", "no weights file"),
-    ):
-        with pytest.raises(Problem, match=words):
-            read_state(tmp_path / name)

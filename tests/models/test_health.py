@@ -1,5 +1,7 @@
 """`check` says what is wrong before any search starts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -26,24 +28,21 @@ def checked(change, **how):
     return check(Subject(Changed(change)), toy_images(40), **how)
 
 
-def test_a_healthy_subject():
+def test_a_healthy_subject_and_one_that_depends_on_the_batch():
     health = check(toy_subject(), toy_images(40))
     assert health.accuracy == 1.0
     assert health.bitwise
     assert health.notes == ()
     assert "100.0 %" in str(health)
+    assert not checked(lambda logits: logits + logits.mean(0) * 1e-3).bitwise
 
 
 def test_chance_accuracy_says_normalisation_or_class_order():
-    with pytest.raises(
-        Problem, match=r"gets 0.0 % of the 40 seeds right; chance is 25 %"
-    ) as caught:
+    words = r"gets 0.0 % of the 40 seeds right; chance is 25 %"
+    with pytest.raises(Problem, match=words) as caught:
         checked(lambda logits: -logits)
     assert "normalisation is missing or the class order differs" in str(caught.value)
     assert "--allow-low-accuracy" in str(caught.value)
-
-
-def test_low_accuracy_can_be_allowed_and_a_wrong_class_order_is_noticed():
     health = checked(lambda logits: logits.roll(1, 1), allow_low_accuracy=True)
     assert any("the classes have another order" in note for note in health.notes)
 
@@ -62,13 +61,14 @@ def test_answers_that_stop_a_search(change, words):
         checked(change)
 
 
+def some_nan(logits):
+    return torch.where(logits[:, :1] == logits[:, :1].amin(), torch.nan, logits)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            lambda logits: torch.where(logits[:, :1] == logits[:, :1].amin(), torch.nan, logits),
-            "NaN or infinity on",
-        ),
+        (some_nan, "NaN or infinity on"),
         (lambda logits: torch.cat([logits, logits[:, :1] - 99], 1), "1 outputs more"),
         (lambda logits: logits.softmax(1), "probabilities"),
     ],
@@ -90,35 +90,21 @@ def test_a_model_that_changes_its_answer():
         checked(drift)
 
 
-def test_dependence_on_the_batch_is_noticed():
-    assert not checked(lambda logits: logits + logits.mean(0) * 1e-3).bitwise
-
-
-def test_wrong_image_size_says_so():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(99, 4))
+def test_images_that_do_not_fit():
+    images, net = toy_images(4), nn.Sequential(nn.Flatten(), nn.Linear(99, 4))
     with pytest.raises(Problem, match="fails on an image of 1 x 8 x 8"):
-        check(Subject(net), toy_images(4))
-
-
-def test_no_images():
+        check(Subject(net), images)
     with pytest.raises(Problem, match="no images"):
         check(toy_subject(), toy_images(0))
-
-
-def test_labels_outside_the_classes():
-    from dataclasses import replace
-
-    images = toy_images(4)
     with pytest.raises(Problem, match="labels lie outside the 4 classes"):
         check(toy_subject(), replace(images, y=images.y + 2))
 
 
 def test_a_good_model_of_two_classes_is_better_than_chance():
-    x = torch.zeros(30, 1, 8, 8, dtype=torch.uint8)
     y = torch.arange(30) % 2
-    x[y == 1] = 200
+    x = (200 * y[:, None, None, None].expand(30, 1, 8, 8)).to(torch.uint8)
     images = Images(x, y, tuple(map(str, range(30))), ("dark", "light"))
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     net[1].weight.data = torch.stack([-torch.ones(64), torch.ones(64)])
     net[1].bias.data = torch.tensor([20.0, -20.0])
     assert check(Subject(net), images).accuracy == 1.0

@@ -56,12 +56,8 @@ def test_a_library_states_the_normalisation_and_the_user_may_state_another(monke
 
     def create_model(name, pretrained, **more):
         module = net()
-        module.pretrained_cfg = {
-            "mean": (0.5,) * 3,
-            "std": (0.25,) * 3,
-            "input_size": (3, 96, 96),
-            "crop_pct": 1.0,
-        }
+        module.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+        module.pretrained_cfg |= {"input_size": (3, 96, 96), "crop_pct": 1.0}
         return module
 
     fake.create_model = create_model
@@ -78,9 +74,6 @@ def test_a_scripted_file(tmp_path):
     torch.jit.script(net()).save(str(path))
     found = load_model(str(path), Loading())
     torch.testing.assert_close(found(X).logits, net()(X))
-
-
-def test_other_words_list_the_forms():
     with pytest.raises(Problem, match="cannot tell") as caught:
         load_model("net:1", Loading())
     assert "timm:NAME" in str(caught.value)
@@ -121,17 +114,14 @@ def test_one_output_for_two_classes_is_read_by_trying_and_said(end, positive, ca
     assert (health.accuracy, health.outputs) == (1.0, 2)
 
 
-def test_a_sigmoid_of_one_output_that_was_said_is_one_of_two_classes(tmp_path):
+def test_one_output_names_the_setting_and_a_sigmoid_that_was_said_is_one(tmp_path):
+    with pytest.raises(Problem, match="1 outputs, but") as caught:
+        check(Subject(Light()), lit())
+    assert caught.value.fix == "--set subject.outputs=binary"
     (tmp_path / "net.py").write_text("from test_load import Light\nfrom torch import nn\n"
                                      "def make():\n    return Light(nn.Sigmoid)\n")  # fmt: skip
     how = Loading(test=lit(), outputs="sigmoid")
     assert load_model(f"{tmp_path / 'net.py'}:make", how).outputs == "binary-sigmoid"
-
-
-def test_a_subject_of_one_output_names_the_setting():
-    with pytest.raises(Problem, match="1 outputs, but") as caught:
-        check(Subject(Light()), lit())
-    assert caught.value.fix == "--set subject.outputs=binary"
 
 
 def test_one_output_with_a_normalisation_of_its_own(caplog):
@@ -176,9 +166,8 @@ def test_an_installed_distribution_loads_models_of_its_own(lamp):
 
 
 def test_a_run_folder_of_others_does_not_name_a_model_of_a_loader_unasked(lamp):
-    assert [str(right) for right in rights({"model": "lamp:0.4"})] == [
-        "load lamp:0.4, which can run code (as model)"
-    ]
+    (right,) = rights({"model": "lamp:0.4"})
+    assert str(right) == "load lamp:0.4, which can run code (as model)"
     try:
         guard_code(consent_of(["--model", "lamp:0.4"]))
         load_model("lamp:0.4", Loading(test=lit()))
@@ -188,10 +177,9 @@ def test_a_run_folder_of_others_does_not_name_a_model_of_a_loader_unasked(lamp):
         guard_code(None)
 
 
-@pytest.mark.parametrize(
-    ("form", "extra"), [("onnx", "onnx"), ("https", "http"), ("tflite", "tflite")]
-)
-def test_models_of_a_distribution_that_is_not_installed(form, extra, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("form", ["onnx", "https", "tflite"])
+def test_models_of_a_distribution_that_is_not_installed(form, monkeypatch, capsys, tmp_path):
+    extra = form.removesuffix("s")
     monkeypatch.setitem(sys.modules, "hardcase_teams", None)
     monkeypatch.delitem(sys.modules, f"hardcase_teams.{extra}", raising=False)
     (tmp_path / "net").touch()

@@ -21,20 +21,19 @@ def photographs(count=60, size=32):
     return Images((x * 255).to(torch.uint8), y, ids, tuple("abcdef"), "folder:photos")
 
 
+PLAIN = "none (images in 0..1)"
+
+
 class Picky(nn.Module):
     """The nearest of six colours, for images normalised as `wanted`, from `first` on, in `order`."""
 
-    def __init__(
-        self, wanted="none (images in 0..1)", *, order=None, first=0, end="logits", size=None
-    ):
+    def __init__(self, wanted=PLAIN, *, order=None, first=0, end="logits", size=None):
         super().__init__()
         mean, std = (torch.tensor(values) for values in USUAL[wanted])
         self.register_buffer("std", std)
         self.register_buffer("expected", (COLOURS - mean) / std)
         self.order = torch.arange(6) if order is None else order
-        self.first = first
-        self.end = end
-        self.size = size
+        self.first, self.end, self.size = first, end, size
 
     def forward(self, x):
         if self.size is not None and x.shape[2] != self.size:
@@ -42,12 +41,8 @@ class Picky(nn.Module):
         gap = (x.mean((2, 3))[:, None] - self.expected) * self.std
         logits = -gap.square().sum(2)[:, self.order] * 200
         logits = torch.cat([logits.new_full((len(x), self.first), -1e3), logits], 1)
-        ends = {
-            "softmax": lambda: logits.softmax(1),
-            "sigmoid": logits.sigmoid,
-            "logits": lambda: logits,
-        }
-        return ends[self.end]()
+        ends = {"softmax": logits.softmax(1), "sigmoid": logits.sigmoid(), "logits": logits}
+        return ends[self.end]
 
 
 class Before(nn.Module):
@@ -92,6 +87,8 @@ FROM_ONE = replace(PHOTOS, y=PHOTOS.y + 1, classes=tuple("-abcdef"))
 UPRIGHT = bars(60)
 TURNED = replace(UPRIGHT, x=UPRIGHT.x.transpose(2, 3).contiguous())
 NAN = Before(lambda x: x * float("nan"), nn.Identity())
+MORE = nn.Sequential(Picky(), nn.ConstantPad1d((0, 1), -1e3))
+TWICE = nn.Sequential(Picky(end="softmax"), nn.Softmax(1))
 MEANS = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 CONSTANT = Before(lambda x: torch.arange(6.0).expand(len(x), 6), nn.Identity())
 TINY_BLIND = Before(lambda x: x if x.shape[2] >= 96 else x * 0 + 0.5)  # sees noise in small images
@@ -108,24 +105,12 @@ CASES = [
     ("BGR", Before(lambda x: x.flip(1)), PHOTOS, ["BGR"], "subject.channels=bgr"),
     ("inverted", Before(lambda x: 1 - x), PHOTOS, ["inverted"], FLAG),
     ("transposed", Bars(), TURNED, ["transposed"], "x.transpose(2, 3)"),
-    (
-        "labels from 1",
-        nn.Sequential(Picky(), nn.ConstantPad1d((0, 1), -1e3)),
-        FROM_ONE,
-        ["labels from 1"],
-        "first=1",
-    ),
+    ("labels from 1", MORE, FROM_ONE, ["labels from 1"], "first=1"),
     ("background", Picky(first=1), PHOTOS, ["background"], "subject.classes="),
     ("order", Picky(order=torch.tensor([3, 5, 0, 4, 1, 2])), PHOTOS, ["class order"], "classes="),
     ("softmax", Picky(end="softmax"), PHOTOS, ["softmax"], "outputs=probabilities"),
     ("sigmoid", Picky(end="sigmoid"), PHOTOS, ["sigmoid"], "outputs=sigmoid"),
-    (
-        "two softmaxes",
-        nn.Sequential(Picky(end="softmax"), nn.Softmax(1)),
-        PHOTOS,
-        ["double softmax", "softmax"],
-        "one softmax fewer",
-    ),
+    ("two softmaxes", TWICE, PHOTOS, ["double softmax", "softmax"], "one softmax fewer"),
     ("size", Picky(size=224), PHOTOS, ["size"], "resize=224"),
     ("scale", TINY_BLIND, PHOTOS, ["size"], "?resize="),
     ("grey network", nn.Conv2d(1, 6, 3), PHOTOS, ["channels"], "channels=grey"),

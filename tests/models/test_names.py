@@ -8,16 +8,7 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.models import names
-from hardcase.models.names import (
-    COUNT,
-    SAME,
-    aligned,
-    class_map,
-    imagenet,
-    map_between,
-    merged,
-    same_outputs,
-)
+from hardcase.models.names import COUNT, aligned, class_map, imagenet, map_between
 from hardcase.models.subject import Subject
 from hardcase.oracles import LeavesLabel
 from hardcase.testing.toys import toy_images
@@ -45,9 +36,18 @@ def test_folders_find_their_output(folder, output, how):
     assert (found.outputs, found.how) == ((output,), (how,))
 
 
-def test_a_name_of_two_outputs_is_not_guessed():
-    with pytest.raises(Problem, match="'crane'"):
-        class_map(["tench", "crane"], MODEL, synsets=SYNSETS, lemmas=LEMMAS)
+@pytest.mark.parametrize(
+    ("folders", "words", "also"),
+    [
+        (["tench", "crane"], "'crane'", ""),  # a name of two outputs is not guessed
+        (["tench", "tenck"], r"1 of 2 classes .* 'tenck'", "tench"),
+        (["tench", "n01440764"], "both mean", ""),
+    ],
+)
+def test_folders_that_mean_no_output_of_their_own_are_told(folders, words, also):
+    with pytest.raises(Problem, match=words) as caught:
+        class_map(folders, MODEL, synsets=SYNSETS, lemmas=LEMMAS)
+    assert also in str(caught.value)
 
 
 def test_the_mapping_can_be_printed_and_applied():
@@ -62,21 +62,11 @@ def test_the_mapping_can_be_printed_and_applied():
         named.apply(images)
 
 
-def test_other_words_for_all_classes_are_taken_by_position_and_said():
+def test_other_words_for_classes_are_the_same_or_taken_by_position_and_said():
     found = class_map(["uno", "due"], ["one", "two"])
-    assert found.how == ("position", "position")
-    assert found.outputs == (0, 1)
-
-
-def test_unknown_classes_are_told_with_what_is_near():
-    with pytest.raises(Problem, match=r"1 of 2 classes .* 'tenck'") as caught:
-        class_map(["tench", "tenck"], MODEL)
-    assert "tench" in str(caught.value)
-
-
-def test_two_folders_of_one_output_are_told():
-    with pytest.raises(Problem, match="both mean"):
-        class_map(["tench", "n01440764"], MODEL, synsets=SYNSETS)
+    assert (found.how, found.outputs) == (("position", "position"), (0, 1))
+    found = class_map(["airplane", "tv", "couch"], ["aeroplane", "sofa", "tv-monitor", "cat"])
+    assert found.outputs == (0, 2, 1)
 
 
 @pytest.fixture
@@ -84,12 +74,11 @@ def table(tmp_path, monkeypatch):
     monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
     numbers = [f"n{10_000_000 + i}" for i in range(1000)]
     words = ["crane" if i in (3, 5) else f"thing{i}, kind of {i}" for i in range(1000)]
-    (tmp_path / "imagenet_synsets.txt").write_text("\n".join(numbers))
     lines = [f"{number}\t{word}" for number, word in zip(numbers, words)]
-    (tmp_path / "imagenet_synset_to_lemma.txt").write_text("\n".join(lines))
-    files = {
-        name: tmp_path / name for name in ("imagenet_synsets.txt", "imagenet_synset_to_lemma.txt")
-    }
+    texts = {"imagenet_synsets.txt": numbers, "imagenet_synset_to_lemma.txt": lines}
+    files = {name: tmp_path / name for name in texts}
+    for name, text in texts.items():
+        files[name].write_text("\n".join(text))
     monkeypatch.setattr(names, "_installed", lambda: files)
     return files
 
@@ -102,6 +91,9 @@ def test_imagenets_classes_come_from_the_installed_package_once(table, monkeypat
     assert imagenet(offline=True) == rows
     outputs = [row.name for row in rows]
     assert map_between(["n10000007", "kind of 9", "12"], outputs).outputs == (7, 9, 12)
+    names.imagenet_cache().write_text("[]")
+    with pytest.raises(Problem, match="0 classes instead of 1000"):
+        imagenet()
 
 
 def test_without_any_source_nothing_is_fetched_unasked(table, monkeypatch):
@@ -112,19 +104,7 @@ def test_without_any_source_nothing_is_fetched_unasked(table, monkeypatch):
         imagenet(offline=True)
 
 
-def test_a_damaged_cache_is_told(table):
-    imagenet()
-    names.imagenet_cache().write_text("[]")
-    with pytest.raises(Problem, match="0 classes instead of 1000"):
-        imagenet()
-
-
-def test_nothing_is_mapped_where_names_agree_or_the_model_has_none():
-    assert map_between(("a", "b"), ("a", "b")) is None
-    assert map_between(("a", "b"), ()) is None
-
-
-def test_images_come_under_the_classes_of_the_model():
+def test_images_come_under_the_classes_of_the_model_where_names_differ():
     images = bars(6, classes=3)
     model = ("zero", "2", "1", "0")
     mapped = aligned(images, model)
@@ -134,18 +114,15 @@ def test_images_come_under_the_classes_of_the_model():
     assert aligned(images, ()) is images
     with pytest.raises(Problem, match="none of the model's"):
         aligned(replace(images, classes=("ant", "bee", "moth")), ("ant", "bee", "c", "d"))
+    assert map_between(("a", "b"), ("a", "b")) is None
+    assert map_between(("a", "b"), ()) is None
 
 
-def test_words_of_coco_and_voc_for_one_object_are_the_same():
-    found = class_map(["airplane", "tv", "couch"], ["aeroplane", "sofa", "tv-monitor", "cat"])
-    assert found.outputs == (0, 2, 1)
-
-
-IMAGENET_NAMES = [f"class {i}" for i in range(COUNT)]
-IMAGENET_NAMES[435], IMAGENET_NAMES[876] = "bathtub, bathing tub", "tub, vat"
-IMAGENET_NAMES[638], IMAGENET_NAMES[639] = "maillot", "maillot, tank suit"
-IMAGENET_NAMES[836], IMAGENET_NAMES[837] = "sunglass", "sunglasses, dark glasses"
-IMAGENET_NAMES[134], IMAGENET_NAMES[517] = "crane", "crane"
+KNOWN = {
+    435: "bathtub, bathing tub", 876: "tub, vat", 638: "maillot", 639: "maillot, tank suit",
+    836: "sunglass", 837: "sunglasses, dark glasses", 134: "crane", 517: "crane",
+}  # fmt: skip
+IMAGENET_NAMES = [KNOWN.get(i, f"class {i}") for i in range(COUNT)]
 
 
 class Answers(nn.Module):
@@ -162,9 +139,9 @@ class Answers(nn.Module):
 
 
 def test_only_imagenets_names_are_grouped_and_a_bird_is_no_machine():
-    assert same_outputs(IMAGENET_NAMES) == ((435, 876), (638, 639), (836, 837))
-    assert same_outputs(["bathtub", "tub"]) == ()
-    assert all(len(set(words)) == 2 for words in SAME)
+    assert names.same_outputs(IMAGENET_NAMES) == ((435, 876), (638, 639), (836, 837))
+    assert names.same_outputs(["bathtub", "tub"]) == ()
+    assert all(len(set(words)) == 2 for words in names.SAME)
 
 
 def test_a_tub_for_a_bathtub_is_no_failure_and_another_class_is_one():
@@ -181,17 +158,14 @@ def test_a_tub_for_a_bathtub_is_no_failure_and_another_class_is_one():
     assert leaves(plain) == [True, True, True], "without names nobody knows"
 
 
-def test_labels_of_both_names_are_the_firsts():
-    images = replace(toy_images(2), y=torch.tensor([0, 1]), classes=("tub", "crane bird"))
-    found = aligned(replace(images, classes=("tub", "class 5")), IMAGENET_NAMES)
+def test_labels_of_both_names_are_the_firsts_and_the_gradient_goes_to_the_greater():
+    images = replace(toy_images(2), y=torch.tensor([0, 1]), classes=("tub", "class 5"))
+    found = aligned(images, IMAGENET_NAMES)
     assert found.y.tolist() == [435, 5]
     whole = replace(images, y=torch.tensor([876, 637]), classes=tuple(IMAGENET_NAMES))
     assert aligned(whole, IMAGENET_NAMES).y.tolist() == [435, 637]
-
-
-def test_the_gradient_goes_to_the_greater_of_the_two():
     logits = torch.tensor([[1.0, 3.0, 0.0, 2.0]], requires_grad=True)
-    one = merged(logits, ((0, 1),))
+    one = names.merged(logits, ((0, 1),))
     assert one.tolist() == [[3.0, 0.0, 0.0, 2.0]]
     one[0, 0].backward()
     assert logits.grad.tolist() == [[0.0, 1.0, 0.0, 0.0]]

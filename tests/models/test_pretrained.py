@@ -20,17 +20,15 @@ def test_every_row_is_pinned_and_says_its_licence(row):
     assert len(row.mean) == len(row.std) == 3
 
 
+LITE = ["efficientnet-lite0", "efficientnet-lite2"]
+
+
 @pytest.mark.parametrize(
     ("subject", "present", "judge", "note"),
     [
         ("model.py:mine", ["efficientnet-lite2"], "efficientnet-lite2", "no witness"),
         ("zoo:efficientnet-lite0", ["efficientnet-lite1"], "", "fetch model resnet50-imagenet"),
-        (
-            "zoo:resnet50-imagenet",
-            ["efficientnet-lite0", "efficientnet-lite2"],
-            "efficientnet-lite0",
-            "no witness",
-        ),
+        ("zoo:resnet50-imagenet", LITE, "efficientnet-lite0", "no witness"),
     ],
     ids=["one network judges", "a sibling alone does not", "the judge's lineage is left out"],
 )
@@ -49,15 +47,9 @@ def test_the_judge_is_of_another_lineage_than_subject_and_witnesses():
     every = [name for name, row in PRETRAINED.items() if row.accuracy is not None]
     found = roles("zoo:efficientnet-lite0", every)
     assert found.judge == "resnet50-imagenet"
-    assert found.witnesses == (
-        "mobilenetv2-imagenet",
-        "efficientnet-lite1",
-        "efficientnet-lite2",
-    )
+    siblings = ("efficientnet-lite1", "efficientnet-lite2")
+    assert found.witnesses == ("mobilenetv2-imagenet", *siblings)
     assert "own lineage" in found.note
-
-
-def test_distances_take_no_role():
     assert roles("model.py:mine", ["lpips-alexnet"]).judge == ""
     assert lineage_of("lpips-alexnet") == "torchvision-alexnet"
     assert lineage_of("model.py:mine") == ""

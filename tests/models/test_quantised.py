@@ -55,42 +55,31 @@ def hook_counts():
 
 def test_half_precision_is_what_casting_gives():
     small = copy("float16").net
-    x = (IMAGES[:2]).half().float()
-    conv = (
-        nn.functional.conv2d(x, net()[0].weight.half().float(), net()[0].bias.half().float())
-        .half()
-        .float()
-    )
+    cast = [value.half().float() for value in (IMAGES[:2], net()[0].weight, net()[0].bias)]
+    conv = nn.functional.conv2d(*cast).half().float()
     assert torch.equal(small[0](IMAGES[:2]), conv)
 
 
-def test_eight_bit_weights_have_a_scale_for_each_channel():
+def test_eight_bits_have_a_scale_for_each_channel_and_inputs_a_calibrated_range():
     weight = copy("int8").net[3].weight
     for row, own in zip(weight, net()[3].weight.detach(), strict=True):
         scale = own.abs().max() / 127
         assert len(row.unique()) <= 255
         assert float((row - own).abs().max()) <= scale / 2 + 1e-7
         assert torch.allclose(row / scale, (row / scale).round(), atol=1e-3)
-
-
-def test_eight_bit_inputs_are_clipped_to_the_calibrated_range():
     small = quantised.int8(net(), IMAGES * 0.5)
     assert [len(layer._forward_pre_hooks) for layer in small] == [1, 0, 0, 1]
-    assert torch.equal(
-        small(torch.full_like(IMAGES[:1], 0.9)), small(torch.full_like(IMAGES[:1], 5.0))
-    )
+    light, lighter = (small(torch.full_like(IMAGES[:1], level)) for level in (0.9, 5.0))
+    assert torch.equal(light, lighter)
 
 
-def test_infinities_and_nan_stay():
+def test_infinities_and_nan_stay_and_copies_travel():
     x = IMAGES[:2].clone()
     x[0, 0, 0, 0] = torch.nan
     assert copy("int8")(x).logits[0].isnan().any()
     large = quantised.float16(nn.Linear(2, 1))
     large.weight.data.fill_(6e4)
     assert large(torch.full((1, 2), 6e4)).isinf().all(), "float16 ends at 65504"
-
-
-def test_copies_travel_to_other_processes():
     small = pickle.loads(pickle.dumps(copy("int8")))
     assert torch.equal(small(IMAGES).logits, copy("int8")(IMAGES).logits)
 

@@ -8,15 +8,9 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.models import witnesses
 from hardcase.models.subject import Subject
-from hardcase.models.witnesses import (
-    default_witnesses,
-    even_half,
-    pretrained_witnesses,
-    witness_record,
-)
+from hardcase.models.witnesses import default_witnesses, even_half, witness_record
 from hardcase.tensors import fingerprints
 from hardcase.testing.toys import Quarters, toy_images, toy_subject, toy_world
-from hardcase.types import Images
 from tiny import bars
 
 
@@ -49,26 +43,14 @@ def test_three_networks_of_other_weights_are_trained_once(quick):
     assert [one.hash for one in again] == [one.hash for one in first]
 
 
-def test_much_colour_is_read_by_deeper_witnesses(monkeypatch):
+def test_much_colour_is_read_by_deeper_witnesses_and_photographs_by_none(monkeypatch):
     """A LeNet reads half of CIFAR-10: what it keeps says little."""
-    grey, colour = (
-        bars(4),
-        Images(
-            torch.zeros(4, 3, 8, 8, dtype=torch.uint8),
-            torch.arange(4),
-            tuple("abcd"),
-            tuple("0123"),
-        ),
-    )
+    grey, colour = bars(4), bars(4, size=8, channels=3)
     assert {witnesses.network_for(images) for images in (grey, colour)} == {"lenet5"}
     monkeypatch.setattr(witnesses, "MANY", 4)
     assert witnesses.network_for(grey) == "lenet5"
     assert witnesses.network_for(colour) == "vgg16-small"
-
-
-def test_photographs_have_no_default_witnesses():
-    x = torch.zeros(4, 3, 96, 96, dtype=torch.uint8)
-    images = Images(x, torch.arange(4), tuple("abcd"), tuple("0123"))
+    images = bars(4, size=96, channels=3)
     with pytest.raises(Problem, match="no default witnesses for images of 96 pixels"):
         default_witnesses(images, images)
 
@@ -81,7 +63,8 @@ def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
     mine = Subject(net, name="hf:mine")
     own = {mine.weights: "zoo:efficientnet-lite0"}
     monkeypatch.setattr(witnesses, "known_as", lambda name, weights: own.get(weights, name))
-    found = pretrained_witnesses(mine, 1000, lambda name: Subject(torch.nn.Flatten(), name=name))
+    load = lambda name: Subject(torch.nn.Flatten(), name=name)  # noqa: E731
+    found = witnesses.pretrained_witnesses(mine, 1000, load)
     assert [one.name for one in found] == ["zoo:efficientnet-lite1"]
     assert "hf:mine is zoo:efficientnet-lite0 under another name" in caplog.text
     record = witness_record(mine, found, 2.0, None)
@@ -89,9 +72,7 @@ def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
-    train = bars(200, classes=4)
-    test = bars(32, seed=1, split="test", classes=4)
-
+    train, test = bars(200, classes=4), bars(32, seed=1, split="test", classes=4)
     subject = Subject(Quarters(), classes=test.classes, name="toy")
 
     def context(method, **values):
@@ -101,8 +82,8 @@ def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
 
     assert len(context("natural").witnesses) == 3
     assert context("pgd").witnesses == ()
-    assert context("natural", witnesses="none").witnesses == ()
-    assert context("natural", witnesses=()).witnesses == ()
+    for none in ("none", ()):
+        assert context("natural", witnesses=none).witnesses == ()
     assert len(context("pgd", witnesses="default").witnesses) == 3
     peer = toy_world().peer
     assert context("pgd", witnesses=[peer]).witnesses == (peer,)
@@ -111,25 +92,17 @@ def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
 
 def test_where_nobody_can_witness_the_run_says_so(caplog):
     caplog.set_level("WARNING")  # commands of other tests may have silenced the log
-    images = toy_images(8)
-    context = Context.of(toy_subject(), images, "natural", data="npz:/no/such/file.npz")
-    assert context.witnesses == ()
+    images, lost = toy_images(8), {"data": "npz:/no/such/file.npz"}
+    assert Context.of(toy_subject(), images, "natural", **lost).witnesses == ()
     assert "this run has no witness" in caplog.text
-    asked = Context.of(
-        toy_subject(), images, "pgd", data="npz:/no/such/file.npz", witnesses="default"
-    )
+    asked = Context.of(toy_subject(), images, "pgd", **lost, witnesses="default")
     with pytest.raises(Problem, match="npz"):
         asked.campaign  # noqa: B018
 
 
 def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
-    values = {
-        "model": "zoo:lenet5",
-        "data": "mnist5k",
-        "method": "natural-blackbox",
-        "witnesses": ["zoo:lenet1"],
-        "subject": {"label_only": True},
-    }
+    values = {"model": "zoo:lenet5", "data": "mnist5k", "method": "natural-blackbox"}
+    values |= {"witnesses": ["zoo:lenet1"], "subject": {"label_only": True}}
     asked = []
 
     class Spy(Context):
@@ -141,19 +114,8 @@ def test_a_witness_of_a_subject_that_gives_labels_gives_scores():
     assert ("zoo:lenet1", False) in asked
 
 
-def test_lineages_are_recorded():
-    names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
-    models = [Subject(Quarters(), name=name) for name in names]
-    record = witness_record(toy_subject(), models, 2.0, None)
-    trained = "lenet5, trained here"
-    found = record["independence"]["lineage"]["witnesses"]
-    assert found == ["resnet18", trained, trained, "vgg16-small, trained here", "not known"]
-
-
-def test_independence_has_four_parts():
-    train = bars(200)
-    subject = toy_subject()
-    own = [toy_world().peer]
+def test_independence_has_four_parts_and_lineages_are_recorded():
+    train, subject, own = bars(200), toy_subject(), [toy_world().peer]
     assert witness_record(subject, [], 2.0, train) is None
     record = witness_record(subject, own, 2.0, train)
     assert set(record["independence"]) == {"networks", "lineage", "training images", "trained on"}
@@ -162,3 +124,9 @@ def test_independence_has_four_parts():
     record = witness_record(subject, [renamed], 2.0, train)
     known = record["independence"]["training images"]
     assert known["images"] == len(even_half(train))
+    names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
+    models = [Subject(Quarters(), name=name) for name in names]
+    record = witness_record(toy_subject(), models, 2.0, None)
+    trained = "lenet5, trained here"
+    found = record["independence"]["lineage"]["witnesses"]
+    assert found == ["resnet18", trained, trained, "vgg16-small, trained here", "not known"]

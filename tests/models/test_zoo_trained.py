@@ -28,11 +28,8 @@ def test_a_trained_network_is_kept_and_found_again(cache):
     net, card = zoo.trained_classifier("lenet1", TRAIN, TEST, epochs=8, progress=told.append)
     assert global_state() == before
     assert card["accuracy"] > 0.9
-    assert (card["configuration"]["name"], card["configuration"]["size"], card["seed"]) == (
-        "lenet1",
-        24,
-        0,
-    )
+    known = card["configuration"]
+    assert (known["name"], known["size"], card["seed"]) == ("lenet1", 24, 0)
     assert card["data"] == TRAIN.hash
     assert not net.training
     reports = len(told)

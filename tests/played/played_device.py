@@ -65,23 +65,16 @@ class PlayedDevice:
         memory: int | None = None,
         fails: int | None = None,
     ) -> None:
-        self.drift = drift
-        self.tile = tile
-        self.mixing = mixing
-        self.memory = memory
-        self.fails = fails
-        self.calls = 0
-        self.held = 0
+        self.drift, self.tile, self.mixing = drift, tile, mixing
+        self.memory, self.fails = memory, fails
+        self.calls = self.held = 0
         self._open = ExitStack()
 
     @classmethod
     def from_text(cls, text: str) -> PlayedDevice:
         """A device as the environment variable describes it: ``NAME=NUMBER`` separated by spaces."""
         pairs = (word.split("=") for word in text.split() if "=" in word)
-        told: dict[str, Any] = {
-            name: float(value) if name == "drift" else int(value) for name, value in pairs
-        }
-        return cls(**told)
+        return cls(**{name: (float if name == "drift" else int)(value) for name, value in pairs})
 
     def __enter__(self) -> PlayedDevice:
         undo = self._open
@@ -126,10 +119,8 @@ class PlayedDevice:
 
     def _take(self, size: int, *, kept: bool) -> None:
         if self.memory is not None and self.held + size > self.memory:
-            raise torch.OutOfMemoryError(
-                f"CUDA out of memory, as played: {self.held:,} bytes are held and {size:,} wanted "
-                f"of {self.memory:,}"
-            )
+            held = f"{self.held:,} bytes are held and {size:,} wanted of {self.memory:,}"
+            raise torch.OutOfMemoryError(f"CUDA out of memory, as played: {held}")
         self.held += size if kept else 0
 
     def _drifting(self, usual: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,19 +30,18 @@ from hardcase.testing.methods import MethodTrial, check_deterministic, check_nei
 from hardcase.testing.toys import toy_images, toy_subject, toy_world
 
 METHODS = parts("method")
-SHORT = (
-    ("argus-adaptive", check_neighbours),
-    ("fgsm", check_deterministic),
-    ("sinvad", check_neighbours),
-)
+SHORT = {
+    "argus-adaptive": check_neighbours,
+    "fgsm": check_deterministic,
+    "sinvad": check_neighbours,
+}
 """Some methods under some laws; `make torture` plays a device under all of them."""
 HERE = torch.device("cpu")
 
 
 def run(out, *, workers=1, batch="auto", resume=False, **campaign):
-    context = Context.of(
-        toy_subject(), toy_images(40), "pgd", workers=workers, batch_size=batch, campaign=campaign
-    )
+    how = {"workers": workers, "batch_size": batch, "campaign": campaign}
+    context = Context.of(toy_subject(), toy_images(40), "pgd", **how)
     done = (go_on if resume else start)(plan_of(context), out)
     rows = sorted(done.findings.to_pylist(), key=lambda row: (row["seed"], row["queries"]))
     return done, [{**row, "id": None} for row in rows]
@@ -53,7 +52,7 @@ def asked(images, rows):
     return torch.cat([toy_subject().net(part) for part in images.split(rows)])
 
 
-@pytest.mark.parametrize(("name", "law"), SHORT)
+@pytest.mark.parametrize(("name", "law"), SHORT.items())
 def test_methods_obey_the_laws_of_bytes_there(name, law):
     method, world = METHODS[name], toy_world()
     with PlayedDevice(tile=32):
@@ -222,17 +221,14 @@ def test_six_criteria_do_not_wait_for_a_device_and_say_the_same():
 
 def together(monkeypatch, method, *, apart):
     """What a method finds from shards side by side or `apart`, and the rows that were computed."""
-    computed = [0]
-    subject = toy_subject()
-    subject.net.register_forward_pre_hook(
-        lambda net, x: computed.__setitem__(0, computed[0] + len(x[0]))
-    )
+    computed, subject = [], toy_subject()
+    subject.net.register_forward_pre_hook(lambda net, x: computed.append(len(x[0])))
     campaign = Campaign(subject=subject, method=toy_method(METHODS[method]), batch=64, tile=16)
     with PlayedDevice(tile=16), monkeypatch.context() as patched:
         if apart:
             patched.setattr(in_memory, "shares_tiles", lambda *_: False)
         found = search_campaign(campaign, toy_world().seeds(METHODS[method])(72), shard=12)
-    return found, computed[0]
+    return found, sum(computed)
 
 
 @pytest.mark.parametrize("method", ["pgd", "feature-perturbation", "natural", "sinvad"])

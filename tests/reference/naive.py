@@ -7,13 +7,10 @@ import numpy as np
 
 
 def nc(layers, threshold):
-    return {
-        (i, u)
-        for i, layer in enumerate(layers)
-        for row in layer
-        for u, v in enumerate(row)
-        if v > threshold
-    }
+    values = (
+        (i, u, v) for i, layer in enumerate(layers) for row in layer for u, v in enumerate(row)
+    )
+    return {(i, u) for i, u, v in values if v > threshold}
 
 
 def scaled_nc(maps, threshold, order, epsilon=0.0):
@@ -41,9 +38,8 @@ def sections(values, low, high, k, cuts="right-open", top="last", constant="skip
             if math.isnan(v):
                 continue
             if still:
-                covered |= (
-                    {(u, s) for s in range(k)} if constant == "all" and v == low[u] else set()
-                )
+                if constant == "all" and v == low[u]:
+                    covered |= {(u, s) for s in range(k)}
                 continue
             width = (high[u] - low[u]) / k
             for s in range(k):
@@ -59,18 +55,9 @@ def sections(values, low, high, k, cuts="right-open", top="last", constant="skip
 
 
 def corners(values, low, high, equal="none"):
-    above = {
-        u
-        for row in values
-        for u, v in enumerate(row)
-        if v > high[u] or (equal != "none" and v == high[u])
-    }
-    below = {
-        u
-        for row in values
-        for u, v in enumerate(row)
-        if v < low[u] or (equal == "both" and v == low[u])
-    }
+    cells = [(u, v) for row in values for u, v in enumerate(row)]
+    above = {u for u, v in cells if v > high[u] or (equal != "none" and v == high[u])}
+    below = {u for u, v in cells if v < low[u] or (equal == "both" and v == low[u])}
     return above, below
 
 
@@ -94,27 +81,18 @@ def mcdc(kind, conditions, decisions, factor, pairs=None):
     """Covered (condition, decision) and the number of qualified input pairs, from all pairs of inputs."""
     n, covered, qualified = len(conditions), set(), 0
     for a, b in pairs or itertools.combinations(range(n), 2):
-        flips = [
-            i for i in range(len(conditions[0])) if (conditions[a][i] > 0) != (conditions[b][i] > 0)
-        ]
+        both = list(enumerate(zip(conditions[a], conditions[b])))
+        flips = [i for i, (one, two) in both if (one > 0) != (two > 0)]
         if kind.startswith("sign"):
             first = flips if len(flips) == 1 else []
             qualified += bool(first)
         else:
-            first = [
-                i
-                for i in range(len(conditions[0]))
-                if changed(conditions[a][i], conditions[b][i], factor)
-            ]
-            first = [] if flips else first
+            first = [i for i, pair in both if not flips and changed(*pair, factor)]
             qualified += not flips
-        for j in range(len(decisions[0])):
-            turned = (decisions[a][j] > 0) != (decisions[b][j] > 0)
-            hit = (
-                turned
-                if kind.endswith("sign")
-                else not turned and changed(decisions[a][j], decisions[b][j], factor)
-            )
+        for j, (one, two) in enumerate(zip(decisions[a], decisions[b])):
+            hit = (one > 0) != (two > 0)
+            if not kind.endswith("sign"):
+                hit = not hit and changed(one, two, factor)
             covered |= {(i, j) for i in first} if hit else set()
     return covered, qualified
 
@@ -124,9 +102,8 @@ def dsa(values, predicted, traces, classes):
     for v, c in zip(values, predicted, strict=True):
         same = [t for t, k in zip(traces, classes, strict=True) if k == c]
         near = min(same, key=lambda t: np.linalg.norm(v - t))
-        other = min(
-            np.linalg.norm(near - t) for t, k in zip(traces, classes, strict=True) if k != c
-        )
+        others = (t for t, k in zip(traces, classes, strict=True) if k != c)
+        other = min(np.linalg.norm(near - t) for t in others)
         result.append(np.linalg.norm(v - near) / other)
     return np.array(result)
 

@@ -1,30 +1,24 @@
 """ADAPT against its fuzzer written out: features and scores neuron by neuron, one worklist at a time."""
 
 import torch
-from whitebox import SUBJECT, channel_means, grid, layers, mean_then_scale, profiles, run, seeds
+import whitebox
+from whitebox import SUBJECT, channel_means, grid, layers, made, pictures, run, seeds
 
 from hardcase.guides.adapt import breed, constant, greedy_cover
 from hardcase.methods.dlfuzz import LEARNT
 from hardcase.randomness import Rng, stream
-from hardcase.registry import resolve
-from hardcase.tensors import from_bytes
 
 STEP_SIZE, STEPS, BUDGET, NEURONS, RADIUS = 2.0, 3, 45, 4, 0.5
-WIDTHS, LAYER_KINDS = (
-    {"relu1": 3, "pool1": 3, "relu2": 4, "relu3": 6, "logits": 4},
-    ("conv", "pool", "conv", "linear", "linear"),
-)
+WIDTHS = {"relu1": 3, "pool1": 3, "relu2": 4, "relu3": 6, "logits": 4}
+LAYER_KINDS = ("conv", "pool", "conv", "linear", "linear")
 WEIGHTS = {"relu1": "conv1", "relu2": "conv2", "relu3": "dense1", "logits": "logits"}
 NAMES = ("norm", "pool", "conv", "linear", "activation", "join", "other")
 
 
 def fixed_features():
     """Features 0 to 16, one neuron at a time."""
-    neurons = [
-        (number, name, i)
-        for number, (name, width) in enumerate(WIDTHS.items())
-        for i in range(width)
-    ]
+    layered = enumerate(WIDTHS.items())
+    neurons = [(number, name, i) for number, (name, width) in layered for i in range(width)]
     modules = dict(SUBJECT.net.named_children())
     weight = {}
     for place, (_, name, i) in enumerate(neurons):
@@ -58,15 +52,12 @@ def chosen(vector, hits, failing):
 def gradient(x, label, units):
     shown = grid(x).requires_grad_()
     seen = layers(SUBJECT, shown)
-    total = (
-        0.5 * channel_means({k: v for k, v in seen.items() if k != "softmax"})[units].sum()
-        - 0.5 * seen["softmax"][label]
-    )
-    return torch.autograd.grad(total, shown)[0]
+    own = seen.pop("softmax")[label]
+    return torch.autograd.grad(0.5 * channel_means(seen)[units].sum() - 0.5 * own, shown)[0]
 
 
 def active(x):
-    return {i for i, value in enumerate(mean_then_scale(layers(SUBJECT, grid(x)))) if value > 0.5}
+    return whitebox.active(x, 0.5, by=whitebox.mean_then_scale)
 
 
 def fuzz(start, label, looks):
@@ -105,20 +96,11 @@ def fuzz(start, label, looks):
 
 def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
     images = seeds(3, SUBJECT)
-    method = resolve("method", "adapt@paper")(
-        subject=SUBJECT,
-        profile=profiles(),
-        neurons=NEURONS,
-        step_size=STEP_SIZE,
-        steps=STEPS,
-        radius=RADIUS,
-        gradients=BUDGET,
-    )
-    spy, _, method = run(method, images)
+    options = {"neurons": NEURONS, "step_size": STEP_SIZE, "steps": STEPS, "radius": RADIUS}
+    spy, _, method = run(made("adapt@paper", **options, gradients=BUDGET), images)
+    assert method.guides[0].fixed.tolist() == fixed_features()
     total, repeated = [0] * 20, 0
-    for seed, (picture, label) in enumerate(
-        zip(from_bytes(images.x), images.y.tolist(), strict=True)
-    ):
+    for seed, picture, label in pictures(images):
         shown, hits, again = fuzz(picture, label, spy.of(seed))
         for ours, theirs in zip(spy.of(seed), shown, strict=True):
             assert torch.allclose(ours[0], theirs, atol=2e-4)
@@ -126,11 +108,6 @@ def test_choices_looks_and_tables_are_those_of_the_fuzzer_written_out():
         repeated += again
     assert method.guides[0].hits.base.tolist() == total
     assert repeated, "no list ever had a second entry, so lists were not tested"
-
-
-def test_fixed_features_neuron_by_neuron():
-    guide = resolve("method", "adapt@paper")(subject=SUBJECT, profile=profiles()).guides[0]
-    assert guide.fixed.tolist() == [[float(f) for f in row] for row in fixed_features()]
 
 
 def test_features_of_layers_without_weights_have_no_rank():
@@ -154,10 +131,8 @@ def slow_cover(records, count):
 
 
 def test_greedy_cover_is_the_textbook_one_for_every_group():
-    covered = (
-        torch.rand(5, 12, 30, generator=stream(0, "cover"))
-        < torch.rand(5, 12, 1, generator=stream(1, "cover")) / 2
-    )
+    share = torch.rand(5, 12, 1, generator=stream(1, "cover")) / 2
+    covered = torch.rand(5, 12, 30, generator=stream(0, "cover")) < share
     known = torch.ones(5, 12, dtype=torch.bool)
     known[3, 7:] = False
     picks = greedy_cover(covered, known, 15)
@@ -167,14 +142,11 @@ def test_greedy_cover_is_the_textbook_one_for_every_group():
 
 
 def test_children_mix_their_parents_gene_by_gene():
-    parents = torch.stack(
-        [torch.full((50, 29), 4.0), torch.linspace(-4, 4, 50)[:, None].expand(50, 29)]
-    )
+    spread = torch.linspace(-4, 4, 50)[:, None].expand(50, 29)
+    parents = torch.stack([torch.full((50, 29), 4.0), spread])
     children = breed(parents, torch.arange(len(parents)), Rng.numbered(0, "breed", len(parents)))
     assert children.shape == (2, 100, 29)
     assert bool((children.abs() <= 5).all())
     noise = (children[0] - 4)[children[0] < 5]
-    assert abs(float(noise[noise < 0].std()) - 0.6) < 0.1, (
-        "half a normal distribution of size 1 spreads by 0.6"
-    )
+    assert abs(float(noise[noise < 0].std()) - 0.6) < 0.1, "half a normal one of size 1"
     assert float(children[1].std(1).mean()) > 1.2, "genes of a child come from both parents"

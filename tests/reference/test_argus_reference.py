@@ -25,10 +25,8 @@ def library():
 def found(method, keep, budget=None):
     campaign = Campaign(subject=SUBJECT, method=method, keep=parse_keep(keep), batch=64)
     shard = run_shard(campaign, IMAGES, limits(budget or method.budget, len(IMAGES)))
-    return shard, {
-        (int(f), to_key(x)): int(p)
-        for f, x, p in zip(shard.findings.seed, shard.findings.x, shard.findings.predicted)
-    }
+    rows = zip(shard.findings.seed, shard.findings.x, shard.findings.predicted)
+    return shard, {(int(seed), to_key(x)): int(predicted) for seed, x, predicted in rows}
 
 
 def to_key(x):
@@ -59,9 +57,8 @@ def test_every_seed_meets_every_partner_of_another_class_once(library, mix):
                 expected[i, key] = answer
     assert ours == expected
     assert len(ours) > 10
-    assert int(shard.counts.queries.sum()) == asked + len(IMAGES), (
-        "each pair once, and one look at each reconstruction"
-    )
+    once = asked + len(IMAGES)  # each pair, and one look at each reconstruction
+    assert int(shard.counts.queries.sum()) == once
 
 
 def slow_adaptive(own, y, library, rounds, halvings, blocks):
@@ -87,10 +84,8 @@ def slow_adaptive(own, y, library, rounds, halvings, blocks):
         for size in blocks:
             order = (best - own).square().sum(0).flatten().argsort(descending=True, stable=True)
             for start in range(0, len(order), size):
-                trial = best.clone().flatten(1)
-                trial[:, order[start : start + size]] = own.flatten(1)[
-                    :, order[start : start + size]
-                ]
+                trial, places = best.clone().flatten(1), order[start : start + size]
+                trial[:, places] = own.flatten(1)[:, places]
                 trial = trial.reshape_as(best)
                 _, answer, failed = says(trial, y)
                 distance = float((trial - own).square().sum().sqrt())
@@ -104,15 +99,12 @@ def slow_adaptive(own, y, library, rounds, halvings, blocks):
 def test_the_adaptive_form_finds_the_nearest_code_that_a_plain_loop_finds(library, blocks):
     method = argus_adaptive(space=Grid(NET), partners=library, rounds=2, halvings=4, blocks=blocks)
     shard, ours = found(method, "best-per-label")
-    best = {
-        (int(s), int(p)): float(d)
-        for s, p, d in zip(shard.findings.seed, shard.findings.predicted, shard.findings.distance)
-    }
+    rows = zip(shard.findings.seed, shard.findings.predicted, shard.findings.distance)
+    best = {(int(seed), int(predicted)): float(distance) for seed, predicted, distance in rows}
     expected = {}
     for i, (x, y) in enumerate(zip(from_bytes(IMAGES.x), IMAGES.y.tolist())):
-        for goal, (far, key) in slow_adaptive(
-            NET.encode(x[None])[0], y, library, 2, 4, blocks
-        ).items():
+        slow = slow_adaptive(NET.encode(x[None])[0], y, library, 2, 4, blocks)
+        for goal, (far, key) in slow.items():
             expected[i, goal] = far
             assert (i, key) in ours
     assert best.keys() == expected.keys()
@@ -122,11 +114,8 @@ def test_the_adaptive_form_finds_the_nearest_code_that_a_plain_loop_finds(librar
 
 def test_taking_places_back_comes_nearer_and_a_cut_budget_still_finds(library):
     def mean(**options):
-        return float(
-            found(argus_adaptive(space=Grid(NET), partners=library, **options), "best-per-label")[
-                0
-            ].findings.distance.mean()
-        )
+        method = argus_adaptive(space=Grid(NET), partners=library, **options)
+        return float(found(method, "best-per-label")[0].findings.distance.mean())
 
     assert mean() < 0.95 * mean(blocks=())
     method = argus_adaptive(space=Grid(NET), partners=library)

@@ -14,13 +14,8 @@ from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.activations import Activations, Styles, conditioned_stages, early_places
 from hardcase.spaces.latent import Grid, collect
 from hardcase.tensors import from_bytes, to_bytes, to_grid
-from hardcase.testing.toys import (
-    ToyGenerator,
-    ToyQuantiser,
-    generated_images,
-    toy_images,
-    toy_subject,
-)
+from hardcase.testing import toys
+from hardcase.testing.toys import ToyQuantiser, toy_images, toy_subject
 from hardcase.types import Seeds
 
 NET, SUBJECT = ToyQuantiser(), toy_subject()
@@ -50,9 +45,8 @@ def test_latte_takes_one_step_toward_each_anchor():
     method = latte(Grid(NET), library, anchors=7, step_sizes=(0.55, 0.9))
     shard = search(method, images)
     rng = Rng(0, "search", keys_of(images.id))
-    drawn = rng.integers(
-        torch.arange(6), torch.tensor([[len(library.by_class[y])] for y in images.y]), (7,)
-    )
+    sizes = torch.tensor([[len(library.by_class[y])] for y in images.y])
+    drawn = rng.integers(torch.arange(6), sizes, (7,))
     expected, queries = set(), 0
     for i, (x, y) in enumerate(zip(from_bytes(images.x), images.y.tolist())):
         z = NET.encode(x[None])
@@ -66,10 +60,8 @@ def test_latte_takes_one_step_toward_each_anchor():
                 if failed:
                     expected.add((i, answer, key(image)))
     found = shard.findings
-    assert expected == {
-        (int(s), int(p), bytes(x.flatten().tolist()))
-        for s, p, x in zip(found.seed, found.predicted, found.x)
-    }
+    pictures = (bytes(x.flatten().tolist()) for x in found.x)
+    assert expected == set(zip(found.seed.tolist(), found.predicted.tolist(), pictures))
     assert len(expected) > 10
     assert int(shard.counts.queries.sum()) == queries + len(images)
 
@@ -87,8 +79,7 @@ def slow_mix(generator, latent, label, other, mix, stages):
 
 
 def test_style_mixing_finds_the_smallest_mix_that_a_plain_loop_finds():
-    images = generated_images(6)
-    generator = ToyGenerator()
+    images, generator = toys.generated_images(6), toys.ToyGenerator()
     space = Activations(generator, early_places(generator, classes=4), classes=4)
     method = style_mixing(space, untouched=0, steps=5, halvings=4)
     found = search(method, images).findings
@@ -121,9 +112,8 @@ def test_only_conditioned_stages_are_mixed_from_the_last_to_the_first():
     with torch.no_grad():
         for name, weight in net.named_parameters():
             if "scale" in name or "shift" in name:
-                weight.copy_(
-                    torch.randn(weight.shape, generator=torch.Generator().manual_seed(len(name)))
-                )
+                own = torch.Generator().manual_seed(len(name))
+                weight.copy_(torch.randn(weight.shape, generator=own))
     assert conditioned_stages(net, 4) == (1, 2, 3)
     y = torch.tensor([0, 1, 2])
     latent, image = net.sample(y, torch.Generator().manual_seed(0))

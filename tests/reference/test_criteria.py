@@ -7,18 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from hardcase.criteria import neuron
 from hardcase.criteria.criterion import Measure
 from hardcase.criteria.mcdc import Independence, LayerPair
 from hardcase.criteria.memory import Bits
 from hardcase.criteria.network import Layer, LayerTap, Selection
-from hardcase.criteria.neuron import (
-    Activated,
-    BoundarySections,
-    Combinations,
-    LayerBoundarySections,
-    Sections,
-    Strongest,
-)
+from hardcase.criteria.neuron import Activated, BoundarySections, Combinations, Strongest
 from hardcase.criteria.profile import ActivationBatch, Range
 from hardcase.criteria.surprise import Distance, Likelihood, Mahalanobis, Traces
 from hardcase.criteria.surprise_coverage import MeanSurprise, SurpriseBuckets
@@ -34,14 +28,11 @@ def layers(widths=WIDTHS, mode="channel"):
 def grid(rows, widths=WIDTHS, seed=0, steps=16, nan=False):
     """Values on a coarse binary grid, so that cut points and ties are met exactly."""
     rng = torch.Generator().manual_seed(seed)
-    values = [
-        torch.randint(-2 * steps, 2 * steps + 1, (rows, w), generator=rng) / steps for w in widths
-    ]
-    if nan:
-        values = [
-            v.masked_fill(torch.rand(v.shape, generator=rng) < 0.1, torch.nan) for v in values
-        ]
-    return values
+    ends = (-2 * steps, 2 * steps + 1)
+    values = [torch.randint(*ends, (rows, w), generator=rng) / steps for w in widths]
+    if not nan:
+        return values
+    return [v.masked_fill(torch.rand(v.shape, generator=rng) < 0.1, torch.nan) for v in values]
 
 
 def frames(values, cuts=(5, 1, 9), **more):
@@ -96,19 +87,14 @@ def test_neuron_coverage_scaled_within_an_input(order, epsilon):
     rng = torch.Generator().manual_seed(4)
     maps = [torch.randn(20, c, 2, 3, generator=rng) for c in (4, 7)]
     maps[0][3] = 0.5  # a layer that is constant for one input covers nothing
-    selection = Selection(
-        tuple(Layer(f"l{i}", "conv", tuple(m.shape[1:]), 0) for i, m in enumerate(maps)),
-        "channel",
-        order,
-    )
+    known = tuple(Layer(f"l{i}", "conv", tuple(m.shape[1:]), 0) for i, m in enumerate(maps))
+    selection = Selection(known, "channel", order)
     tapped = [selection.taps[f"l{i}"](m) for i, m in enumerate(maps)]
     measure = shown(Activated(selection, 0.55, epsilon), tapped)
     expected = naive.scaled_nc([m.flatten(2).numpy() for m in maps], 0.55, order, epsilon)
     assert cells(measure) == flat(expected, (4, 7))
-    whole = shown(
-        Activated(selection, 0.55, epsilon),
-        [LayerTap(layer, "whole")(m) for layer, m in zip(selection.layers, maps, strict=True)],
-    )
+    richer = [LayerTap(layer, "whole")(m) for layer, m in zip(known, maps, strict=True)]
+    whole = shown(Activated(selection, 0.55, epsilon), richer)
     assert cells(whole) == cells(measure), "a richer tap gives another answer"
 
 
@@ -118,18 +104,17 @@ def test_neuron_coverage_scaled_within_an_input(order, epsilon):
 @pytest.mark.parametrize("constant", ["skip", "never", "all"])
 def test_sections(cuts, top, constant, nan):
     values, known = grid(30, nan=nan), ranges()
-    measure = shown(Sections(layers(), known, 8, cuts, top, constant), values)
+    how = (8, cuts, top, constant)
+    measure = shown(neuron.Sections(layers(), known, *how), values)
     rows = torch.cat(values, 1).tolist()
-    expected, total = naive.sections(
-        rows, known.low.tolist(), known.high.tolist(), 8, cuts, top, constant
-    )
+    expected, total = naive.sections(rows, known.low.tolist(), known.high.tolist(), *how)
     assert cells(measure) == expected
     assert (measure.result().covered, measure.result().total) == (len(expected), total)
 
 
 def test_a_value_just_above_the_range_fills_no_section():
     known = Range(torch.tensor([-1e6]), torch.tensor([0.0]), torch.zeros(1), torch.zeros(1))
-    rule = Sections(layers((1,)), known, 4)
+    rule = neuron.Sections(layers((1,)), known, 4)
     measure = Measure("it", rule)
     measure.observe(ActivationBatch({"l0": torch.tensor([[1e-3]])}, torch.zeros(1, 2)))
     assert measure.value() == 0
@@ -141,14 +126,12 @@ def test_a_value_just_above_the_range_fills_no_section():
 @pytest.mark.parametrize("equal", ["none", "above", "both"])
 def test_corners(equal, nan):
     values, known = grid(12, nan=nan), ranges()
-    above, below = naive.corners(
-        torch.cat(values, 1).tolist(), known.low.tolist(), known.high.tolist(), equal
-    )
-    n = sum(WIDTHS)
-    tallies = {
-        c: shown(BoundarySections(layers(), known, "both", 0, equal, c), values).result()
-        for c in ("corners", "both", "either")
-    }
+    ends = (known.low.tolist(), known.high.tolist())
+    above, below = naive.corners(torch.cat(values, 1).tolist(), *ends, equal)
+    n, tallies = sum(WIDTHS), {}
+    for c in ("corners", "both", "either"):
+        rule = BoundarySections(layers(), known, "both", 0, equal, c)
+        tallies[c] = shown(rule, values).result()
     assert tallies["corners"].covered == len(above) + len(below)
     assert tallies["corners"].total == 2 * n
     assert tallies["both"].covered == len(above & below)
@@ -158,18 +141,13 @@ def test_corners(equal, nan):
     assert (strong.covered, strong.total) == (len(above), n)
 
 
-def test_widened_corners():
+def test_widened_corners_and_corners_by_layer():
     values, known = grid(12), ranges()
     low, high = known.low - 1.0, known.high + 1.0  # two standard deviations of 0.5
     above, below = naive.corners(torch.cat(values, 1).tolist(), low.tolist(), high.tolist())
-    assert shown(BoundarySections(layers(), known, "both", 2.0), values).result().covered == len(
-        above
-    ) + len(below)
-
-
-def test_corners_by_layer():
-    values, known = grid(12), ranges()
-    result = shown(LayerBoundarySections(layers(), known, "above"), values).result()
+    found = shown(BoundarySections(layers(), known, "both", 2.0), values).result()
+    assert found.covered == len(above) + len(below)
+    result = shown(neuron.LayerBoundarySections(layers(), known, "above"), values).result()
     shares, start = [], 0
     for i, width in enumerate(WIDTHS):
         high = known.high[start : start + width]
@@ -219,11 +197,9 @@ def test_pairs_of_a_test_set(kind, rows):
         found, pairs = naive.mcdc(kind, values[i].tolist(), values[i + 1].tolist(), 2.0)
         covered |= {(starts[i] + a, starts[i + 1] + b) for a, b in found}
         qualified += pairs
-    got = {
-        (s.condition.start + a, s.decision.start + b)
-        for s, c in zip(splits, measure.rule.covered(measure.memory), strict=True)
-        for a, b in c.nonzero().tolist()
-    }
+    got = set()
+    for s, c in zip(splits, measure.rule.covered(measure.memory), strict=True):
+        got |= {(s.condition.start + a, s.decision.start + b) for a, b in c.nonzero().tolist()}
     assert got == covered
     assert measure.result().detail["qualified input pairs"] == qualified
     assert measure.result().total == 35
@@ -233,14 +209,9 @@ def test_pairs_of_a_test_set(kind, rows):
 def test_pairs_of_seed_and_test_in_any_order(kind):
     values = grid(48, (3, 4), seed=3, steps=4)
     split = LayerPair(slice(0, 3), slice(3, 7))
-    ids, order = (
-        torch.arange(48) % 6,
-        torch.randperm(48, generator=torch.Generator().manual_seed(0)),
-    )
+    order = torch.randperm(48, generator=torch.Generator().manual_seed(0))
     rule = Independence(layers((3, 4)), (split,), kind, "seed-test")
-    mixed = shown(
-        rule, [v[order] for v in values], ids=ids[order], are_seeds=(torch.arange(48) < 6)[order]
-    )
+    mixed = shown(rule, [v[order] for v in values], ids=order % 6, are_seeds=order < 6)
     chosen = [(t, t % 6) for t in range(6, 48)]
     expected, qualified = naive.mcdc(kind, values[0].tolist(), values[1].tolist(), 2.0, chosen)
     assert {tuple(cell) for cell in rule.covered(mixed.memory)[0].nonzero().tolist()} == expected
@@ -253,9 +224,8 @@ def test_the_gain_of_pairs_is_what_a_row_would_add(kind, pairs):
     values = grid(30, (3, 4), seed=3, steps=4)
     split = LayerPair(slice(0, 3), slice(3, 7))
     rule = Independence(layers((3, 4)), (split,), kind, pairs)
-    measure = shown(
-        rule, [v[:20] for v in values], ids=torch.arange(20) % 5, are_seeds=torch.arange(20) < 5
-    )
+    first = torch.arange(20)
+    measure = shown(rule, [v[:20] for v in values], ids=first % 5, are_seeds=first < 5)
     ids, tests = torch.arange(10) % 5, torch.zeros(10).bool()
     (rest,) = frames([v[20:] for v in values], cuts=(), ids=ids, are_seeds=tests)
     before, gain = measure.result().covered, rule.gain(rest, measure.memory)
@@ -270,11 +240,9 @@ def clouds(count=200, d=5, classes=3, seed=0):
     rng = torch.Generator().manual_seed(seed)
     predicted = torch.randint(classes, (count,), generator=rng)
     mix = torch.randn(classes, d, d, generator=rng)
-    values = (
-        torch.einsum("nd,nde->ne", torch.randn(count, d, generator=rng), mix[predicted])
-        + 2.0 * predicted[:, None]
-    )
-    return values, predicted
+    drawn = torch.randn(count, d, generator=rng)
+    values = torch.einsum("nd,nde->ne", drawn, mix[predicted])
+    return values + 2.0 * predicted[:, None], predicted
 
 
 def test_likelihood_against_scipy():
@@ -284,23 +252,13 @@ def test_likelihood_against_scipy():
     values[:, 2] = 7.0  # a constant unit is left out
     points, classes = clouds(50, seed=1)
     model = Likelihood.fit(Traces(values, predicted, predicted))
-    keep = [0, 1, 3, 4]
-    densities = {
-        c: gaussian_kde(values[predicted == c][:, keep].double().numpy().T) for c in range(3)
-    }
-    expected = [
-        -densities[int(c)].logpdf(p[keep].double().numpy())[0]
-        for p, c in zip(points, classes, strict=True)
-    ]
+    known, new = (x[:, [0, 1, 3, 4]].double().numpy().T for x in (values, points))
+    densities = [gaussian_kde(known[:, predicted == c]) for c in range(3)]
+    expected = [-densities[c].logpdf(new[:, i])[0] for i, c in enumerate(classes)]
     np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-4, atol=1e-4)
     single = Likelihood.fit(Traces(values, predicted, predicted), per_class=False)
-    together = gaussian_kde(values[:, keep].double().numpy().T)
-    np.testing.assert_allclose(
-        single(points, classes).numpy(),
-        -together.logpdf(points[:, keep].double().numpy().T),
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    ours, together = single(points, classes).numpy(), gaussian_kde(known)
+    np.testing.assert_allclose(ours, -together.logpdf(new), rtol=1e-4, atol=1e-4)
 
 
 def test_likelihood_of_training_leaves_the_trace_itself_out():
@@ -320,9 +278,8 @@ def test_distance_against_brute_force(count):
     points, classes = clouds(40, seed=1)
     points[0] = values[predicted == classes[0]][0]  # a training trace itself: no surprise
     model = Distance.fit(Traces(values, predicted, predicted))
-    expected = naive.dsa(
-        points.double().numpy(), classes.tolist(), values.double().numpy(), predicted.tolist()
-    )
+    new, known = points.double().numpy(), values.double().numpy()
+    expected = naive.dsa(new, classes.tolist(), known, predicted.tolist())
     np.testing.assert_allclose(model(points, classes).numpy(), expected, rtol=1e-5, atol=1e-6)
     assert float(model(points, classes)[0]) == 0
 
@@ -341,10 +298,8 @@ def test_mahalanobis_against_its_formula():
 def test_surprise_buckets_and_mean():
     values, predicted = clouds(300)
     points, classes = clouds(200, seed=1)
-    model, logits = (
-        Distance.fit(Traces(values, predicted, predicted)),
-        torch.nn.functional.one_hot(classes, 3).float(),
-    )
+    model = Distance.fit(Traces(values, predicted, predicted))
+    logits = torch.nn.functional.one_hot(classes, 3).float()
     surprise = model(points, classes).tolist()
     lower, upper = sorted(surprise)[20], sorted(surprise)[-20]
     measure = shown(SurpriseBuckets(layers((5,)), model, lower, upper, 50), [points], logits=logits)
@@ -354,14 +309,11 @@ def test_surprise_buckets_and_mean():
     assert mean.value() == pytest.approx(np.mean(surprise))
 
 
-def test_novelty_is_first_come():
+def test_novelty_is_first_come_and_spread_the_mean_size_of_covariances():
     values = grid(200, (2,), steps=8)
     measure = shown(Novelty(layers((2,)), 0.1), values)
     kept = naive.novel(values[0].double().numpy(), 0.1)
     np.testing.assert_array_equal(measure.memory.all().numpy(), np.array(kept, dtype=np.float32))
-
-
-def test_spread_is_the_mean_size_of_covariances():
     values = grid(40)
     expected = sum(np.abs(np.cov(v.double().numpy().T, bias=True)).mean() for v in values)
     assert shown(Spread(layers()), values).value() == pytest.approx(expected)
@@ -370,11 +322,8 @@ def test_spread_is_the_mean_size_of_covariances():
 def test_gains_of_sums_are_what_a_row_would_add():
     values, known = grid(40), torch.arange(40) % 3
     traces = Traces(torch.cat(grid(60, seed=5), 1), torch.arange(60) % 3, torch.arange(60) % 3)
-    for rule in (
-        Spread(layers()),
-        Dispersion.fit(layers(), traces),
-        MeanSurprise(layers(), Mahalanobis.fit(traces)),
-    ):
+    surprise = MeanSurprise(layers(), Mahalanobis.fit(traces))
+    for rule in (Spread(layers()), Dispersion.fit(layers(), traces), surprise):
         measure = shown(rule, [v[:30] for v in values], labels=known[:30])
         rest = next(frames([v[30:] for v in values], cuts=(), labels=known[30:]))
         gain = rule.gain(rest, measure.memory)
@@ -387,14 +336,12 @@ def test_gains_of_sums_are_what_a_row_would_add():
 
 def test_dispersion_by_hand():
     predicted = torch.arange(60) % 3
-    traces = Traces(
-        torch.cat(grid(60, seed=5), 1), predicted, (predicted + (torch.arange(60) % 5 == 0)) % 3
-    )
+    label = (predicted + (torch.arange(60) % 5 == 0)) % 3
+    traces = Traces(torch.cat(grid(60, seed=5), 1), predicted, label)
     values, labels = grid(30), torch.arange(30) % 2
     right = traces.predicted == traces.label
     centres = [traces.values[right & (traces.label == c)].mean(0) for c in range(3)]
     rows = torch.cat(values, 1)
     means = [(rows[labels == c] - centres[c]).norm(dim=1).mean().item() for c in range(2)]
-    assert shown(Dispersion.fit(layers(), traces), values, labels=labels).value() == pytest.approx(
-        np.mean(means), rel=1e-5
-    )
+    found = shown(Dispersion.fit(layers(), traces), values, labels=labels).value()
+    assert found == pytest.approx(np.mean(means), rel=1e-5)

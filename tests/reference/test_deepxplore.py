@@ -4,24 +4,8 @@ import itertools
 
 import pytest
 import torch
-from whitebox import (
-    ONE,
-    SUBJECT,
-    TWO,
-    channel_means,
-    grid,
-    layers,
-    profiles,
-    rms,
-    run,
-    scale_then_mean,
-    seeds,
-)
+from whitebox import MODELS, active, channel_means, grid, layers, made, pictures, rms, run, seeds
 
-from hardcase.registry import resolve
-from hardcase.tensors import from_bytes
-
-MODELS = (SUBJECT, ONE, TWO)
 THRESHOLD, DIFFER, COVER, STEP_SIZE, STEPS = 0.3, 1.0, 0.1, 0.6, 8
 
 
@@ -55,9 +39,8 @@ def walk(start, label, looks, method, constrain):
             break
         targets = looks[step][2]
         units = [int(targets[f"{name}/unit"]) for name in names(method)]
-        x = x + STEP_SIZE * constrain(
-            rms(gradient(x, label, units, int(targets.get("deviating", 0)))), start, x
-        )
+        move = rms(gradient(x, label, units, int(targets.get("deviating", 0))))
+        x = x + STEP_SIZE * constrain(move, start, x)
     return codes, False
 
 
@@ -71,37 +54,28 @@ def brightness(move, start, x):
     return torch.full_like(move, float(move.mean()))
 
 
-@pytest.mark.parametrize(
-    ("recipe", "constraint", "constrain"),
-    [
-        ("deepxplore@code", "occlusion", corner),
-        ("deepxplore@paper", "light", brightness),
-        ("deepxplore@code", "none", lambda m, s, x: m),
-    ],
-    ids=["code, occlusion", "paper, light", "code, free"],
-)
-def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
-    recipe, constraint, constrain
-):
+CONSTRAINTS = {"occlusion": corner, "light": brightness, "none": lambda move, start, x: move}
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(constraint):
+    form = "paper" if constraint == "light" else "code"
     images = seeds(6, *MODELS)
-    method = resolve("method", recipe)(
-        subject=SUBJECT, peers=(ONE, TWO), profile=profiles(), constraint=constraint, size=5, threshold=THRESHOLD,
-        differ=DIFFER, cover=COVER, step_size=STEP_SIZE, gradients=STEPS,
-    )  # fmt: skip
-    spy, found, method = run(method, images, (ONE, TWO), one_by_one=True)
+    options = {"size": 5, "threshold": THRESHOLD, "differ": DIFFER, "cover": COVER}
+    options |= {"step_size": STEP_SIZE, "gradients": STEPS}
+    method = made(f"deepxplore@{form}", peers=MODELS[1:], constraint=constraint, **options)
+    spy, found, method = run(method, images, MODELS[1:], one_by_one=True)
     covered = [set() for _ in MODELS]
     fresh = [0, 0]
-    for seed, (picture, label) in enumerate(
-        zip(from_bytes(images.x), images.y.tolist(), strict=True)
-    ):
+    for seed, picture, label in pictures(images):
         looks = spy.of(seed)
         units = [[int(look[2][f"{name}/unit"]) for look in looks] for name in names(method)]
         for model, drawn in zip(covered, units, strict=True):
             fresh[0] += sum(unit not in model for unit in drawn)
             fresh[1] += len(drawn)
-            if recipe == "deepxplore@code":
+            if form == "code":
                 assert len(set(drawn)) == 1, "the code draws one neuron for the whole walk"
-        codes, differs = walk(picture, label, looks, method, constrain)
+        codes, differs = walk(picture, label, looks, method, CONSTRAINTS[constraint])
         assert len(codes) == len(looks)
         for ours, theirs in zip(looks, codes, strict=True):
             assert torch.allclose(ours[0], theirs, atol=2e-4)
@@ -109,31 +83,18 @@ def test_walks_findings_and_coverage_are_those_of_the_loop_written_out(
         if differs:
             assert torch.equal(found[seed].x[0].float() / 255, grid(codes[-1]))
             for model, known in zip(MODELS, covered, strict=True):
-                known |= {
-                    i
-                    for i, v in enumerate(scale_then_mean(layers(model, grid(codes[-1]))))
-                    if v > THRESHOLD
-                }
+                known |= active(codes[-1], THRESHOLD, model)
     assert fresh[0] == fresh[1], "a neuron that is covered was drawn although others were not"
     assert any(len(f) for f in found)
-    for guide, known in zip(
-        [g for g in method.guides if g.name != "deviating"], covered, strict=True
-    ):
+    guides = [guide for guide in method.guides if guide.name != "deviating"]
+    for guide, known in zip(guides, covered, strict=True):
         assert set(guide.guide.memory.covered()[:, 0].nonzero().squeeze(1).tolist()) == known
 
 
 def test_the_black_square_of_the_code_is_drawn_anew_and_only_darkens():
-    images = seeds(4, SUBJECT, ONE, TWO)
-    method = resolve("method", "deepxplore@code")(
-        subject=SUBJECT,
-        peers=(ONE, TWO),
-        profile=profiles(),
-        constraint="blackout",
-        size=3,
-        step_size=0.5,
-        gradients=8,
-    )
-    spy, _, _ = run(method, images, (ONE, TWO))
+    options = {"constraint": "blackout", "size": 3, "step_size": 0.5, "gradients": 8}
+    method = made("deepxplore@code", peers=MODELS[1:], **options)
+    spy, _, _ = run(method, seeds(4, *MODELS), MODELS[1:])
     places = set()
     for seed in range(4):
         codes = [look[0] for look in spy.of(seed)]

@@ -4,22 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from whitebox import (
-    CLASSES,
-    SUBJECT,
-    channel_means,
-    grid,
-    layers,
-    profiles,
-    rms,
-    run,
-    scale_then_mean,
-    seeds,
-)
+from whitebox import SUBJECT, active, channel_means, grid, layers, made, pictures, rms, run, seeds
 
 from hardcase.methods.dlfuzz import FIXED
-from hardcase.registry import resolve
-from hardcase.tensors import from_bytes
 
 THRESHOLD, STEP_SIZE, STEPS, BUDGET, RADIUS = 0.7, 0.1, 3, 40, 0.6
 
@@ -27,23 +14,20 @@ THRESHOLD, STEP_SIZE, STEPS, BUDGET, RADIUS = 0.7, 0.1, 3, 40, 0.6
 def gradient(x, label, units, signs, rivals):
     shown = grid(x).requires_grad_()
     seen = layers(SUBJECT, shown)
-    others = sum(seen["logits"][k] for k in range(CLASSES) if k != label)
-    total = (
-        rivals * others - seen["logits"][label] + 0.5 * (channel_means(seen)[units] * signs).sum()
-    )
-    return torch.autograd.grad(total, shown)[0]
-
-
-def active(x):
-    return {
-        i for i, value in enumerate(scale_then_mean(layers(SUBJECT, grid(x)))) if value > THRESHOLD
-    }
+    own = seen["logits"][label]
+    others = seen["logits"].sum() - own
+    pushed = 0.5 * (channel_means(seen)[units] * signs).sum()
+    return torch.autograd.grad(rivals * others - own + pushed, shown)[0]
 
 
 def fuzz(start, label, number, looks, hits, *, rivals, by_time):
     """Every picture that is looked at, in order; `hits` are counted as it goes."""
     queue, shown, adversarial, popped, spent = [start.clone()], [], [], 0, 0
-    count = lambda x: [hits.__setitem__(i, hits[i] + 1) for i in active(x)]  # noqa: E731
+
+    def count(x):
+        for i in active(x, THRESHOLD):
+            hits[i] += 1
+
     while queue:
         x = queue.pop(0)
         shown.append(x.clone())
@@ -56,12 +40,11 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
             if spent == BUDGET:
                 return shown, adversarial
             spent += 1
-            targets = looks[len(shown) - 1][2]
-            x = x + STEP_SIZE * rms(
-                gradient(x, label, targets[f"{FIXED}/unit"], targets[f"{FIXED}/sign"], rivals)
-            )
+            aims = looks[len(shown) - 1][2]
+            units, signs = (aims[f"{FIXED}/{name}"] for name in ("unit", "sign"))
+            x = x + STEP_SIZE * rms(gradient(x, label, units, signs, rivals))
             shown.append(x.clone())
-            gain = sum(hits[i] == 0 for i in active(x))
+            gain = sum(hits[i] == 0 for i in active(x, THRESHOLD))
             near = float((x - start).norm() / start.norm()) < RADIUS
             count(x)
             if gain > asked and near:
@@ -76,24 +59,13 @@ def fuzz(start, label, number, looks, hits, *, rivals, by_time):
 )
 def test_looks_hits_and_findings_are_those_of_the_queue_written_out(recipe, rivals, by_time):
     images = seeds(4, SUBJECT)
-    method = resolve("method", recipe)(
-        subject=SUBJECT,
-        profile=profiles(),
-        neurons=4,
-        threshold=THRESHOLD,
-        step_size=STEP_SIZE,
-        steps=STEPS,
-        gradients=BUDGET,
-    )
+    options = {"neurons": 4, "threshold": THRESHOLD, "step_size": STEP_SIZE}
+    method = made(recipe, **options, steps=STEPS, gradients=BUDGET)
     assert method.search.radius == 0.02
-    method = replace(
-        method, search=replace(method.search, radius=RADIUS)
-    )  # so that this small world queues something
-    spy, found, method = run(method, images, one_by_one=True)
+    wide = replace(method.search, radius=RADIUS)  # so that this small world queues something
+    spy, found, method = run(replace(method, search=wide), images, one_by_one=True)
     hits, entries = [0] * method.guides[0].units.count, 0
-    for seed, (picture, label) in enumerate(
-        zip(from_bytes(images.x), images.y.tolist(), strict=True)
-    ):
+    for seed, picture, label in pictures(images):
         looks = spy.of(seed)
         shown, adversarial = fuzz(picture, label, seed, looks, hits, rivals=rivals, by_time=by_time)
         assert len(shown) == len(looks)

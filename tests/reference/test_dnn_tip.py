@@ -12,13 +12,9 @@ from hardcase.criteria.network import join_taps
 from hardcase.criteria.profile import ActivationBatch
 from hardcase.tensors import from_bytes
 
-tip = pytest.importorskip(
-    "dnn_tip.neuron_coverage",
-    reason="dnn-tip is not installed: pip install --no-deps dnn-tip psutil",
-)
-surprise = pytest.importorskip(
-    "dnn_tip.surprise", reason="dnn-tip is not installed: pip install --no-deps dnn-tip psutil"
-)
+MISSING = "dnn-tip is not installed: pip install --no-deps dnn-tip psutil"
+tip = pytest.importorskip("dnn_tip.neuron_coverage", reason=MISSING)
+surprise = pytest.importorskip("dnn_tip.surprise", reason=MISSING)
 
 SPECS = ("nc", "kmnc:k=16", "nbc", "snac", "tknc:k=2", "nbc:widen=0.5", "snac:widen=0.5")
 
@@ -43,9 +39,7 @@ def shown(world):
     x = from_bytes(world.images.x)
     noisy = (x + 0.2 * torch.randn(x.shape, generator=rng)).clamp(0, 1)
     train, test = (world.subject(images, taps) for images in (from_bytes(world.training.x), noisy))
-    return {name: rounded(v) for name, v in train.activations.items()}, {
-        name: rounded(v) for name, v in test.activations.items()
-    }
+    return [{name: rounded(v) for name, v in one.activations.items()} for one in (train, test)]
 
 
 def arrays(activations, function=None):
@@ -55,7 +49,7 @@ def arrays(activations, function=None):
 
 def peers(train):
     low, high, spread = (
-        arrays(train, f) for f in (lambda v: v.min(0), lambda v: v.max(0), lambda v: v.std(0))
+        arrays(train, lambda v, f=f: f(v, axis=0)) for f in (np.min, np.max, np.std)
     )
     return {
         "nc": tip.NAC(0.0),
@@ -75,26 +69,16 @@ def test_the_same_cells_are_covered(world, shown, spec):
     from hardcase.criteria.profile import Range
 
     train, test = shown
-    measure = build_criteria(
-        spec, world.graph, world.profile(spec, convention="dnn-tip"), convention="dnn-tip"
-    )
+    measure = world.make(spec, convention="dnn-tip")()
     if hasattr(measure.rule, "range"):
         values = torch.cat(list(train.values()), 1)
-        known = Range(
-            values.amin(0),
-            values.amax(0),
-            values.mean(0),
-            values.double().var(0, unbiased=False).float(),
-        )
+        variance = values.double().var(0, unbiased=False).float()
+        known = Range(values.amin(0), values.amax(0), values.mean(0), variance)
         measure.rule = replace(measure.rule, range=known)
     with torch.no_grad():
-        for part in (slice(0, 13), slice(13, 40)):
-            measure.observe(
-                ActivationBatch(
-                    {n: v[part] for n, v in test.items()},
-                    torch.zeros(len(range(*part.indices(40))), 3),
-                )
-            )
+        for part, count in ((slice(0, 13), 13), (slice(13, 40), 27)):
+            given = {name: v[part] for name, v in test.items()}
+            measure.observe(ActivationBatch(given, torch.zeros(count, 3)))
     _, profiles = peers(train)[spec](arrays(test))
     theirs = profiles.any(0).reshape(measure.memory.rows, -1)
     ours = measure.memory.covered().numpy()
@@ -111,20 +95,17 @@ def _without_ties(test, ours, theirs):
     start = 0
     for values in test.values():
         third = values.topk(3, dim=1).values
+        own = slice(start, start + values.shape[1])
         if bool((third[:, 1] > third[:, 2]).all()):
-            np.testing.assert_array_equal(
-                ours[start : start + values.shape[1]], theirs[start : start + values.shape[1]]
-            )
-        start += values.shape[1]
+            np.testing.assert_array_equal(ours[own], theirs[own])
+        start = own.stop
 
 
 def traces(seed=0, count=300):
     rng = torch.Generator().manual_seed(seed)
     predicted = torch.arange(count) % 3
-    values = torch.randn(count, 6, generator=rng) @ torch.randn(
-        6, 6, generator=torch.Generator().manual_seed(9)
-    )
-    return values + predicted[:, None], predicted
+    mix = torch.randn(6, 6, generator=torch.Generator().manual_seed(9))
+    return torch.randn(count, 6, generator=rng) @ mix + predicted[:, None], predicted
 
 
 def test_distance_based_surprise():
@@ -148,11 +129,8 @@ def test_likelihood_and_mahalanobis_surprise(capsys):
             values.double().numpy(), predicted.numpy(), lambda a, p: surprise.LSA(a)
         )
         by_class = by_class(points.double().numpy(), classes.numpy())
-    np.testing.assert_allclose(
-        Likelihood.fit(known, per_class=False, most=300)(points, classes).numpy(),
-        likelihood,
-        rtol=1e-4,
-    )
+    ours = Likelihood.fit(known, per_class=False, most=300)(points, classes)
+    np.testing.assert_allclose(ours.numpy(), likelihood, rtol=1e-4)
     np.testing.assert_allclose(Likelihood.fit(known)(points, classes).numpy(), by_class, rtol=1e-4)
     theirs = surprise.MDSA(values.double().numpy())(points.double().numpy())
     ours = Mahalanobis.fit(known, per_class=False, squared=True)(points, classes)

@@ -25,9 +25,8 @@ def wrong(x, label):
 
 def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
     images, profile = seeds(4, SUBJECT), profiles()
-    method = deephunter(
-        subject=SUBJECT, profile=profile, criterion=f"kmnc:k={SECTIONS}", capacity=400, queries=61
-    )
+    options = {"criterion": f"kmnc:k={SECTIONS}", "capacity": 400, "queries": 61}
+    method = deephunter(subject=SUBJECT, profile=profile, **options)
     spy, _, method = run(method, images)
     training = [channel_means(x) for x in from_bytes(profile.training().x)]
     low, high = ([f(column) for column in zip(*training, strict=True)] for f in (min, max))
@@ -55,16 +54,13 @@ def test_deephunters_corpus_holds_what_filled_a_new_section_and_did_not_fail():
         assert torch.equal(ours, torch.stack(expected))
     result = method.guides[0].novelty.result()
     assert result.covered == len(covered)
-    assert any(wrong(x, int(images.y[seed])) for seed, _, x, _ in spy.looks), (
-        "nothing failed, so the rule was not tested"
-    )
+    assert any(wrong(x, int(images.y[seed])) for seed, _, x, _ in spy.looks), "nothing failed"
 
 
 def test_deephunters_pixel_changes_obey_the_rule_of_alpha_and_beta():
     images = seeds(4, SUBJECT)
-    spy, _, _ = run(
-        deephunter(subject=SUBJECT, profile=profiles(), criterion="nc", queries=81), images
-    )
+    method = deephunter(subject=SUBJECT, profile=profiles(), criterion="nc", queries=81)
+    spy, _, _ = run(method, images)
     checked = 0
     for seed, _, x, targets in spy.looks:
         if not bool(targets["entry/turned"]):
@@ -77,16 +73,8 @@ def test_deephunters_pixel_changes_obey_the_rule_of_alpha_and_beta():
 
 def test_tensorfuzz_keeps_far_outputs_stays_near_its_seed_and_stops_at_the_first_disagreement():
     images = seeds(5, SUBJECT, ONE)
-    method = tensorfuzz(
-        subject=SUBJECT,
-        peers=(ONE,),
-        profile=profiles(),
-        threshold=0.02,
-        radius=0.3,
-        capacity=400,
-        children=8,
-        queries=65,
-    )
+    options = {"threshold": 0.02, "radius": 0.3, "capacity": 400, "children": 8, "queries": 65}
+    method = tensorfuzz(subject=SUBJECT, peers=(ONE,), profile=profiles(), **options)
     spy, found, method = run(method, images, (ONE,))
     kept, corpus, finished = [], [[] for _ in images.y], {}
     for number, step in enumerate(spy.calls):
@@ -94,9 +82,7 @@ def test_tensorfuzz_keeps_far_outputs_stays_near_its_seed_and_stops_at_the_first
         before = list(kept)
         for (seed, _, x, _), (own, other) in zip(step, answers, strict=True):
             assert float((x - from_bytes(images.x[seed])).abs().max()) <= 76 / 255 + 1e-6
-            assert seed not in finished or finished[seed][0] == number, (
-                "a finished seed was looked at again"
-            )
+            assert finished.get(seed, (number,))[0] == number, "a finished seed was looked at again"
             if int(own.argmax()) != int(other.argmax()):
                 finished.setdefault(seed, (number, []))[1].append(x)
                 continue

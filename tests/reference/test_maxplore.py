@@ -2,10 +2,7 @@
 
 import pytest
 import torch
-from whitebox import ONE, SUBJECT, TWO, grid, layers, profiles, run, seeds
-
-from hardcase.registry import resolve
-from hardcase.tensors import from_bytes
+from whitebox import MODELS, ONE, SUBJECT, TWO, grid, layers, made, pictures, run, seeds
 
 STEP_SIZE, STEPS, K = 1.0, 6, 3
 
@@ -40,9 +37,7 @@ def gradient(x, label, group, form):
 
 
 def differ(x):
-    return (
-        len({int(layers(model, grid(x))["logits"].argmax()) for model in (SUBJECT, ONE, TWO)}) > 1
-    )
+    return len({int(layers(model, grid(x))["logits"].argmax()) for model in MODELS}) > 1
 
 
 @pytest.mark.parametrize(
@@ -55,23 +50,13 @@ def differ(x):
     ],
 )
 def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
-    images = seeds(4, SUBJECT, ONE, TWO)
-    method = resolve("method", recipe)(
-        subject=SUBJECT,
-        peers=(ONE, TWO),
-        profile=profiles(),
-        form=form,
-        k=K,
-        walks=20,
-        step_size=STEP_SIZE,
-        steps=STEPS,
-    )
+    images = seeds(4, *MODELS)
+    options = {"form": form, "k": K, "walks": 20, "step_size": STEP_SIZE, "steps": STEPS}
+    method = made(recipe, peers=(ONE, TWO), **options)
     assert method.search.walks == walks
     spy, found, _ = run(method, images, (ONE, TWO))
     stopped = 0
-    for seed, (picture, label) in enumerate(
-        zip(from_bytes(images.x), images.y.tolist(), strict=True)
-    ):
+    for seed, picture, label in pictures(images):
         theirs = [picture]
         groups = targets(form, per, picture)
         for number in torch.linspace(0, len(groups) - 1, walks).round().int().tolist():
@@ -84,12 +69,9 @@ def test_walks_are_those_of_the_loops_written_out(recipe, form, per, walks):
                     break
                 if step < STEPS:
                     x = x + STEP_SIZE * gradient(x, label, group, form)
-        ours = sorted(look[0].flatten().tolist() for look in spy.of(seed))
+        walked = ([look[0] for look in spy.of(seed)], theirs)
+        ours, theirs = (torch.tensor(sorted(x.flatten().tolist() for x in xs)) for xs in walked)
         assert len(ours) == len(theirs)
-        assert torch.allclose(
-            torch.tensor(ours),
-            torch.tensor(sorted(x.flatten().tolist() for x in theirs)),
-            atol=1e-3,
-        )
+        assert torch.allclose(ours, theirs, atol=1e-3)
     if form == "multi":
         assert sum(map(len, found)) == stopped > 0

@@ -80,7 +80,7 @@ def fit(image, seed_code, label, *, literal, representation):
     return float((code - seed_code).abs().sum())
 
 
-def figure_3(row, draws, *, literal, parents, children, generations):
+def figure_3(row, draws, *, literal, parents):
     """The genetic algorithm of Figure 3; `literal` as its text is, else as the authors coded it.
 
     Yields the population of each generation with its scores.
@@ -89,13 +89,11 @@ def figure_3(row, draws, *, literal, parents, children, generations):
     seed, label = start.z[row], int(start.y[row])
     population = [seed + (1.0 if literal else 0.7) * noise for noise in next(draws)[row]]
     previous, size = None, 0.1
-    for generation in range(generations):
-        scores = [
-            fit(rep2img(code), seed, label, literal=literal, representation=code)
-            for code in population
-        ]
+    for generation in range(GENERATIONS):
+        how = {"literal": literal}
+        scores = [fit(rep2img(z), seed, label, **how, representation=z) for z in population]
         yield population, scores
-        if generation == generations - 1:
+        if generation == GENERATIONS - 1:
             return
         order = sorted(range(len(population)), key=scores.__getitem__)[:parents]
         best, current = [population[i] for i in order], min(scores)
@@ -104,7 +102,7 @@ def figure_3(row, draws, *, literal, parents, children, generations):
         previous = current
         one, step, cut, noise, mask = (next(draws)[row] for _ in range(5))
         born = []
-        for i in range(children):
+        for i in range(50 - parents):
             father = best[int(one[i])]
             mother = best[(int(one[i]) + 1 + int(step[i])) % parents]
             child = torch.cat([father[: int(cut[i])], mother[int(cut[i]) :]])
@@ -129,14 +127,8 @@ def test_the_genetic_search_is_figure_3(name, parents):
         state = method.search.step(state, evaluate, rng)
     assert bool(evaluate.live.all()), "no seed may end within so few generations"
     for row in range(COUNT):
-        written = figure_3(
-            row,
-            iter(rng.given),
-            literal=name == "sinvad@paper",
-            parents=parents,
-            children=50 - parents,
-            generations=GENERATIONS,
-        )
+        literal = name == "sinvad@paper"
+        written = figure_3(row, iter(rng.given), literal=literal, parents=parents)
         for generation, (population, scores) in enumerate(written):
             z, rows, score = evaluate.shown[generation]
             own = z[rows == row]

@@ -10,6 +10,7 @@ from hardcase.campaign.record import Campaign, limits, parse_keep
 from hardcase.methods.neurons import Profiles
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
+from hardcase.registry import resolve
 from hardcase.tensors import from_bytes
 from hardcase.types import Images
 
@@ -31,17 +32,14 @@ def network(number):
     base, own = stream(0, "network"), stream(number, "twin")
     for value in net.parameters():
         drawn = [torch.randn(value.shape, generator=rng) for rng in (base, own)]
-        value.data = (
-            2 * (drawn[0] + 0.15 * drawn[1]) / value[0].numel() ** 0.5
-            if value.ndim > 1
-            else value.data * 0
-        )
+        weight = 2 * (drawn[0] + 0.15 * drawn[1]) / value[0].numel() ** 0.5
+        value.data = weight if value.ndim > 1 else value.data * 0
     pictures = torch.rand(64, 1, 8, 8, generator=stream(4, "balance"))
     net.logits.bias.data = -net(pictures).detach().mean(0)  # no class is everybody's favourite
     return net
 
 
-SUBJECT, ONE, TWO = (Subject(network(i), name=f"net{i}") for i in range(3))
+MODELS = SUBJECT, ONE, TWO = tuple(Subject(network(i), name=f"net{i}") for i in range(3))
 
 
 def seeds(count, *models):
@@ -53,15 +51,21 @@ def seeds(count, *models):
     return Images(x[agreed], answers[0][agreed], names, tuple(map(str, range(CLASSES))))
 
 
+def pictures(images):
+    """Number, picture and label of every seed."""
+    return zip(range(len(images.y)), from_bytes(images.x), images.y.tolist(), strict=True)
+
+
 def profiles():
-    training = Images(
-        (torch.rand(64, 1, 8, 8, generator=stream(6, "training")) * 255).to(torch.uint8),
-        torch.arange(64) % CLASSES,
-        tuple(f"train-{i}" for i in range(64)),
-        tuple(map(str, range(CLASSES))),
-        split="train",
-    )
+    x = (torch.rand(64, 1, 8, 8, generator=stream(6, "training")) * 255).to(torch.uint8)
+    names, classes = (tuple(f"train-{i}" for i in range(64)), tuple(map(str, range(CLASSES))))
+    training = Images(x, torch.arange(64) % CLASSES, names, classes, split="train")
     return Profiles(from_bytes(training.x[:1]), lambda: training)
+
+
+def made(recipe, **options):
+    """A method of the registry for the subject."""
+    return resolve("method", recipe)(subject=SUBJECT, profile=profiles(), **options)
 
 
 @dataclass
@@ -76,14 +80,8 @@ class Recording:
         first = len(self.looks)
         for i in range(len(probe.logits)):
             targets = {name: value[i].clone() for name, value in probe.targets.items()}
-            self.looks.append(
-                (
-                    int(probe.origin.id[i]),
-                    probe.z[i].detach().clone(),
-                    probe.x[i].detach().clone(),
-                    targets,
-                )
-            )
+            shown = (value[i].detach().clone() for value in (probe.z, probe.x))
+            self.looks.append((int(probe.origin.id[i]), *shown, targets))
         self.calls.append(self.looks[first:])
         return self.objective(probe)
 
@@ -100,13 +98,8 @@ def run(method, images, peers=(), *, one_by_one=False):
     found = []
     for first in range(0, len(images), size):
         part = images.take(torch.arange(first, first + size))
-        shard = run_shard(
-            campaign,
-            part,
-            bounds.take(slice(first, first + size)),
-            first=first,
-            guides=method.guides,
-        )
+        room = bounds.take(slice(first, first + size))
+        shard = run_shard(campaign, part, room, first=first, guides=method.guides)
         for guide in method.guides:
             guide.merge([shard.deltas[guide.name]])
         found.append(shard.findings)
@@ -150,10 +143,14 @@ def mean_then_scale(seen, epsilon=1e-6):
     return out
 
 
+def active(x, threshold, model=SUBJECT, by=scale_then_mean):
+    """The neurons above the threshold."""
+    return {i for i, value in enumerate(by(layers(model, grid(x)))) if value > threshold}
+
+
 def channel_means(seen):
-    return torch.cat(
-        [torch.stack([channel.mean() for channel in value]) for value in seen.values()]
-    )
+    means = [torch.stack([channel.mean() for channel in value]) for value in seen.values()]
+    return torch.cat(means)
 
 
 def rms(gradient):

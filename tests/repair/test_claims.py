@@ -68,15 +68,10 @@ def test_what_nobody_claims_is_not_learned_to_be_said(seeds):
 
 def test_a_repair_of_claims_is_proved_and_its_weights_are_read_back(seeds, tmp_path):
     train, test = seeds
-    done = hc.repair(
-        Adjustable(),
-        train,
-        test=test,
-        conditions=DIMMED,
-        recipe=hc.RepairRecipe(epochs=3, batch=8, rate=2e-2, draws=2),
-        proof=ProofSize(seeds=12, draws=4, alone=1, attack=SHORT),
-        out=tmp_path / "repair",
-    )
+    size = ProofSize(seeds=12, draws=4, alone=1, attack=SHORT)
+    how = {"recipe": hc.RepairRecipe(epochs=3, batch=8, rate=2e-2, draws=2), "proof": size}
+    given = {"test": test, "conditions": DIMMED, "out": tmp_path / "repair"}
+    done = hc.repair(Adjustable(), train, **given, **how)
     rows = {row.name: row for row in done.proof.rows if row.group == "declared"}
     assert rows["risk"].after < rows["risk"].before
     assert (tmp_path / "repair" / "weights.safetensors").is_file()

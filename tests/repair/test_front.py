@@ -27,6 +27,7 @@ ATTACK = AttackSize(seeds=12, restarts=2, gradients=3, queries=4, draws=4)
 TINY = ProofSize(seeds=60, draws=4, alone=1, attack=ATTACK)
 SHIFTS = {"shift": "±16 %", "exposure": "±2 stops"}
 SHORT = RepairRecipe(epochs=6, batch=16, rate=3e-3)
+USUAL = {"conditions": SHIFTS, "recipe": SHORT, "proof": TINY}
 NET = """
 import torch
 def make():
@@ -39,25 +40,15 @@ def make():
 
 
 def repaired(tmp_path, **how):
-    given = {
-        "test": bars(200, seed=9, split="test"),
-        "conditions": SHIFTS,
-        "recipe": SHORT,
-        "proof": TINY,
-        "out": tmp_path / "fixed",
-    }
+    given = {"test": bars(200, seed=9, split="test"), **USUAL, "out": tmp_path / "fixed"}
     return hc.repair(trained_bars(), bars(200), **{**given, **how})
 
 
 def test_a_repair_writes_weights_card_record_and_page(tmp_path, monkeypatch):
     outside = {"others": bars(40, seed=20, split="other")}
     done = repaired(tmp_path, outside=outside)
-    assert sorted(path.name for path in done.folder.iterdir() if path.name[0] != ".") == [
-        "card.json",
-        "repair.json",
-        "report.html",
-        "weights.safetensors",
-    ]
+    files = {path.name for path in done.folder.iterdir() if path.name[0] != "."}
+    assert files == {"card.json", "repair.json", "report.html", "weights.safetensors"}
     record, sound = read_checked_json((done.folder / "repair.json").read_bytes())
     assert sound
     assert record["verdict"] == done.verdict
@@ -97,14 +88,9 @@ LONG_ENOUGH = ProofSize(seeds=400, draws=8, alone=1, attack=HARDER)
 @pytest.fixture(scope="module")
 def drifted(tmp_path_factory):
     """A toy that fails where bars drift to the right, repaired."""
-    return repaired(
-        tmp_path_factory.mktemp("repair"),
-        test=bars(400, seed=9, split="test"),
-        conditions=FAR,
-        recipe=FARTHER,
-        proof=LONG_ENOUGH,
-        margin=0.02,
-    )
+    how = {"conditions": FAR, "recipe": FARTHER, "proof": LONG_ENOUGH, "margin": 0.02}
+    test = bars(400, seed=9, split="test")
+    return repaired(tmp_path_factory.mktemp("repair"), test=test, **how)
 
 
 def test_a_repair_takes_the_risk_away_and_is_proved(drifted):
@@ -125,21 +111,12 @@ def test_each_verdict_has_its_case(drifted, network, shift, verdict):
     """Bars of another origin that drift to the left; no repair at all; a ruined network."""
     unseen = bars(300, seed=9, split="test")
     ruined = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
-    networks = {
-        "repaired": drifted.subject,
-        "before": trained_bars(),
-        "none": Subject(ruined, classes=unseen.classes),
-    }
-    found = prove(
-        trained_bars(),
-        networks[network],
-        unseen,
-        condition_box(hc.Conditions(FAR), unseen.shape),
-        replace(TINY, seeds=300),
-        margin=0.02,
-        seed=0,
-        outside={"others": replace(unseen, x=unseen.x.roll(shift, 3))},
-    )
+    networks = {"repaired": drifted.subject, "before": trained_bars()}
+    networks["none"] = Subject(ruined, classes=unseen.classes)
+    outside = {"others": replace(unseen, x=unseen.x.roll(shift, 3))}
+    given = (unseen, condition_box(hc.Conditions(FAR), unseen.shape), replace(TINY, seeds=300))
+    how = {"margin": 0.02, "seed": 0, "outside": outside}
+    found = prove(trained_bars(), networks[network], *given, **how)
     assert found.verdict == verdict
     assert found.reasons
 
@@ -214,15 +191,8 @@ def program(name):
     ],
 )
 def test_what_cannot_be_repaired_is_told_first(tmp_path, change, match):
-    given = {
-        "test": bars(60, seed=9),
-        "conditions": SHIFTS,
-        "recipe": SHORT,
-        "proof": TINY,
-        **change,
-    }
-    inner = trained_bars().net
-    subject = given.pop("subject", Subject(inner, name="bars.py:make"))
+    given = {"test": bars(60, seed=9), **USUAL, **change}
+    subject = given.pop("subject", Subject(trained_bars().net, name="bars.py:make"))
     train = given.pop("train", bars(200))
     with pytest.raises(Problem, match=match):
         hc.repair(subject, train, out=tmp_path / "out", **given)
@@ -232,8 +202,8 @@ def test_what_cannot_be_repaired_is_told_first(tmp_path, change, match):
 def photographs(folder, count):
     """Pictures whose left or right half is brighter, in folders by class."""
     rng = np.random.default_rng(count)
-    for split, number in (("train", count), ("test", count)):
-        for i in range(number):
+    for split in ("train", "test"):
+        for i in range(count):
             name = ("left", "right")[i % 2]
             x = rng.integers(0, 120, (24, 24, 3)).astype(np.uint8)
             x[:, 12 * (i % 2) : 12 * (i % 2) + 12] += 90
@@ -321,12 +291,11 @@ def test_a_run_is_repaired_with_the_network_it_began_with_alone(toy_folder, monk
     words = ["run", "--data", "npz:toy.npz", "--model", "model.py:make", "--method", "none", "-q"]
     assert main([*words, "--conditions", "scanner", "--seeds", "12", "--out", "old"]) == 0
     short = ["--epochs", "1", "--proof", "quick:seeds=20,attack.seeds=4", "--rate", "0.001", "-q"]
-    for name, value, told in (
-        ("SHARP", "30", "the model is not the one this run began with"),
-        ("TILT", "1", "answers 12 of 12 seeds differently"),
-    ):
+    changed = {"SHARP=30": "the model is not the one this run began with"}
+    changed["TILT=1"] = "answers 12 of 12 seeds differently"
+    for setting, told in changed.items():
         with monkeypatch.context() as other:
-            other.setenv(name, value)
+            other.setenv(*setting.split("="))
             capsys.readouterr()
             assert main(["repair", "old", "--out", "fixed", *short]) == 2
             assert told in capsys.readouterr().err
@@ -343,14 +312,11 @@ def test_a_run_is_repaired_with_the_network_it_began_with_alone(toy_folder, monk
     assert record["proof"]["seeds"] == 20
 
 
-@pytest.mark.parametrize(
-    ("size", "told"),
-    [("huge", "size of a proof"), ("usual:restart=3", "restarts"), ("quick:seeds=0", "'0'")],
-)
-def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(capsys, size, told):
-    words = ["repair", "--model", "none.py:make", "--data", "folder:none"]
-    assert main([*words, "--proof", size]) == 2
-    assert told in capsys.readouterr().err
+def test_sizes_of_a_proof_are_checked_before_anything_is_loaded(command):
+    wrong = {"huge": "size of a proof", "usual:restart=3": "restarts", "quick:seeds=0": "'0'"}
+    for size, words in wrong.items():
+        code, said = command(f"repair --model none.py:make --data folder:none --proof {size}")
+        assert (code, words in said) == (2, True), said
 
 
 def test_a_gate_refuses_the_repair_of_another_network(tmp_path, monkeypatch):

@@ -31,9 +31,8 @@ def worst_of_five(images, keys):
     """Of five draws of each image, the one with the largest loss of the toy network."""
     box = condition_box(DECLARED, images.shape)
     drawn, _ = render_draws(box, from_bytes(images.x), keys, 5, seed=3)
-    loss = functional.cross_entropy(
-        toy_subject().net(drawn.flatten(0, 1)), images.y.repeat_interleave(5), reduction="none"
-    )
+    logits, y = toy_subject().net(drawn.flatten(0, 1)), images.y.repeat_interleave(5)
+    loss = functional.cross_entropy(logits, y, reduction="none")
     return drawn[torch.arange(len(images)), loss.reshape(-1, 5).argmax(1)]
 
 
@@ -46,6 +45,10 @@ def test_the_worst_of_more_draws_costs_more():
         hard = hc.Hardest(net, WIDE, draws=draws, share=1.0)
         losses.append(float(functional.cross_entropy(net(hard(x, y)), y)))
     assert losses[1] > losses[0] + 0.1
+    with pytest.raises(Problem, match="0 draws"):
+        hc.Hardest(torch.nn.Linear(1, 1), WIDE, draws=0)
+    with pytest.raises(Problem, match="profile of conditions"):
+        hc.Hardest(torch.nn.Linear(1, 1), "scaner")
 
 
 def test_the_returned_row_is_the_draw_with_the_largest_loss():
@@ -124,13 +127,6 @@ def test_a_loader_collates_harder_batches_in_its_own_process_alone():
         next(iter(DataLoader(rows, batch_size=6, collate_fn=hard.collate, num_workers=1)))
 
 
-def test_impossible_options_are_refused():
-    with pytest.raises(Problem, match="0 draws"):
-        hc.Hardest(torch.nn.Linear(1, 1), WIDE, draws=0)
-    with pytest.raises(Problem, match="profile of conditions"):
-        hc.Hardest(torch.nn.Linear(1, 1), "scaner")
-
-
 def test_the_example_of_a_plain_loop_learns():
     main = runpy.run_path(str(EXAMPLES / "plain_loop.py"))["main"]
     assert main(epochs=3) < 2.0, "below the loss of knowing nothing, 2.3"
@@ -146,9 +142,7 @@ def test_each_image_is_written_as_the_draw_with_the_largest_loss(tmp_path):
     again = load(f"folder:{out}?split=all").images()
     assert len(again.classes) == 4
     assert sorted(again.y.tolist()) == sorted(images.y.tolist()), "classes keep their numbers"
-    written = {
-        path.rpartition("/")[2].removesuffix(".png"): x for path, x in zip(again.id, again.x)
-    }
+    written = {Path(path).stem: x for path, x in zip(again.id, again.x)}
     for i, row in enumerate(rows):
         stored = written[Path(row["file_name"]).stem]
         assert torch.equal(from_bytes(stored[None])[0], worst[i])
@@ -177,8 +171,7 @@ def test_training_images_of_a_run_are_exported_from_the_command_line(toy_folder,
     card = json.loads(Path("run-hardest/card.json").read_text())
     assert card["draws"] == 2
     assert (card["conditions"]["name"], card["data"]["split"]) == ("scanner", "train")
-    Path("model.py").write_text(
-        "from hardcase.testing.toys import Quarters\ndef make(): return Quarters(3.0)\n"
-    )
+    changed = "from hardcase.testing.toys import Quarters\ndef make(): return Quarters(3.0)\n"
+    Path("model.py").write_text(changed)
     assert main(["export", "run", "--to", "hardest", "--out", "other", "-q"]) == 2
     assert not Path("other").exists()

@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -80,31 +77,14 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(tmp_path, mon
 
 def test_a_killed_process_loses_at_most_an_epoch(tmp_path):
     """kill -9 after the first epoch was kept; the training then goes on with the second."""
-    code = (
-        "import os, signal\n"
-        "from pathlib import Path\n"
-        "import hardcase as hc\n"
-        "from hardcase.conditions import condition_box\n"
-        "from hardcase.repair import loop\n"
-        "from tiny import bars, trained_bars\n"
-        "save = loop._save\n"
-        "def killed(*given):\n"
-        "    save(*given)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "loop._save = killed\n"
-        "ranges = {'shift': '±16 %', 'exposure': '±2 stops'}\n"
-        "box = condition_box(hc.Conditions(ranges), (1, 12, 12))\n"
-        "recipe = loop.RepairRecipe(epochs=3, batch=16, rate=3e-3)\n"
-        "parts = bars(160), bars(40, seed=1)\n"
-        "loop.train_on(trained_bars(), *parts, box, recipe, kept=Path('.'))\n"
-    )
-    paths = [str(Path(__file__).parents[1]), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
-    assert done.returncode == -signal.SIGKILL
+    save, process = loop._save, os.fork()
+    if process == 0:
+        loop._save = lambda *given: (save(*given), os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            fitted(trained_bars(), kept=tmp_path)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert (tmp_path / STATE).is_file()
     said = []
     again = fitted(trained_bars(), kept=tmp_path, say=said.append)
@@ -129,9 +109,8 @@ def test_time_and_memory_are_told_before_the_first_epoch():
 
 def test_training_stops_early_and_keeps_the_best_epoch():
     wrong = replace(bars(160), y=(bars(160).y + 1) % 3)
-    done = train_on(
-        trained_bars(), wrong, bars(40, seed=1), BOX, replace(SHORT, epochs=9, patience=2)
-    )
+    recipe = replace(SHORT, epochs=9, patience=2)
+    done = train_on(trained_bars(), wrong, bars(40, seed=1), BOX, recipe)
     assert done.best == 0, "wrong labels make every epoch worse"
     assert len(done.losses) == 3
     assert weights(done.net) == weights(trained_bars().net)
@@ -151,13 +130,14 @@ class Bursting(torch.nn.Module):
         return self.net(x) * (torch.nan if self.calls > self.after else 1.0)
 
 
-def test_a_loss_that_is_no_number_stops_at_the_last_good_epoch(caplog):
+def bursting(after):
     inner = trained_bars()
+    return Subject(Bursting(inner.net.requires_grad_(True), after), classes=inner.class_names)
+
+
+def test_a_loss_that_is_no_number_stops_at_the_last_good_epoch(caplog):
     # four steps tell the time, ten are an epoch
-    subject = Subject(
-        Bursting(inner.net.requires_grad_(True), after=4 + 20), classes=inner.class_names
-    )
-    done = fitted(subject, replace(SHORT, epochs=6))
+    done = fitted(bursting(after=4 + 20), replace(SHORT, epochs=6))
     assert len(done.losses) == 2
     assert done.best in (1, 2)
     assert "epoch 3" in done.notes[0]
@@ -166,8 +146,7 @@ def test_a_loss_that_is_no_number_stops_at_the_last_good_epoch(caplog):
 
 
 def test_a_loss_that_is_no_number_at_once_is_a_problem():
-    inner = trained_bars()
-    subject = Subject(Bursting(inner.net.requires_grad_(True), after=0), classes=inner.class_names)
+    subject = bursting(after=0)
     with pytest.raises(Problem, match=r"first epoch at rate 0\.003"):
         fitted(subject)
     with pytest.raises(Problem, match="at any of the rates"):

@@ -7,18 +7,8 @@ import torch
 import hardcase as hc
 from hardcase.conditions import condition_box
 from hardcase.models.subject import Subject
-from hardcase.repair.proof import (
-    AttackResult,
-    AttackSize,
-    Proof,
-    ProofRow,
-    ProofSize,
-    ProofValues,
-    attack_all,
-    compare_values,
-    measure_values,
-    untrained,
-)
+from hardcase.repair import proof as proofs
+from hardcase.repair.proof import AttackSize, ProofRow, ProofSize, attack_all, untrained
 from tiny import bars, trained_bars
 
 TINY = ProofSize(seeds=60, draws=4, alone=1)
@@ -36,7 +26,7 @@ def proof(*rows, added=0.0):
         row("elsewhere", "what was not trained on", -0.01, 0.005, decides=True),
     ]
     kept = [one for one in usual if one.name not in named]
-    return Proof((*kept, *rows), {"before": 0.0, "after": added}, {}, 500)
+    return proofs.Proof((*kept, *rows), {"before": 0.0, "after": added}, {}, 500)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +52,7 @@ def test_the_verdict_follows_from_the_rows(found, verdict):
 
 
 def values(clean, risk, **more):
-    return ProofValues(np.arange(len(clean)) % 2, clean, risk, **more)
+    return proofs.ProofValues(np.arange(len(clean)) % 2, clean, risk, **more)
 
 
 def test_differences_are_paired_and_oriented():
@@ -72,10 +62,8 @@ def test_differences_are_paired_and_oriented():
     after = np.clip(risk - 0.1, 0, 1)
     more = {"elsewhere": {"fog": risk}, "outside": {"others": clean}}
     worse = {"elsewhere": {"fog": np.clip(risk + 0.1, 0, 1)}, "outside": {"others": clean}}
-    rows = compare_values(
-        values(clean, risk, **more), values(clean, after, **worse), ("a", "b"), 0.01
-    )
-    named = {one.name: one for one in rows}
+    both = (values(clean, risk, **more), values(clean, after, **worse))
+    named = {one.name: one for one in proofs.compare_values(*both, ("a", "b"), 0.01)}
     assert named["risk"].outcome == "better"
     assert named["risk"].after - named["risk"].before == pytest.approx((after - risk).mean())
     assert named["error"].outcome == "not worse"
@@ -84,9 +72,8 @@ def test_differences_are_paired_and_oriented():
     assert named["a: risk"].outcome == "better"
     assert named["others"].group == "outside"
     assert not named["fog"].decides
-    assert named["fog"].high - named["fog"].low > named["risk"].high - named["risk"].low, (
-        "intervals of many figures hold together"
-    )
+    wide, narrow = (named[name].high - named[name].low for name in ("fog", "risk"))
+    assert wide > narrow, "intervals of many figures hold together"
 
 
 def test_conditions_that_were_not_declared_are_looked_at():
@@ -102,8 +89,9 @@ def test_values_depend_on_no_batch_and_no_order():
     images = bars(24, seed=5, split="test")
     box = condition_box(hc.Conditions({"shift": "±12 %"}), images.shape)
     outside = {"others": bars(9, seed=6)}
-    both = measure_values(subject, images, box, TINY, seed=0, outside=outside)
-    turned = measure_values(subject, images.take(torch.arange(24).flip(0)), box, TINY, seed=0)
+    both = proofs.measure_values(subject, images, box, TINY, seed=0, outside=outside)
+    images = images.take(torch.arange(24).flip(0))
+    turned = proofs.measure_values(subject, images, box, TINY, seed=0)
     assert np.array_equal(both.risk, turned.risk[::-1])
     assert np.array_equal(both.corruptions["blur"], turned.corruptions["blur"][::-1])
     assert set(both.corruptions) == {"noise", "blur", "weather", "digital"}
@@ -122,9 +110,7 @@ def constant():
 
     class First(torch.nn.Module):
         def forward(self, x):
-            return (
-                torch.tensor([[1.0, 0.0, 0.0]]).expand(len(x), -1) + 0 * x.mean((1, 2, 3))[:, None]
-            )
+            return torch.tensor([[1.0, 0.0, 0.0]]) + 0 * x.mean((1, 2, 3))[:, None]
 
     return Subject(First(), classes=IMAGES.classes)
 
@@ -159,5 +145,5 @@ def test_networks_are_attacked_with_what_breaks_the_others():
 
 def test_the_second_half_is_counted():
     least = torch.tensor([0.5, 0.9, torch.inf, 0.2])
-    found = AttackResult(least, torch.tensor([True, False, False, True]))
+    found = proofs.AttackResult(least, torch.tensor([True, False, False, True]))
     assert found.added == 0.25

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,20 +54,9 @@ def record(classes: tuple[str, ...], **changes: Any) -> dict[str, Any]:
 
 
 def drawn_run(
-    folder: Path,
-    *,
-    seeds: int = 100,
-    per_seed: int = 1,
-    failing: float = 0.9,
-    classes: tuple[str, ...] = DIGITS,
-    channels: int = 1,
-    side: int = 28,
-    strength: tuple[float, float] = (0.25, 0.6),
-    seed: int = 0,
-    history: bool = True,
-    names: list[str] | None = None,
-    **changes: Any,
-) -> Run:
+    folder, *, seeds=100, per_seed=1, failing=0.9, classes=DIGITS, channels=1, side=28, seed=0,
+    history=True, names=None, **changes,
+):  # fmt: skip
     """A finished run: some seeds misclassified, some lost in reconstruction, the others failing with this probability."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.arange(seeds) % min(10, len(classes))
@@ -87,26 +75,18 @@ def drawn_run(
     hop = torch.tensor([1, 1, 1, 5, 5, 3])[torch.randint(0, 6, (len(rows),), generator=rng)]
     other = (y[rows] + hop) % min(10, len(classes))
     share = torch.rand(len(rows), 1, 1, 1, generator=rng)
-    mix = (
-        strength[0] + (strength[1] - strength[0]) * share
-    )  # of the way to a digit of another class
+    mix = 0.25 + 0.35 * share  # of the way to a digit of another class
     aim = from_bytes(digits(other, rng, channels=channels, side=side))
     count = len(rows)
     findings = {
         "predicted": other, "confidence": 0.5 + 0.4 * torch.rand(count, generator=rng), "score": torch.rand(count, generator=rng),
         "distance": 10 + 9 * torch.rand(count, generator=rng), "queries": torch.randint(40, 1900, (count,), generator=rng),
     }  # fmt: skip
-    run = stored_run(
-        folder,
-        x,
-        y,
-        rows,
-        to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim),
-        seeds=columns,
-        findings=findings,
-        record=record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes}),
-        config='[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n',
-    )
+    tests = to_bytes((1 - mix) * from_bytes(x[rows]) + mix * aim)
+    about = record(classes, **{"seeds": seeds, "image": [channels, side, side], **changes})
+    config = '[run]\ndata = "drawn"\nmethod = "sinvad"\nseed = 7\n'
+    given = {"seeds": columns, "findings": findings, "record": about, "config": config}
+    run = stored_run(folder, x, y, rows, tests, **given)
     if history:
         run.store.write("history.csv", _history(count, run.record["elapsed"]).encode())
     return run
@@ -115,10 +95,8 @@ def drawn_run(
 def _history(tests: int, elapsed: float, lines: int = 30) -> str:
     rows = ["seconds,queries,gradients,seeds_done,failing_seeds,findings"]
     for i in range(1, lines + 1):
-        part = 1 - (1 - i / lines) ** 2
-        rows.append(
-            f"{elapsed * i / lines:.3f},{5000 * i},0,{3 * i},{round(tests * part)},{round(tests * part)}"
-        )
+        found = round(tests * (1 - (1 - i / lines) ** 2))
+        rows.append(f"{elapsed * i / lines:.3f},{5000 * i},0,{3 * i},{found},{found}")
     return "\n".join(rows) + "\n"
 
 
@@ -136,18 +114,12 @@ def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
 
 def drawn_curves(**changes: Any) -> dict[str, Any]:
     """What `hardcase curve` leaves in a run folder: one change that hurts and one that does not."""
-    points = [
-        {"severity": i, "failing": i, "total": 10, "share": i / 10, "low": 0.0, "high": 1.0}
-        for i in range(1, 6)
-    ]
+    point = {"total": 10, "low": 0.0, "high": 1.0}
+    points = [{"severity": i, "failing": i, "share": i / 10, **point} for i in range(1, 6)]
     crossing = {"quartiles": [1.0, 2.5, None], "crossed": 7, "queries": 8}
     row = {"most": 5, "curve": points, "crossing": crossing, "non_monotone": {"share": 0.1}}
     calm = {**row, "curve": [{**p, "failing": 0, "share": 0.0} for p in points], "most": 1}
-    return {
-        "model": "m",
-        "usable": 10,
-        "corruptions": [{**row, "corruption": "zoom_blur"}],
-        "conditions": [{**calm, "condition": "tilted <11° clockwise"}],
-        "corruption_error": {"plain": 0.25, "relative_to": None},
-        **changes,
-    }
+    both = {"corruptions": [{**row, "corruption": "zoom_blur"}]}
+    both |= {"conditions": [{**calm, "condition": "tilted <11° clockwise"}]}
+    error = {"plain": 0.25, "relative_to": None}
+    return {"model": "m", "usable": 10, **both, "corruption_error": error, **changes}

@@ -47,9 +47,8 @@ def _quiet(browser):
     """Whatever a test does, the page complains about nothing and asks for nothing but itself."""
     yield
     assert browser.complaints() == []
-    assert all(
-        url.startswith("file://") and url.endswith("index.html") for url in browser.requests()
-    )
+    for url in browser.requests():
+        assert url.startswith("file://") and url.endswith("index.html")  # noqa: PT018
 
 
 def busiest(page):
@@ -220,10 +219,8 @@ def test_hostile_names_do_nothing(browser, tmp_path):
 def whole(tmp_path_factory):
     """A page with everything: a map, curves, limits and conditions."""
     folder = tmp_path_factory.mktemp("browser")
-    axes = [
-        {"name": "brightness", "low": 0.0, "high": 0.5, "cells": 6},
-        {"name": "slant", "low": -1.0, "high": 1.0, "cells": 6},
-    ]
+    ends = {"brightness": (0.0, 0.5), "slant": (-1.0, 1.0)}
+    axes = [{"name": n, "low": a, "high": b, "cells": 6} for n, (a, b) in ends.items()]
     run = drawn_run(folder / "run", seeds=300, map={"kind": "figure", "axes": axes})
     keep_beside(run.store, CURVES, drawn_curves())
     (run.folder / "config.toml").write_text("[limits]\nconfirmed_rate = 0.05\nclass_rate = 0.1\n")

@@ -5,13 +5,15 @@ import json
 import pytest
 import torch
 from aftermath import write_run
-from drawn import drawn_curves, drawn_run
+from drawn import digits, drawn_curves, drawn_run, record
 
 from hardcase.report.page import report_content, write
 from hardcase.report.pictures import severity
 from hardcase.report.where import NEEDED, severities, where
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CURVES, keep_beside
+from hardcase.tensors import from_bytes, to_bytes
+from tiny import stored_run
 
 
 def planted(run: Run) -> Run:
@@ -84,15 +86,52 @@ def test_the_most_fragile_change_comes_first_and_is_named(run):
     assert json.loads((run.folder / "report/report.json").read_text())["runs"][0]["curves"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"corruptions": 3}', json.dumps(drawn_curves(usable="x"))]
-)
-def test_curves_that_say_nothing_are_left_out(run, text):
-    (run.folder / CURVES).write_text(text)
-    assert severities(run) is None
+def test_curves_that_say_nothing_are_left_out(run):
+    for text in ("", "[]", "{}", '{"corruptions": 3}', json.dumps(drawn_curves(usable="x"))):
+        (run.folder / CURVES).write_text(text)
+        assert severities(run) is None, text
 
 
 def test_a_model_that_never_fails_is_told():
     rows = drawn_curves()["conditions"][0]["curve"]
     assert "<svg" in severity(rows, 5, label="a <b>")
     assert "a &lt;b&gt;" in severity(rows, 5, label="a <b>")
+
+
+def stored(folder, change, *, count=40, **about):
+    """A run of 3s that were taken for 8s, each test `change` of its seed."""
+    labels = torch.full((count,), 3)
+    seeds = digits(labels, torch.Generator().manual_seed(0))
+    tests = to_bytes(change(from_bytes(seeds)).clamp(0, 1))
+    taken = {"predicted": labels + 5, "queries": torch.ones(count, dtype=torch.int64)}
+    known = record(tuple("0123456789"), **about)
+    rows = torch.arange(count)
+    return stored_run(folder, seeds, labels, rows, tests, findings=taken, record=known)
+
+
+def said(run):
+    return report_content([run])["runs"][0]["weakness"]["differences"]
+
+
+def test_a_background_that_got_brighter_is_said_with_its_interval(tmp_path):
+    found = said(stored(tmp_path / "run", lambda x: x + 0.3 * (x < 0.3)))
+    first = {one["feature"]: one for one in found["sentences"]}["background"]
+    assert "the background got brighter" in first["sentence"]
+    assert (first["rate"]["hits"], first["rate"]["total"]) == (40, 40)
+    assert 0.9 < first["rate"]["low"] < 1
+
+
+def test_a_shift_is_told_from_other_changes_unless_half_go_the_other_way(tmp_path):
+    found = said(stored(tmp_path / "run", lambda x: x.roll(3, 3)))
+    moved = {row["feature"]: row for row in found["features"]}
+    assert moved["x"]["rose"]["hits"] == 40
+    others = (moved["x"]["fell"], moved["y"]["rose"], moved["y"]["fell"])
+    assert [one["hits"] for one in others] == [0, 0, 0]
+    assert not {"hue", "saturation"} & set(moved)  # grey images have neither
+
+    def half(x):
+        even = (torch.arange(len(x)) % 2 == 0)[:, None, None, None]
+        return torch.where(even, x.roll(3, 3), x.roll(-3, 3))
+
+    found = said(stored(tmp_path / "half", half))
+    assert "x" not in {one["feature"] for one in found["sentences"]}

@@ -51,12 +51,8 @@ def test_numbers_times_and_moments():
 
 
 def test_a_card_becomes_lines():
-    card = {
-        "label_kept": {"auroc": 0.884, "images": 432},
-        "name": "six",
-        "calibrated": True,
-        "notes": None,
-    }
+    card = {"label_kept": {"auroc": 0.884, "images": 432}, "name": "six", "calibrated": True}
+    card["notes"] = None
     assert words.lines(card) == [
         ("label kept · auroc", "0.884"), ("label kept · images", "432"), ("name", "six"), ("calibrated", "yes"),
     ]  # fmt: skip

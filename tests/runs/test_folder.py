@@ -24,25 +24,13 @@ def some(count=2, peers=0, code=3):
     whole = torch.arange(count)
     real = torch.rand(count, generator=rng)
     x = torch.randint(0, 256, (count, 1, 6, 6), generator=rng, dtype=torch.uint8)
-    return Findings(
-        whole,
-        x,
-        whole % 4,
-        whole,
-        whole + 1,
-        whole.new_zeros(count, peers),
-        real,
-        real,
-        real,
-        whole,
-        real.new_ones(count, code),
-    )
+    peer, codes = whole.new_zeros(count, peers), real.new_ones(count, code)
+    return Findings(whole, x, whole % 4, whole, whole + 1, peer, real, real, real, whole, codes)
 
 
 def table(found, seeds=None):
-    return findings_table(
-        found, found.x if seeds is None else seeds, IDS[: len(found)], method="pgd", oracle="label"
-    )
+    seeds = found.x if seeds is None else seeds
+    return findings_table(found, seeds, IDS[: len(found)], method="pgd", oracle="label")
 
 
 def seed_rows(status):
@@ -60,17 +48,14 @@ def store(tmp_path):
 
 
 def packed(found, status=("done", "done"), deltas=None):
-    return Packed(
-        to_parquet(table(found)), to_parquet(seed_rows(list(status))), pack_deltas(deltas or {})
-    )
+    spent = to_parquet(seed_rows(list(status)))
+    return Packed(to_parquet(table(found)), spent, pack_deltas(deltas or {}))
 
 
 def test_seeds_in_many_row_groups_are_those_in_one(tmp_path):
     rows = seed_rows(["waiting", "waiting"])
-    names = [f"s/{i}" for i in range(7)]
-    several = [
-        rows.slice(i % 2, 1).set_column(0, "id", pa.array([name])) for i, name in enumerate(names)
-    ]
+    names = [pa.array([f"s/{i}"]) for i in range(7)]
+    several = [rows.slice(i % 2, 1).set_column(0, "id", name) for i, name in enumerate(names)]
     store = Store.create(tmp_path / "run", {"schema": 1}, "", several)
     assert ParquetFile(tmp_path / "run/seeds.parquet").num_row_groups == 7
     x = some().x
@@ -101,7 +86,7 @@ def test_a_row_group_that_was_changed_is_not_read(tmp_path):
         store.seed_images([0])
 
 
-def test_what_was_appended_is_read_back(store):
+def test_what_was_appended_is_read_back_with_distances_from_the_seed(store):
     found = some()
     store.put(0, packed(found, deltas={"nc": {"bits": torch.tensor([1, 0, 1])}}))
     read = store.findings()
@@ -111,28 +96,20 @@ def test_what_was_appended_is_read_back(store):
     assert read["code"].to_pylist() == found.code.tolist()
     assert store.deltas(0)["nc"]["bits"].tolist() == [1, 0, 1]
     assert store.seeds()["status"].to_pylist() == ["done", "done"]
-
-
-def test_distances_are_measured_from_the_seed():
-    found = some()
     moved = found.x.clone()
     moved[:, 0, 0, 0] ^= 128
     assert table(found, moved)["linf"].to_pylist() == pytest.approx([128 / 255] * 2)
 
 
-def test_an_empty_shard_marks_itself_done(store):
+def test_an_empty_shard_marks_itself_done_and_a_half_written_file_is_invisible(store):
+    (store.folder / "findings" / ".part-00001-abc.parquet").write_bytes(b"half")
+    assert store.done() == set()
     store.put(3, packed(some(0)))
     assert store.done() == {3}
     assert len(store.findings()) == 0
 
 
-def test_a_half_written_file_is_invisible(store):
-    (store.folder / "findings" / ".part-00001-abc.parquet").write_bytes(b"half")
-    assert store.done() == set()
-    assert len(store.findings()) == 0
-
-
-def test_a_damaged_part_is_named(store):
+def test_a_damaged_part_or_record_is_named(store):
     store.put(0, packed(some()))
     path = store.folder / "findings" / "part-00000.parquet"
     data = bytearray(path.read_bytes())
@@ -140,6 +117,9 @@ def test_a_damaged_part_is_named(store):
     path.write_bytes(bytes(data))
     with pytest.raises(Problem, match=r"part-00000\.parquet is damaged"):
         store.findings()
+    (store.folder / "run.json").write_text("{")
+    with pytest.raises(Problem, match=r"run\.json is damaged"):
+        store.record()
 
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
@@ -147,17 +127,8 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     with pytest.raises(Problem, match="not empty"):
         Store.create(tmp_path, {}, "", [seed_rows(["waiting"] * 2)])
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(Problem, match=r"no run\.json"):
         Store.open(tmp_path)
-
-
-def test_a_damaged_record_is_named(store):
-    (store.folder / "run.json").write_text("{")
-    with pytest.raises(Problem, match=r"run\.json is damaged"):
-        store.record()
 
 
 def test_datasets_sees_pictures(store):
@@ -165,10 +136,8 @@ def test_datasets_sees_pictures(store):
     found = some()
     store.put(0, packed(found))
     store.put(1, packed(some(0)))
-    files = str(store.folder / "findings" / "*.parquet")
-    rows = datasets.load_dataset("parquet", data_files=files, cache_dir=str(store.folder / "hf"))[
-        "train"
-    ]
+    files, cache = (str(store.folder / place) for place in ("findings/*.parquet", "hf"))
+    rows = datasets.load_dataset("parquet", data_files=files, cache_dir=cache)["train"]
     assert [row["image"].size for row in rows] == [(6, 6), (6, 6)]
     assert rows[0]["image"].getpixel((2, 1)) == int(found.x[0, 0, 1, 2])
 
@@ -190,11 +159,5 @@ def test_every_column_of_the_record_is_stored():
 )  # fmt: skip
 def test_entries_of_a_record_are_of_their_kind(record, place):
     assert wrong_record(record).startswith(place)
-    others = {
-        "seed": 3,
-        "schema": 1,
-        "budget": {"time": "10m", "queries": 5},
-        "x": [1],
-        "judge": None,
-    }
-    assert not wrong_record(others)
+    others = {"seed": 3, "schema": 1, "budget": {"time": "10m", "queries": 5}, "x": [1]}
+    assert not wrong_record({**others, "judge": None})

@@ -21,16 +21,10 @@ BOXES = [lambda: Counting(toy_subject(), offers="scores"), lambda: LabelOnly(toy
 
 
 def method(queries=300, **options):
-    return Method(
-        name="evolution",
-        space=Pixels(),
-        search=Evolution(**{"spread": 0.05, "most": 0.4, **options}),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        until="budget",
-        needs="label",
-        budget=Budget(queries=queries),
-    )
+    search = Evolution(**{"spread": 0.05, "most": 0.4, **options})
+    parts = {"space": Pixels(), "search": search, "objective": Margin(), "oracle": LeavesLabel()}
+    how = {"until": "budget", "needs": "label", "budget": Budget(queries=queries)}
+    return Method(name="evolution", **parts, **how)
 
 
 def test_ranks_stand_for_scores_and_equal_scores_pull_nowhere():

@@ -79,14 +79,10 @@ def test_every_coordinate_changes_the_image_and_has_a_slope_at_the_seed(name):
     assert ((changed - x).flatten(1).abs().amax(1) > 1 / 255).all()
 
 
-SMOOTH = [
-    *(name for name in PARTS if name != "sensor"),
-    "sensor(quality=100)",
-    "warp*camera*light*focus",
-]
+SMOOTH = {*PARTS} - {"sensor"} | {"sensor(quality=100)", "warp*camera*light*focus"}
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("name", sorted(SMOOTH))
 def test_slopes_are_those_of_finite_differences(name):
     space = appearance(name, shape=(3, 20, 17))
     origin = seeds(photographs(1, space.shape, dtype=torch.float64))
@@ -141,7 +137,7 @@ def test_projection_clamps_to_the_range_and_keeps_what_is_inside():
     assert torch.equal(space.project(inside, origin), inside)
 
 
-def test_a_product_is_the_concatenation_of_its_codes():
+def test_a_product_is_the_concatenation_of_its_codes_in_any_order():
     origin = seeds(photographs(2))
     camera = appearance("camera", shape=(3, 32, 32))
     light = appearance("light", shape=(3, 32, 32))
@@ -152,10 +148,6 @@ def test_a_product_is_the_concatenation_of_its_codes():
     assert torch.equal(light.decode(two, seeds(camera.decode(one, origin))), x)
     unlit = product.decode(torch.cat([one, 0 * two], 1), origin)
     assert torch.equal(unlit, camera.decode(one, origin))
-
-
-def test_every_order_of_factors_gives_the_same_images():
-    origin = seeds(photographs(2))
     space = appearance("*".join(PARTS), shape=(3, 32, 32))
     z = somewhere(space, 2)
     turned = appearance("*".join(reversed(PARTS)), shape=(3, 32, 32))
@@ -177,16 +169,9 @@ def test_the_pattern_of_noise_stays_where_it_is_when_the_image_moves():
 def test_a_finding_is_told_in_words():
     space = appearance("warp*camera*light*focus*sensor", shape=(3, 224, 224))
     z = torch.zeros(2, space.size)
-    for name, code in {
-        "bend right 2,3": 0.6,
-        "rotation": -6 / 11,
-        "exposure": -0.7,
-        "gamma": 0.001,
-        "shade 1,1": 0.4,
-        "motion": 0.5,
-        "angle": 1 / 3,
-        "JPEG quality": 0.5,
-    }.items():
+    codes = {"bend right 2,3": 0.6, "rotation": -6 / 11, "exposure": -0.7, "gamma": 0.001}
+    codes |= {"shade 1,1": 0.4, "motion": 0.5, "angle": 1 / 3, "JPEG quality": 0.5}
+    for name, code in codes.items():
         z[0, space.names.index(name)] = code
     assert space.words(z) == [
         "bent by up to 3.0 % of the side, tilted 6° anticlockwise, 0.7 stops darker, "
@@ -283,10 +268,9 @@ def test_what_does_not_exist_is_refused(text, said):
 
 
 def test_images_of_another_shape_are_refused():
+    given = (photographs(1, (3, 28, 28)), torch.zeros(1).long(), Rng.numbered(0, "space", 1))
     with pytest.raises(Problem, match=r"\(3, 32, 32\), not \(3, 28, 28\)"):
-        appearance("camera", shape=(3, 32, 32)).encode(
-            photographs(1, (3, 28, 28)), torch.zeros(1).long(), Rng.numbered(0, "space", 1)
-        )
+        appearance("camera", shape=(3, 32, 32)).encode(*given)
     with pytest.raises(Problem, match="2 channels"):
         appearance("camera", shape=(2, 32, 32))
     with pytest.raises(Problem, match="channels, height and width"):
@@ -305,14 +289,8 @@ def test_a_space_travels_to_workers():
 @pytest.mark.parametrize("name", ["camera(rotation=90)*light", "warp(reach=0.5)*focus*sensor"])
 def test_a_gradient_search_in_these_spaces_obeys_the_laws_of_methods(name):
     def make():
-        return Method(
-            name="appearance",
-            space=appearance(name, shape=(1, 8, 8)),
-            search=AdamAscent(step_size=0.1),
-            objective=Margin(),
-            oracle=LeavesLabel(),
-            needs="gradients",
-            budget=Budget(gradients=40),
-        )
+        parts = {"space": appearance(name, shape=(1, 8, 8)), "search": AdamAscent(step_size=0.1)}
+        parts |= {"objective": Margin(), "oracle": LeavesLabel(), "needs": "gradients"}
+        return Method(name="appearance", **parts, budget=Budget(gradients=40))
 
     check_method(make)

@@ -7,18 +7,13 @@ TURN = Coordinate("turn", "°", 10.0, plus="turned {} right", minus="turned {} l
 QUALITY = Coordinate("quality", "", -80.0, neutral=100.0, signed=False, plus="quality {}")
 
 
-def test_amounts_are_written_with_their_units():
+def test_amounts_are_written_with_their_units_and_from_their_rest():
     assert TURN.amount(-6.2) == "6°"
     assert Coordinate("light", "stops", 1.0, digits=1).amount(0.72) == "0.7 stops"
-
-
-def test_what_rounds_to_nothing_is_not_said():
+    # what rounds to nothing is not said
     assert TURN.words(0.4, {}) == ""
     assert TURN.words(0.6, {}) == "turned 1° right"
     assert TURN.words(-3.0, {}) == "turned 3° left"
-
-
-def test_a_coordinate_that_falls_from_its_rest_is_told_by_its_value():
     assert QUALITY.words(100.0, {}) == ""
     assert QUALITY.words(60.0, {}) == "quality 60"
     assert (QUALITY.lowest_code, QUALITY.low, QUALITY.high) == (0, 20, 100)
@@ -31,6 +26,8 @@ def test_a_group_names_its_other_coordinates():
     assert motion.words([4.0, 30.0]) == ["4 px at 30°"]
     assert motion.words([0.0, 30.0]) == []
     assert motion.summary([4.0, 30.0]) == {"length": (4.0, "px"), "angle": (30.0, "°")}
+    made = alone("turn", "°", 10.0, plus="turned {} right", minus="turned {} left")
+    assert made == CoordinateGroup(name="turn", coordinates=(TURN,))
 
 
 def test_a_field_is_told_by_its_greatest_length_within_the_range():
@@ -40,11 +37,6 @@ def test_a_field_is_told_by_its_greatest_length_within_the_range():
     assert field.summary([3.0, 1.0, 0.0, 1.0])["bend"][0] == pytest.approx(3.0)
     assert field.summary([5.0, 1.0, 5.0, 1.0])["bend"][0] == 5.0
     assert field.words([0.0, 0.1, 0.0, 0.1]) == []
-
-
-def test_a_lone_coordinate_is_a_group_under_its_name():
-    made = alone("turn", "°", 10.0, plus="turned {} right", minus="turned {} left")
-    assert made == CoordinateGroup(name="turn", coordinates=(TURN,))
 
 
 def test_codes_and_physical_values_are_converted_both_ways():

@@ -23,12 +23,9 @@ class ToyConditional(ToyAutoencoder):
         return super().decode(z - y[:, None])
 
 
-def test_laws():
+def test_the_laws_hold_and_the_kind_of_space_follows_the_network():
     check_space(Latent(ToyAutoencoder()))
     check_space(Labelled(ToyConditional()))
-
-
-def test_the_kind_of_space_follows_the_network():
     assert isinstance(latent(linear(1, 8, 4, 3, hidden=8)), Latent)
     assert isinstance(latent(conditional(1, 8, 4, 3, hidden=8)), Labelled)
 

@@ -30,13 +30,10 @@ def noise(side=32):
     return torch.rand(2, 3, side, side, generator=stream(0))
 
 
-def test_a_stop_is_twice_the_linear_light():
+def test_a_stop_is_twice_the_linear_light_also_with_shade():
     for code in (-1.0, 1.0):
         lit = decoded("light", grey(), exposure=code)
         assert torch.allclose((lit / grey()) ** 2.2, torch.tensor(2.0**code), atol=1e-4)
-
-
-def test_exposure_and_shade_together_stay_within_the_stops():
     x = decoded("light(stops=0.5)", grey(), exposure=1.0, shade=1.0)
     assert torch.allclose((x / grey()) ** 2.2, torch.tensor(2**0.5), atol=1e-4)
 
@@ -123,10 +120,12 @@ def hills(side=48, channels=3):
     return torch.stack([wave, wave.T, 1 - wave])[None, :channels].clone()
 
 
-def test_a_quarter_turn_is_clockwise():
+def test_a_quarter_turn_is_clockwise_and_an_even_bend_a_shift():
     x = noise()
     turned = decoded("camera(rotation=90)", x, rotation=1.0)
     assert torch.allclose(turned, x.rot90(-1, (2, 3)), atol=1e-4)
+    moved = decoded("warp(points=5, reach=0.125)", x, right=1.0)
+    assert torch.allclose(moved[..., 5:-5], x.roll(4, 3)[..., 5:-5], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -158,17 +157,20 @@ def test_larger_is_larger():
         assert area == pytest.approx(float(x.sum()) * factor**2, rel=0.03)
 
 
+def viewed(places, shape, name, degrees):
+    """Where a tilted camera reads these places."""
+    zero = torch.zeros(1, dtype=places.dtype)
+    values = {c.name: zero for g in Camera().groups(shape) for c in g.coordinates}
+    return Camera().move(places, {**values, name: zero + degrees}, shape)
+
+
 def test_what_is_far_is_small():
     """Seen from the left, the right end is farther away: it reads a taller stretch of the scene."""
-    shape = (1, 31, 31)
-    camera = Camera()
-    zero = torch.zeros(1)
-    values = {c.name: zero for g in camera.groups(shape) for c in g.coordinates}
-    flat = centred_places(31, 31, zero)
-    aside = camera.move(flat, {**values, "view from the left": zero + 10}, shape)
+    flat = centred_places(31, 31, torch.zeros(1))
+    aside = viewed(flat, (1, 31, 31), "view from the left", 10)
     height = aside[0, 0, -1] - aside[0, 0, 0]
     assert height[-1] > 30 > height[0]
-    above = camera.move(flat, {**values, "view from above": zero + 10}, shape)
+    above = viewed(flat, (1, 31, 31), "view from above", 10)
     width = above[0, 1, :, -1] - above[0, 1, :, 0]
     assert width[-1] > 30 > width[0]
 
@@ -176,17 +178,12 @@ def test_what_is_far_is_small():
 @pytest.mark.parametrize(("name", "axis"), [("view from the left", 1), ("view from above", 0)])
 def test_the_tilted_plane_is_seen_by_a_pinhole_camera(name, axis):
     """A point of the plane, projected to the image, is where the image is read from."""
-    shape = (1, 40, 40)
-    camera = Camera()
-    zero = torch.zeros(1, dtype=torch.float64)
-    values = {c.name: zero for g in camera.groups(shape) for c in g.coordinates}
     point = 20 * torch.rand(1, 2, 5, 5, generator=stream(0), dtype=torch.float64) - 10
     angle = math.radians(12)
     depth = 40 + point[:, axis] * math.sin(angle)
     seen = 40 * point / depth[:, None]
     seen[:, axis] *= math.cos(angle)
-    read = camera.move(seen, {**values, name: zero + 12}, shape)
-    assert torch.allclose(read, point, atol=1e-9)
+    assert torch.allclose(viewed(seen, (1, 40, 40), name, 12), point, atol=1e-9)
 
 
 def test_slanted_to_the_right_leans_like_italics():
@@ -196,12 +193,6 @@ def test_slanted_to_the_right_leans_like_italics():
     column = torch.arange(33.0)
     centre = (leaning[0, 0] * column).sum(1) / leaning[0, 0].sum(1)
     assert centre[0] > 16.5 > 15.5 > centre[-1]
-
-
-def test_an_even_bend_is_a_shift_by_the_reach():
-    x = noise()
-    moved = decoded("warp(points=5, reach=0.125)", x, right=1.0)
-    assert torch.allclose(moved[..., 5:-5], x.roll(4, 3)[..., 5:-5], atol=1e-4)
 
 
 @pytest.mark.parametrize(("side", "points", "reach"), [(28, 7, 0.06), (64, 7, 0.06), (65, 6, 0.05)])

@@ -45,17 +45,9 @@ def write_world(folder):
 
 
 def write_run(
-    folder,
-    *,
-    levels,
-    found,
-    verdicts=None,
-    queries=None,
-    kind=None,
-    complete=True,
-    codes=None,
+    folder, *, levels, found, verdicts=None, queries=None, kind=None, complete=True, codes=None,
     **record,
-):
+):  # fmt: skip
     """Seeds of grey `levels` (all of class 0); `found` maps rows of seeds to the grey levels of their tests."""
     n = len(levels)
     x = torch.tensor(levels, dtype=torch.uint8)[:, None, None, None].expand(n, 1, 2, 2).contiguous()
@@ -71,17 +63,10 @@ def write_run(
     status = ["skipped: misclassified" if wrong else "done" for wrong in said.tolist()]
     columns = {"predicted": said.tolist(), "status": status, "looked": spent, "queries": spent}
     given = {"kind": kind, "code": codes}
-    return stored_run(
-        folder,
-        x,
-        torch.zeros(n, dtype=torch.int64),
-        rows,
-        tests[:, None, None, None].expand(len(rows), 1, 2, 2).contiguous(),
-        seeds=columns,
-        findings={name: torch.tensor(one) for name, one in given.items() if one is not None},
-        record=about,
-        verdicts=verdicts,
-    )
+    findings = {name: torch.tensor(one) for name, one in given.items() if one is not None}
+    more = {"seeds": columns, "findings": findings, "record": about, "verdicts": verdicts}
+    tests = tests[:, None, None, None].expand(len(rows), 1, 2, 2).contiguous()
+    return stored_run(folder, x, torch.zeros(n, dtype=torch.int64), rows, tests, **more)
 
 
 def verdict(valid=True, kept=True, group="0-1-1", silent=False):

@@ -36,9 +36,8 @@ def test_rates_pairs_and_corrections(tmp_path):
     near = tests["L2 of the nearest finding of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
-    assert [test["p_holm"] for test in both["tests"]] == pytest.approx(
-        statistics.holm([test["p"] for test in both["tests"]])
-    )
+    corrected = statistics.holm([test["p"] for test in both["tests"]])
+    assert [test["p_holm"] for test in both["tests"]] == pytest.approx(corrected)
 
 
 def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
@@ -53,14 +52,11 @@ def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
     assert tests["seeds whose nearest finding is confirmed"]["only"] == [0, 4]
 
 
-def test_unequal_budgets_are_said_first(tmp_path):
+def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
     table = compare(*pair(tmp_path, budget={"queries": 99})).table
     assert table["sentence"].startswith("The budgets are not equal")
     assert table["differ"] == ["budget"]
-
-
-def test_unjudged_runs_have_no_confirmed_test(tmp_path):
-    table = compare(*pair(tmp_path, verdicts=None)).table
+    table = compare(*pair(tmp_path / "unjudged", verdicts=None)).table
     assert table["runs"][1]["confirmed"] is None
     assert all("confirmed" not in test["what"] for test in table["pairs"][0]["tests"])
 
@@ -72,10 +68,8 @@ def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):
     assert both["shared_seeds"] == 1
     none = write_run(tmp_path / "c", levels=DARK, found={})
     (both,) = compare(a, none).table["pairs"]
-    assert [test["what"] for test in both["tests"]] == [
-        "seeds with a failing finding",
-        "queries to the first failing input",
-    ]
+    left = [test["what"] for test in both["tests"]]
+    assert left == ["seeds with a failing finding", "queries to the first failing input"]
 
 
 def test_runs_of_other_classes_are_refused_and_one_is_not_enough(tmp_path):

@@ -6,11 +6,14 @@ import pytest
 import torch
 from worlds import World
 
+import hardcase as hc
 from hardcase import registry
 from hardcase.criteria import criterion
 from hardcase.criteria.criterion import profile_for
 from hardcase.errors import Problem
-from hardcase.suite.coverage import coverage
+from hardcase.runs.results import Run
+from hardcase.suite.coverage import coverage, reach
+from hardcase.testing.toys import toy_images, toy_subject
 from hardcase.types import Answer
 from tiny import bars
 
@@ -120,14 +123,33 @@ def test_mistakes(world):
         coverage(Remote(), world.images, "nc")
 
 
-def test_progress_reaches_the_end(world):
+def test_progress_reaches_the_end_and_few_activations_take_large_batches(world, monkeypatch):
     seen = []
     coverage(world.subject, world.images, "nc", batch=16, progress=lambda *told: seen.append(told))
     assert seen == [(16, 40), (32, 40), (40, 40)]
-
-
-def test_few_activations_large_batches(world, monkeypatch):
     assert criterion.batch_for(world.subject, world.images, {}) == 256
     monkeypatch.setattr(criterion, "KEPT", 40 * 600)
     taps = world.make("nc:mode=unit")().taps
     assert criterion.batch_for(world.subject, world.images, taps) == 32
+
+
+REACHED = "nc:threshold=0.5,kmnc:k=20,tknc:k=1"
+
+
+def test_a_run_keeps_and_shows_what_its_seeds_and_its_tests_reach(tmp_path):
+    images, subject = toy_images(12), toy_subject()
+    training = toy_images(40, seed=1)
+    run = hc.run(subject, images, method="pgd", out=tmp_path / "run")
+    assert "No coverage was measured" in run.report().read_text()
+    run = reach(run, subject, REACHED, training=training)
+    rows = {row["criterion"].split(":")[0]: row for row in run.record["coverage"]}
+    found = run.images()
+    both = toy_images(12 + len(found))
+    both.x[:] = torch.cat([images.x, found])
+    shown = (hc.coverage(subject, one, REACHED, profile=training) for one in (images, both))
+    for (name, row), before, after in zip(rows.items(), *shown, strict=True):
+        assert (row["before"], row["after"]) == (before["value"], after["value"]), name
+    assert rows["kmnc"]["after"] > rows["kmnc"]["before"] > 0
+    page = Run(tmp_path / "run").report().read_text()
+    assert "kmnc:k=20" in page
+    assert "with the findings" in page

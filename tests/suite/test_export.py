@@ -149,10 +149,9 @@ def test_a_failed_export_leaves_nothing(tmp_path, monkeypatch):
         export(run, "imagefolder", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["filled", "run"]
 
-
-def test_unknown_forms_are_refused(tmp_path):
+    monkeypatch.undo()
     with pytest.raises(Problem, match="imagefolder, hf, fiftyone, npz, csv"):
-        export(made(tmp_path / "run"), "word", tmp_path / "out")
+        export(run, "word", tmp_path / "out")
 
 
 def test_fiftyone_finds_images_labels_and_what_else_is_known(tmp_path):
@@ -170,9 +169,8 @@ def test_fiftyone_finds_images_labels_and_what_else_is_known(tmp_path):
 
 def test_fiftyone_reads_it_itself(tmp_path):
     """With its own importer; the whole library also wants a database."""
-    importers = pytest.importorskip(
-        "fiftyone.utils.data.importers", reason="needs pip install fiftyone and its database"
-    )
+    needed = "needs pip install fiftyone and its database"
+    importers = pytest.importorskip("fiftyone.utils.data.importers", reason=needed)
     out = export(made(tmp_path / "run"), "fiftyone", tmp_path / "out")
     reader = importers.FiftyOneImageClassificationDatasetImporter(dataset_dir=str(out))
     reader.setup()
@@ -190,7 +188,7 @@ def test_no_cell_is_a_formula(evil):
     assert float(read["l2"]) == -0.25, "numbers stay numbers"
 
 
-def test_the_command_writes_each_form(tmp_path, capsys):
+def test_the_command_writes_each_form_and_a_run_without_findings_is_all_well(tmp_path, capsys):
     run = made(tmp_path / "run")
     for form in ("csv", "junit", "fiftyone", "npz"):
         words = ["export", str(run.folder), "--to", form, "--out", str(tmp_path / form)]
@@ -198,10 +196,6 @@ def test_the_command_writes_each_form(tmp_path, capsys):
         assert str(tmp_path / form) in capsys.readouterr().out
     suite = ElementTree.parse(tmp_path / "junit" / "findings.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "7"), "unjudged: fails nobody"
-
-
-def test_a_run_without_findings_is_all_well(tmp_path):
-    run = made(tmp_path / "run")
     (run.folder / "findings/part-00000.parquet").unlink()
     empty = Run(run.folder)
     suite = ElementTree.parse(export(empty, "junit", tmp_path / "a.xml")).getroot()[0]

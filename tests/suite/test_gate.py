@@ -9,16 +9,8 @@ from aftermath import verdict, write_run
 import hardcase as hc
 from hardcase.analysis.slices import having, tagged_seeds
 from hardcase.errors import Problem
-from hardcase.suite.gate import (
-    GateLimits,
-    GateTally,
-    assert_confirmed_rate,
-    gate,
-    github,
-    outcome,
-    read_accepted,
-    write_junit,
-)
+from hardcase.suite import gate as gates
+from hardcase.suite.gate import GateLimits, GateTally, assert_confirmed_rate, gate, outcome
 from hardcase.testing.toys import toy_images, toy_subject
 
 DARK = [10] * 30
@@ -76,11 +68,11 @@ def test_what_cannot_be_decided_is_a_problem(tmp_path, judged):
 def test_junit_and_annotations(tmp_path, judged):
     checks = gate(judged, GateLimits(confirmed_rate=0.05))
     assert (checks[1].least, checks[1].of, checks[1].limit) == (3, 30, 0.05)
-    root = ElementTree.parse(write_junit(checks, tmp_path / "out/gate.xml", name="run")).getroot()
-    (suite,) = root
+    written = gates.write_junit(checks, tmp_path / "out/gate.xml", name="run")
+    (suite,) = ElementTree.parse(written).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert [case.find("failure") is not None for case in suite] == [False, True]
-    lines = github(checks)
+    lines = gates.github(checks)
     assert lines[0].startswith("::notice ")
     assert lines[1].startswith("::error title=hardcase gate::confirmed: 3 of 30")
     assert " %" not in lines[1].replace("%25", "")
@@ -123,9 +115,10 @@ def test_a_seed_with_one_confirmed_finding_is_decided(tmp_path):
     assert (check.least, check.most) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    "judge", [{"calibrated": False}, {"calibrated": True, "accuracy": 0.53}, None]
-)
+WEAK = {"calibrated": True, "accuracy": 0.53}
+
+
+@pytest.mark.parametrize("judge", [{"calibrated": False}, WEAK, None])
 def test_a_weak_or_uncalibrated_judge_never_passes(tmp_path, judge):
     run = open_run(tmp_path / "run", 1, 0, refused=20, judge=judge)
     found = gate(run, GateLimits(confirmed_rate=1.0))
@@ -148,7 +141,7 @@ def test_accepted_failures_do_not_count_and_are_listed(tmp_path, judged):
     names = judged.findings["id"].to_pylist()
     listed = tmp_path / "known.txt"
     listed.write_text(f"# known\n{names[0]}  # ticket 7\n\ns1\nnowhere\n")
-    accepted = read_accepted(listed)
+    accepted = gates.read_accepted(listed)
     assert accepted == {names[0], "s1", "nowhere"}
     (check,) = gate(judged, GateLimits(confirmed_rate=0.05, accepted=accepted))[1:]
     assert (check.least, check.of, check.outcome) == (1, 30, "pass")
@@ -156,7 +149,7 @@ def test_accepted_failures_do_not_count_and_are_listed(tmp_path, judged):
     assert [row["id"] for row in tally.accepted] == names[:2]
     assert tally.unused == ["nowhere"]
     with pytest.raises(Problem):
-        read_accepted(tmp_path / "gone.txt")
+        gates.read_accepted(tmp_path / "gone.txt")
 
 
 def test_limits_come_from_a_file_with_flags_above():
@@ -183,10 +176,11 @@ def test_an_assertion_for_tests_of_ones_own(tmp_path, judged):
     with pytest.raises(AssertionError, match="9 undecided"):
         assert_confirmed_rate(run, 0.05, strict=True)
     found = gate(run, GateLimits(confirmed_rate=0.05))
-    root = ElementTree.parse(write_junit(found, tmp_path / "gate.xml", name="run")).getroot()
-    assert (root[0].get("failures"), root[0].get("skipped")) == ("0", "1")
-    assert found[1].decide in root[0][1].find("skipped").get("message")
-    assert github(found)[1].startswith("::warning ")
+    written = gates.write_junit(found, tmp_path / "gate.xml", name="run")
+    (suite,) = ElementTree.parse(written).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
+    assert found[1].decide in suite[1].find("skipped").get("message")
+    assert gates.github(found)[1].startswith("::warning ")
 
 
 def test_limits_of_slices_hold_for_the_seeds_that_have_the_tags(tmp_path):

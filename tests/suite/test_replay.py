@@ -1,18 +1,28 @@
 """Replay: the same model fails all again, another one is told apart, seeds show what got worse."""
 
+import math
+
 import pytest
+import torch
 from aftermath import subject, verdict, write_run
 
+from hardcase.analysis.references import excess
 from hardcase.errors import Problem
+from hardcase.runs.verify import REGRESSION, keep_beside
 from hardcase.statistics import mcnemar
-from hardcase.suite.replay import replay
+from hardcase.suite.replay import _another_training, against_nulls, nearest, replay, stored_excess
 
 LEVELS = [10, 60, 100, 120, 200]
 FOUND = {0: [140, 180], 1: [150], 2: [220]}
 
 
-def test_the_same_model_fails_every_test_again(tmp_path):
-    said = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject()).summary()
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", levels=LEVELS, found=FOUND)
+
+
+def test_the_same_model_fails_every_test_again(run):
+    said = replay(run, subject()).summary()
     assert (said["fixed"]["hits"], said["still_failing"]["hits"], said["tests"]) == (0, 4, 4)
     none = {"hits": 0, "total": 4, "share": 0.0, "low": 0.0}
     assert said["seeds"]["newly_failing"] == {**none, "high": pytest.approx(0.4899, abs=1e-3)}
@@ -20,17 +30,14 @@ def test_the_same_model_fails_every_test_again(tmp_path):
     assert said["confirmed"] is None
 
 
-def test_a_more_tolerant_model_fixes_some(tmp_path):
-    found = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject(0.65))
+def test_a_more_tolerant_model_fixes_some_and_a_worse_one_loses_seeds(run):
+    found = replay(run, subject(0.65))
     said = found.summary()
     assert (said["fixed"]["hits"], said["still_failing"]["hits"]) == (2, 2)
     assert [row["failing"] for row in found.rows()] == [False, True, False, True]
     assert [row["now"] for row in found.rows()] == [0, 1, 0, 1]
     assert said["seeds"]["newly_right"]["total"] == 1
-
-
-def test_seeds_show_what_got_worse(tmp_path):
-    said = replay(write_run(tmp_path / "run", levels=LEVELS, found=FOUND), subject(0.3)).summary()
+    said = replay(run, subject(0.3)).summary()
     assert said["still_failing"]["hits"] == 4
     newly = said["seeds"]["newly_failing"]
     assert (newly["hits"], newly["total"]) == (2, 4)
@@ -59,3 +66,32 @@ def test_groups_are_seeds_and_equal_pictures_count_once(tmp_path):
     assert worse["newly_failing"]["hits"] == 3
     assert worse["groups"] == {"better": 0, "worse": 1, "neither": 1}
     assert worse["groups_p"] > worse["mcnemar_p"]
+
+
+def test_attempted_seeds_count_and_a_run_without_a_version_before_is_refused(tmp_path):
+    run = write_run(tmp_path / "run", levels=[10] * 4, found={1: [200]}, verdicts=[verdict()])
+    said = nearest(run)
+    assert len(said) == 4
+    assert sum(math.isfinite(value) for value in said.values()) == 1
+    assert min(said.values()) == run.findings["distance"][0].as_py()
+    text = 'model = "zoo:lenet5"\ndata = "mnist5k"\nmethod = "pgd"\n'
+    (run.folder / "config.toml").write_text(text)
+    with pytest.raises(Problem, match="did not search for regressions"):
+        against_nulls(run)
+
+
+def test_what_a_folder_keeps_is_read_again_and_a_zoo_network_is_retrained(run):
+    assert stored_excess(run) is None
+    found = {str(i): 0.2 if i < 30 else math.inf for i in range(40)}
+    null = {str(i): 0.2 if i < 2 else math.inf for i in range(40)}
+    seen = excess(found, {"swapped": null}, rng=torch.Generator().manual_seed(0))
+    keep_beside(run.store, REGRESSION, seen.to_json())
+    kept = stored_excess(run)
+    assert kept["shown"]
+    assert kept["excess"] == pytest.approx(0.7)
+    assert "a regression" in kept["sentence"]
+    (run.folder / REGRESSION).write_text("[]")
+    assert stored_excess(run) is None
+    assert _another_training("zoo:lenet5") == "zoo:lenet5?seed=1"
+    assert _another_training("zoo:resnet50-imagenet") is None
+    assert _another_training("models.py:old") is None

@@ -30,9 +30,10 @@ def test_tests_stop_at_the_edge(tmp_path):
     assert levels(run) == [255, 200, 180]
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_SCOPE = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=ANY_SCOPE)
 @given(st.lists(st.integers(129, 255), min_size=1, max_size=4), st.integers(1, 12))
 def test_all_still_fail_and_none_is_further_away(tmp_path_factory, tests, steps):
     home = tmp_path_factory.mktemp("shrink")

@@ -7,7 +7,7 @@ import pytest
 from hardcase.suite.tables import Outcome, Table
 
 
-def test_an_outcome_is_written_as_text_page_and_numbers(tmp_path):
+def test_an_outcome_is_written_as_text_page_and_numbers_under_names_of_their_own(tmp_path):
     table = Table("A <table>", ["what", "ours"], [["seeds", 3], ["success", 0.12345], ["x", None]])
     Outcome("toy", [table]).write(tmp_path, "hardcase reproduce toy")
     text = (tmp_path / "results.md").read_text()
@@ -17,9 +17,5 @@ def test_an_outcome_is_written_as_text_page_and_numbers(tmp_path):
     assert "A &lt;table&gt;" in page
     assert "hardcase reproduce toy" in page
     assert json.loads((tmp_path / "results.json").read_text())["tables"][0]["rows"][0][1] == 3
-
-
-def test_two_columns_of_one_name_are_refused():
-    """Where cells are kept one of them would hide the other."""
     with pytest.raises(ValueError, match="two columns have one name"):
         Table("odd", ["guide", "delta", "delta"], [])

@@ -49,6 +49,10 @@ def method(search, space=None, queries=40):
     )  # fmt: skip
 
 
+def trial(space=None, **defect):
+    return laws.MethodTrial(lambda: method(Walk(**defect), space))
+
+
 def test_a_sound_method_passes_as_a_value_and_as_a_recipe():
     check_method(pgd())
     check_method(pgd)
@@ -56,32 +60,30 @@ def test_a_sound_method_passes_as_a_value_and_as_a_recipe():
 
 @pytest.mark.parametrize("where", ["edits", "late"])
 def test_a_search_that_edits_its_seeds_is_told_where(where):
-    laws.check_changes_nothing(laws.MethodTrial(lambda: method(Walk())))
+    laws.check_changes_nothing(trial())
     name = {"edits": "init", "late": "step"}[where]
-    with pytest.raises(
-        AssertionError, match=f"the search's {name} edited its seeds in place: clone"
-    ):
-        laws.check_changes_nothing(laws.MethodTrial(lambda: method(Walk(**{where: True}))))
+    words = f"the search's {name} edited its seeds in place: clone"
+    with pytest.raises(AssertionError, match=words):
+        laws.check_changes_nothing(trial(**{where: True}))
 
 
 def test_seeds_edited_in_place_move_no_ball_and_no_distance():
     """The search has copies: what it spoils are its own."""
-    laws.check_distances(laws.MethodTrial(lambda: method(Walk(edits=True), Pixels(Linf(0.3)))))
+    laws.check_distances(trial(Pixels(Linf(0.3)), edits=True))
 
 
 def test_a_distance_from_elsewhere_is_noticed(monkeypatch):
-    laws.check_distances(laws.MethodTrial(lambda: method(Walk())))
+    laws.check_distances(trial())
     honest = laws.search
 
     def lying(*args, **how):
         shard = honest(*args, **how)
-        return replace(
-            shard, findings=replace(shard.findings, distance=shard.findings.distance / 2)
-        )
+        found = replace(shard.findings, distance=shard.findings.distance / 2)
+        return replace(shard, findings=found)
 
     monkeypatch.setattr(laws, "search", lying)
     with pytest.raises(AssertionError, match="data set's own seed: were seeds edited in place"):
-        laws.check_distances(laws.MethodTrial(lambda: method(Walk())))
+        laws.check_distances(trial())
 
 
 def test_a_finding_outside_of_its_ball_is_noticed(monkeypatch):
@@ -94,19 +96,19 @@ def test_a_finding_outside_of_its_ball_is_noticed(monkeypatch):
 
 
 def test_numbers_of_another_row_are_noticed():
-    laws.check_neighbours(laws.MethodTrial(lambda: method(Walk())))
+    laws.check_neighbours(trial())
     with pytest.raises(AssertionError, match=r"draw by rng\.normal"):
-        laws.check_neighbours(laws.MethodTrial(lambda: method(Walk(neighbours=True))))
+        laws.check_neighbours(trial(neighbours=True))
 
 
 def test_a_state_that_is_no_tensor_is_told_what_to_keep():
     with pytest.raises(AssertionError, match=r"'step' is of type int: .* keep torch.tensor\(0\)"):
-        laws.check_resumable_state(laws.MethodTrial(lambda: method(Walk(plain_state=True))))
+        laws.check_resumable_state(trial(plain_state=True))
 
 
 def test_a_search_that_asks_nothing_ends():
     with pytest.raises(AssertionError, match=r"last 1000 steps asked nothing: evaluate\.retire"):
-        laws.check_finds_failures(laws.MethodTrial(lambda: method(Walk(idle=True))))
+        laws.check_finds_failures(trial(idle=True))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("STEPS", 20), ("SECONDS", 0.0)])

@@ -194,12 +194,9 @@ def _moment(folder):
     """How far a run had come when it was killed."""
     if not (folder / "run.json").exists():
         return "before it began"
-    done = len(list((folder / "findings").glob("part-*.parquet")))
-    return (
-        "closed"
-        if json.loads((folder / "run.json").read_text()).get("complete")
-        else f"{done} shards"
-    )
+    if json.loads((folder / "run.json").read_text()).get("complete"):
+        return "closed"
+    return f"{len(list((folder / 'findings').glob('part-*.parquet')))} shards"
 
 
 def _in_fork(work):
@@ -217,12 +214,8 @@ if __name__ == "__main__":
             play_for_good()
         world.go(home / "warm")  # everything is imported and has run once: forks are quick then
         modes = {
-            "steps": at_every_step,
-            "full": with_a_full_disk,
-            "random": in_forks,
-            "fresh": in_new_processes,
-            "judging": while_judging,
-            "report": while_reporting,
+            "steps": at_every_step, "full": with_a_full_disk, "random": in_forks,
+            "fresh": in_new_processes, "judging": while_judging, "report": while_reporting,
             "training": while_training,
-        }
+        }  # fmt: skip
         print(json.dumps(modes[what](home, *map(int, rest))))

@@ -12,7 +12,6 @@ from hardcase.errors import Problem
 from hardcase.runs.folder import Store
 from hardcase.runs.start import resume, start
 
-LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'hardcase[ray]'")
 
 
@@ -46,7 +45,7 @@ def test_a_cluster_gives_the_same_bytes_also_when_a_worker_is_killed(tmp_path, c
     assert world.left(tmp_path / "run") == world.left(whole)
 
 
-@pytest.mark.skipif(not LONG, reason="part of make torture")
+@pytest.mark.long
 def test_a_node_that_is_lost_is_survived_and_the_driver_resumes(tmp_path, cluster, whole):
     extra = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
     cluster.wait_for_nodes()
@@ -64,7 +63,7 @@ def test_a_node_that_is_lost_is_survived_and_the_driver_resumes(tmp_path, cluste
     assert world.left(tmp_path / "run") == world.left(whole)
 
 
-@pytest.mark.skipif(not LONG, reason="part of make torture")
+@pytest.mark.long
 def test_a_driver_that_is_stopped_goes_on_elsewhere(tmp_path, cluster, whole):
     start(world.plan(cluster="auto"), tmp_path / "run", world.Impatient(3))
     assert 2 <= len(Store.open(tmp_path / "run").done()) < 6
@@ -72,7 +71,7 @@ def test_a_driver_that_is_stopped_goes_on_elsewhere(tmp_path, cluster, whole):
     assert world.left(tmp_path / "run") == world.left(whole)
 
 
-@pytest.mark.skipif(not LONG, reason="part of make torture")
+@pytest.mark.long
 def test_an_error_on_the_cluster_is_told(tmp_path, cluster, whole):
     source = world.of(world.Failing, os.getpid())
     with pytest.raises(Problem, match=r"shard \d could not be searched: UnsendableError: of no"):
@@ -88,7 +87,7 @@ def test_a_place_that_is_none_is_told_before_a_folder_is_made(tmp_path, where):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(not LONG, reason="part of make torture")
+@pytest.mark.long
 def test_from_the_command_line(user, command):
     """``--cluster local:2`` and ``--workers 2`` leave the same files as one process."""
     words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 24 --set campaign.shard=4 --progress none"

@@ -116,9 +116,8 @@ def test_every_reader_says_so(tmp_path, whole, reader, command, monkeypatch):
         (folder / name).write_bytes(other)
         shutil.rmtree("page", ignore_errors=True)
         Path("tests.npz").unlink(missing_ok=True)
-        code, said = command(
-            READERS[reader].replace("RUN", str(folder)).replace("OTHER", str(whole))
-        )
+        words = READERS[reader].replace("RUN", str(folder)).replace("OTHER", str(whole))
+        code, said = command(words)
         assert code != 3, said
         told = code == 2 or "note:" in said or "damaged" in said
         if not told and not same(name, data, other):

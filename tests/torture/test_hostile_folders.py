@@ -179,9 +179,8 @@ def large_picture():
 
 
 def postscript(folder, victim):
-    words = (
-        f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n({victim / 'mark'}) (w) file closefile\n"
-    )
+    work = f"({victim / 'mark'}) (w) file closefile\n"
+    words = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n" + work
     part_with(folder, image={"bytes": words.encode(), "path": None})
 
 
@@ -189,11 +188,8 @@ def other_ledger(folder, victim):
     """Lines, with right checksums, about files elsewhere and about none."""
     path = folder / "state/ledger.jsonl"
     lines = []
-    for number, files in (
-        (0, {}),
-        (1, {"../../victim/file": [8, 1]}),
-        (-1, {"/etc/passwd": [1, 1]}),
-    ):
+    files_of = {0: {}, 1: {"../../victim/file": [8, 1]}, -1: {"/etc/passwd": [1, 1]}}
+    for number, files in files_of.items():
         body = json.dumps({"shard": number, "files": files, "summary": {}}).encode()
         lines.append(body + b"\t%08x\n" % crc32(body))
     path.write_bytes(b"".join(lines))

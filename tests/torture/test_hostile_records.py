@@ -42,11 +42,9 @@ def stored(tmp_path_factory):
     home = tmp_path_factory.mktemp("rich")
     with pytest.MonkeyPatch.context() as patch:
         folders.of_a_judging_user(home, patch)
-        words = (
-            "run --model model.py:make --data npz:toy.npz --method natural --witness model.py:other"
-        )
-        more = "--map brightness,contrast --queries 24 --set method.space=warp*light --seeds 6 --out run -q"
-        assert main(f"{words} {more}".split()) == 0
+        words = "run --model model.py:make --data npz:toy.npz --method natural --seeds 6 --out run"
+        more = "-q --witness model.py:other --map brightness,contrast --queries 24"
+        assert main(f"{words} {more} --set method.space=warp*light".split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0
         assert main(f"curve run {MORE['curve']} -q".split()) == 0
         assert Run("run").verification.state == "verified"
@@ -123,9 +121,8 @@ def odd_values(kind, rng, count):
     if pa.types.is_string(kind):
         return [rng.choice(WORDS)] * count
     if pa.types.is_struct(kind):
-        return [
-            {"bytes": rng.choice((b"", b"<svg/>", b"\x89PNG\r\n\x1a\n")), "path": "/etc/passwd"}
-        ] * count
+        data = rng.choice((b"", b"<svg/>", b"\x89PNG\r\n\x1a\n"))
+        return [{"bytes": data, "path": "/etc/passwd"}] * count
     return [rng.choice(NUMBERS["f" if pa.types.is_floating(kind) else "i"])] * count
 
 
@@ -157,9 +154,8 @@ def change_config(folder, rng):
 def change_text(folder, rng):
     """Lines of history.csv, whose seal agrees."""
     lines = (folder / "history.csv").read_text().splitlines()
-    lines[rng.randrange(len(lines))] = rng.choice(
-        ("", "a,b", "nan,inf,-1", "9" * 400, "\x1b[2J", "=1", ",,,,,")
-    )
+    odd = ("", "a,b", "nan,inf,-1", "9" * 400, "\x1b[2J", "=1", ",,,,,")
+    lines[rng.randrange(len(lines))] = rng.choice(odd)
     data = "\n".join(lines).encode()
     (folder / "history.csv").write_bytes(data)
     said = read_json((folder / "status.json").read_bytes())
@@ -169,13 +165,8 @@ def change_text(folder, rng):
 
 def change_tensors(folder, rng):
     """What guides have learned, with tensors of other kinds and sizes."""
-    kinds = (
-        torch.rand(100),
-        torch.full((100,), -5),
-        torch.zeros(3),
-        torch.zeros(0),
-        torch.ones(9, 9).bool(),
-    )
+    large = (torch.rand(100), torch.full((100,), -5), torch.ones(9, 9).bool())
+    kinds = (*large, torch.zeros(3), torch.zeros(0))
     learned = {"map": {rng.choice(("visits", "x")): rng.choice(kinds)}}
     rewrite(folder, "state/deltas-00000.safetensors", pack_deltas(learned))
     return "deltas", learned

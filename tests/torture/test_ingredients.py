@@ -90,15 +90,16 @@ def test_a_swapped_ingredient_is_named(what, finished):
     assert words in caught.value.what
 
 
-@pytest.mark.parametrize(
-    ("name", "where"), [("hardcase", "VERSION"), ("tile", "TILE"), ("torch", "metadata")]
-)
-def test_another_machine_or_version_is_named(whole, monkeypatch, name, where):
-    class Metadata:
-        version = staticmethod(lambda package: "0.0.0")
+class Metadata:
+    version = staticmethod(lambda package: "0.0.0")
 
-    swapped = {"VERSION": "0.0.0", "TILE": 7, "metadata": Metadata}[where]
-    monkeypatch.setattr(identity, where, swapped)
+
+MACHINE = {"hardcase": ("VERSION", "0.0.0"), "tile": ("TILE", 7), "torch": ("metadata", Metadata)}
+
+
+@pytest.mark.parametrize("name", MACHINE)
+def test_another_machine_or_version_is_named(whole, monkeypatch, name):
+    monkeypatch.setattr(identity, *MACHINE[name])
     with pytest.raises(Problem, match=rf"the {name} \(.*, then .*\) is not the one"):
         resume(plan(seeds=8), whole)
 
@@ -111,8 +112,13 @@ def test_another_kind_of_device_is_named(whole):
 
 
 def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, finished):
+    """With a shard that the run does not have, too."""
+    store = Store.open(finished)
+    store.ledger.add(99, store.ledger.read()[0])
+    shutil.copy(finished / "findings/part-00000.parquet", finished / "findings/part-00077.parquet")
     resume(plan(seeds=8, workers=2), finished)
     assert world.left(finished) == world.left(whole)
+    assert (finished / "findings/part-00077.parquet.damaged").exists()
 
 
 def test_a_run_without_identity_does_not_go_on(finished):
@@ -125,37 +131,39 @@ def test_a_run_without_identity_does_not_go_on(finished):
         resume(plan(seeds=8), finished)
 
 
+def code_of(folder):
+    return identity.code_digests({"model": str(folder / "model.py")})
+
+
 def test_source_text_is_followed_to_the_modules_beside_it(tmp_path):
     (tmp_path / "pack").mkdir()
-    (tmp_path / "model.py").write_text("import torch, helper\nfrom pack import deep\n")
-    (tmp_path / "helper.py").write_text("x = 1\n")
-    (tmp_path / "pack/__init__.py").write_text("from . import other\n")
-    (tmp_path / "pack/deep.py").write_text("y = 1\n")
-    (tmp_path / "pack/other.py").write_text("z = 1\n")
-    (tmp_path / "stranger.py").write_text("not imported\n")
+    expected = {
+        "helper.py": "x = 1\n", "pack/__init__.py": "from . import other\n",
+        "pack/deep.py": "y = 1\n", "pack/other.py": "z = 1\n",
+    }  # fmt: skip
+    model = "import torch, helper\nfrom pack import deep\n"
+    for name, text in {**expected, "model.py": model, "stranger.py": "not imported\n"}.items():
+        (tmp_path / name).write_text(text)
     names = [str(p.relative_to(tmp_path)) for p in identity.source_files(tmp_path / "model.py")]
-    expected = ["helper.py", "pack/__init__.py", "pack/deep.py", "pack/other.py"]
     assert names == ["model.py", *expected]
-    before = identity.code_digests({"model": str(tmp_path / "model.py")})
-    for name in expected:
-        text = (tmp_path / name).read_text()
+    before = code_of(tmp_path)
+    for name, text in expected.items():
         (tmp_path / name).write_text(text + "# changed\n")
-        assert identity.code_digests({"model": str(tmp_path / "model.py")}) != before
+        assert code_of(tmp_path) != before
         (tmp_path / name).write_text(text)
     (tmp_path / "stranger.py").write_text("changed\n")
-    assert identity.code_digests({"model": str(tmp_path / "model.py")}) == before
+    assert code_of(tmp_path) == before
 
 
 def test_a_module_that_cannot_be_read_hides_no_other(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "try:\n    import odd\nexcept (SyntaxError, ValueError):\n    pass\nimport helper\n"
-    )
+    tried = "try:\n    import odd\nexcept (SyntaxError, ValueError):\n    pass\nimport helper\n"
+    (tmp_path / "model.py").write_text(tried)
     for odd in (b"def (", b"x = 1\0", b"# coding: none\n", b"\xff\xfe", b"(" * 5000):
         (tmp_path / "odd.py").write_bytes(odd)
         (tmp_path / "helper.py").write_text("a = 1\n")
-        before = identity.code_digests({"model": str(tmp_path / "model.py")})
+        before = code_of(tmp_path)
         (tmp_path / "helper.py").write_text("a = 2\n")
-        assert identity.code_digests({"model": str(tmp_path / "model.py")}) != before, odd[:9]
+        assert code_of(tmp_path) != before, odd[:9]
 
 
 def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
@@ -180,20 +188,13 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     assert Onnx(path, 4).hash != before
 
 
-def always(answer):
-    def judge(findings):
-        return hc.Verdicts(valid=[answer] * len(findings), label_kept=[answer] * len(findings))
-
-    return judge
-
-
 def doubtful(findings):
     return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
 
 
 def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, finished):
-    first = hc.judge(finished, by=always(True)).judged_by
-    assert hc.judge(finished, by=always(True)).judged_by == first
+    first = hc.judge(finished, by=world.trusting).judged_by
+    assert hc.judge(finished, by=world.trusting).judged_by == first
     other = hc.judge(finished, by=doubtful)
     changed = first.differences(other.judged_by)
     assert changed == ["judge", "judge's source"]
@@ -206,7 +207,7 @@ def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, f
 def test_verdicts_of_another_run_are_not_believed(tmp_path):
     for name, seed in (("one", 0), ("two", 1)):
         hc.run(toy_subject(), toy_images(8), method="pgd", out=tmp_path / name, seed=seed, judge=False)  # fmt: skip
-        hc.judge(tmp_path / name, by=always(True))
+        hc.judge(tmp_path / name, by=world.trusting)
     record = Run(tmp_path / "two").record["verdicts"]
     for name in record:
         shutil.copy(tmp_path / "two/verdicts" / name, tmp_path / "one/verdicts" / name)
@@ -298,27 +299,12 @@ def test_ones_own_run_needs_no_consent_and_that_of_others_does(commanded, monkey
 
 
 def test_rights_are_read_off_settings():
-    values = {
-        "model": "w.pt@net.py:make",
-        "peers": ["http://host/v2/models/m/infer", "zoo:lenet5", "hf:someone/net"],
-        "method": {"name": "mine.py:search"},
-        "trust_pickle": True,
-        "metrics": "/tmp/m",
-        "cluster": "ray://10.0.0.1",
-    }
+    peers = ["http://host/v2/models/m/infer", "zoo:lenet5", "hf:someone/net"]
+    values = {"model": "w.pt@net.py:make", "peers": peers, "method": {"name": "mine.py:search"}}
+    values |= {"trust_pickle": True, "metrics": "/tmp/m", "cluster": "ray://10.0.0.1"}
     words = [right.what.split()[0] for right in identity.rights(values)]
     assert sorted(words) == ["ask", "load", "run", "run", "send", "send", "write"]
     assert identity.rights({"model": "zoo:lenet5", "data": "mnist5k"}) == []
-
-
-def test_a_shard_that_the_run_does_not_have_does_not_keep_it_from_ending(whole, finished):
-    store = Store.open(finished)
-    entry = store.ledger.read()[0]
-    store.ledger.add(99, entry)
-    shutil.copy(finished / "findings/part-00000.parquet", finished / "findings/part-00077.parquet")
-    resume(plan(seeds=8), finished)
-    assert world.left(finished) == world.left(whole)
-    assert (finished / "findings/part-00077.parquet.damaged").exists()
 
 
 def test_a_disk_that_spoils_what_it_stores_ends_the_run(tmp_path, monkeypatch):

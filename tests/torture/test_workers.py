@@ -13,26 +13,31 @@ import world
 
 from hardcase.errors import INTERNAL, Problem
 from hardcase.runs.folder import Store
-from hardcase.runs.start import resume, start
+from hardcase.runs.start import start
 from hardcase.runs.workers import gpus
 from tiny import save_toys
 
 
 class Listening(world.Notes):
+    """Notes what it hears of queries and shards, and how much memory the process then holds."""
+
     def __init__(self):
         super().__init__()
-        self.live_counts, self.shards = [], []
+        self.live_counts, self.shards, self.pages = [], [], []
 
     def on_step(self, counts):
         self.live_counts.append(int(counts.queries.sum()))
 
     def shard(self, progress):
         self.shards.append(progress)
+        if STATM.exists():
+            self.pages.append(int(STATM.read_text().split()[1]))
 
 
-def test_workers_on_two_gpus_give_the_same_bytes_and_tell_how_they_get_on(
-    tmp_path, whole, monkeypatch
-):
+STATM = Path("/proc/self/statm")
+
+
+def test_workers_on_gpus_give_the_same_bytes_and_tell_how_they_go(tmp_path, whole, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     told, slow = Listening(), world.of(world.Slow, 0.12, tmp_path)
     start(world.plan(slow, workers=2, devices=("4", "7")), tmp_path / "run", told)
@@ -66,8 +71,7 @@ def test_workers_that_always_die_end_the_run_and_what_was_found_stays(tmp_path, 
     with pytest.raises(Problem, match="again and again") as caught:
         start(world.plan(deadly, workers=2), tmp_path / "run")
     assert caught.value.code == INTERNAL
-    resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == world.left(whole)
+    world.goes_on(tmp_path / "run", whole)
 
 
 def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
@@ -76,8 +80,7 @@ def test_an_error_in_a_worker_is_told_and_finished_shards_stay(tmp_path, whole):
         start(world.plan(source, workers=2), tmp_path / "run")
     assert len(Store.open(tmp_path / "run").done()) >= 1
     assert "UnsendableError" in (tmp_path / "run/log.txt").read_text()
-    resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == world.left(whole)
+    world.goes_on(tmp_path / "run", whole)
 
 
 def test_what_cannot_be_sent_is_told_before_anything_is_searched(tmp_path):
@@ -92,52 +95,49 @@ def script(folder, *, workers, seconds):
         "if __name__ == '__main__':\n"
         f"    world.start(world.plan(world.of(world.Slow, {seconds}), workers={workers}), pathlib.Path(sys.argv[2]))\n"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)]
-    )
+    command = [sys.executable, "-c", code, str(Path(world.__file__).parent), str(folder)]
+    return subprocess.Popen(command)
+
+
+def stat(number):
+    """State and parent of a process; of none, as if it had ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return "Z", ""
 
 
 def children(number):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(words[1]) == number:
-            found.append(int(path.parent.name))
-    return found
+    everybody = (path.name for path in Path("/proc").glob("[0-9]*"))
+    return [other for other in everybody if stat(other)[1] == str(number)]
 
 
 def alive(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return stat(number)[0] != "Z"
+
+
+def wait_for(ready, seconds):
+    late = time.monotonic() + seconds
+    while time.monotonic() < late and not ready():
+        time.sleep(0.05)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_workers_end_with_their_owner(tmp_path, whole):
     process = script(tmp_path / "run", workers=2, seconds=0.1)
-    late = time.monotonic() + 60
-    while time.monotonic() < late and not (tmp_path / "run/findings/part-00000.parquet").exists():
-        time.sleep(0.05)
+    wait_for((tmp_path / "run/findings/part-00000.parquet").exists, 60)
     workers = children(process.pid)
     assert len(workers) >= 2
     process.kill()
     process.wait()
-    late = time.monotonic() + 20
-    while any(map(alive, workers)) and time.monotonic() < late:
-        time.sleep(0.1)
+    wait_for(lambda: not any(map(alive, workers)), 20)
     assert not any(map(alive, workers)), "orphans are left"
-    resume(world.plan(), tmp_path / "run")
-    assert world.left(tmp_path / "run") == world.left(whole)
+    world.goes_on(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
     """A service manager tells every process at once; the owner finishes its shards, saves, and leaves with 130."""
-
     save_toys(tmp_path, 120)
     (tmp_path / "model.py").write_text(
         "import time\nfrom hardcase.testing.toys import Quarters\n"
@@ -150,13 +150,11 @@ def test_sigterm_to_all_processes_ends_a_run_cleanly(tmp_path, workers):
         "--seeds", "24", "--set", "campaign.shard=2", "method.steps=15", "method.rounds=2", "--workers", str(workers),
         "--out", "run", "--progress", "none", "--allow-low-accuracy",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    late = time.monotonic() + 90
-    while time.monotonic() < late and not (tmp_path / "run/findings/part-00000.parquet").exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
+    how = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen(command, cwd=tmp_path, **how)
+    first = tmp_path / "run/findings/part-00000.parquet"
+    wait_for(lambda: first.exists() or process.poll() is not None, 90)
+    assert process.poll() is None, process.stderr.read()
     os.killpg(process.pid, signal.SIGTERM)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
@@ -187,32 +185,16 @@ def test_a_model_that_ends_the_process_leaves_the_finished_shards(tmp_path):
     (tmp_path / "model.py").write_text(ENDING)
     (tmp_path / "deadly").touch()
     words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 16 --set campaign.shard=2"
-    done = subprocess.run(
-        [sys.executable, "-m", "hardcase", *words.split(), "--out", "run", "--progress", "none"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")},
-    )
-    assert done.returncode == 7
+    command = [sys.executable, "-m", "hardcase", *words.split(), "--out", "run", "-q"]
+    own = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")}
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, env=own).returncode == 7
     assert Store.open(tmp_path / "run").done()
 
 
-class Weighing(world.Notes):
-    """Notes how much memory the process holds when a shard is finished."""
-
-    def __init__(self):
-        super().__init__()
-        self.pages = []
-
-    def shard(self, progress):
-        self.pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
-
-
-@pytest.mark.skipif(os.environ.get("HARDCASE_TORTURE") != "long", reason="part of make torture")
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.long
+@pytest.mark.skipif(not STATM.exists(), reason="needs /proc")
 def test_memory_stays_flat_over_ten_thousand_guided_seeds(tmp_path):
-    told = Weighing()
+    told = Listening()
     start(world.plan(seeds=10_000, shard=50), tmp_path / "run", told)
     assert len(told.pages) >= 200
     early = max(told.pages[20:60])

@@ -192,16 +192,16 @@ def go(folder, **changes):
 def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
-    parts = {
-        path.name: path.read_bytes()
-        for path in sorted((folder / "findings").glob("part-*.parquet"))
-    }
+    paths = [folder / "seeds.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
     kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
-    return (
-        parts,
-        (folder / "seeds.parquet").read_bytes(),
-        {key: record[key] for key in (*kept, "method")},
-    )
+    said = {key: record[key] for key in (*kept, "method")}
+    return {path.name: path.read_bytes() for path in paths}, said
+
+
+def goes_on(folder, whole, **changes):
+    """A run that was disturbed goes on, and ends as the undisturbed one did."""
+    resume(plan(**changes), folder)
+    assert left(folder) == left(whole)
 
 
 def child(work):

@@ -12,17 +12,9 @@ from torch import nn
 
 from hardcase.errors import Problem
 from hardcase.randomness import own_randomness
-from hardcase.training.cards import (
-    OPTIMISERS,
-    SCHEDULES,
-    TrainingRecipe,
-    cached,
-    folder_of,
-    geometry,
-    load_card,
-    read_card,
-)
-from hardcase.training.loop import AUGMENTS, Goal, classify, fit, predict
+from hardcase.training import cards
+from hardcase.training.cards import OPTIMISERS, SCHEDULES, TrainingRecipe, geometry, load_card
+from hardcase.training.loop import AUGMENTS, Goal, classify, fit, flip, predict
 from tiny import bars, global_state, weights
 
 RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)
@@ -30,9 +22,8 @@ RECIPE = TrainingRecipe(epochs=3, batch=20, lr=1e-2)
 
 def net(seed=0, dropout=0.3):
     with own_randomness(seed, "test"):
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3)
-        )
+        body = (nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), nn.Dropout(dropout))
+        return nn.Sequential(*body, nn.Linear(16, 3))
 
 
 def fitted(seed=0, recipe=RECIPE, images=None, **options):
@@ -64,7 +55,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(recipe):
     assert first != other
 
 
-def test_the_bytes_do_not_depend_on_global_randomness_nor_move_it():
+def test_the_bytes_do_not_depend_on_global_randomness_which_survives():
     torch.manual_seed(1)
     before = global_state()
     first = weights(fitted()[0])
@@ -72,8 +63,6 @@ def test_the_bytes_do_not_depend_on_global_randomness_nor_move_it():
     torch.manual_seed(2)
     assert weights(fitted()[0]) == first
 
-
-def test_global_randomness_survives_an_exception():
     def burst(trained, x, y, noise):
         raise ValueError(str(torch.rand(1)))
 
@@ -107,12 +96,16 @@ def test_progress_tells_every_epoch_and_ends_at_the_last_step():
     assert all("bars" in report.what for report in told)
 
 
-def test_a_loss_that_is_not_a_number_stops_the_training():
+def test_a_dead_network_and_a_loss_that_is_not_a_number_stop_the_training():
     def lost(trained, *_):
         return trained[1].weight.sum() * torch.nan
 
     with pytest.raises(Problem, match="the loss became nan by step 1"):
         fit(net(), bars(), replace(classify(3), loss=lost), RECIPE, seed=0)
+    dead = net()
+    nn.init.constant_(dead[1].bias, -1e6)
+    with pytest.raises(Problem, match="one and the same answer for 120 different images"):
+        fit(dead, bars(), classify(3), RECIPE, seed=0)
 
 
 def test_learning_nothing_is_said_not_hidden(caplog):
@@ -122,39 +115,21 @@ def test_learning_nothing_is_said_not_hidden(caplog):
     with caplog.at_level(logging.WARNING):
         goal = replace(classify(3), chance=0.5)
         history = fit(net(), bars(), goal, lazy, seed=0, progress=told.append)
-    assert [text.split(" the loss")[0] for text in history.warnings] == [
-        "after epoch 1 of 3",
-        "after epoch 3 of 3",
-    ]
+    heads = [text.split(" the loss")[0] for text in history.warnings]
+    assert heads == ["after epoch 1 of 3", "after epoch 3 of 3"]
     assert all(text.endswith("ignoring the input costs 0.5") for text in history.warnings)
     warned = [report.warning for report in told if report.warning]
     assert warned == list(history.warnings) == caplog.messages
 
 
-def test_a_dead_network_is_refused():
-    dead = net()
-    nn.init.constant_(dead[1].bias, -1e6)
-    with pytest.raises(Problem, match="one and the same answer for 120 different images"):
-        fit(dead, bars(), classify(3), RECIPE, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"optimiser": "adm"}, "no optimiser 'adm'"),
-        ({"schedule": "cosin"}, "no schedule 'cosin'"),
-        ({"augment": "shfit"}, "no augmentation 'shfit'"),
-    ],
-)
-def test_unknown_names_list_the_known_ones(change, message):
-    with pytest.raises(Problem, match=message):
-        fitted(recipe=replace(RECIPE, **change))
-
-
-@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": float("nan")}])
-def test_a_recipe_that_cannot_be_is_refused(change):
-    with pytest.raises(Problem, match="at least one epoch"):
-        replace(RECIPE, **change)
+def test_a_recipe_that_cannot_be_is_refused():
+    unknown = {"optimiser": "adm", "schedule": "cosin", "augment": "shfit"}
+    for kind, name in unknown.items():
+        with pytest.raises(Problem, match=f"no {kind.replace('ment', 'mentation')} '{name}'"):
+            fitted(recipe=replace(RECIPE, **{kind: name}))
+    for change in ({"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": float("nan")}):
+        with pytest.raises(Problem, match="at least one epoch"):
+            replace(RECIPE, **change)
 
 
 def test_small_data_gets_more_epochs_and_a_batch_may_be_larger_than_the_data():
@@ -202,12 +177,8 @@ def test_every_step_is_taken_at_the_rate_of_its_schedule(monkeypatch):
 
     monkeypatch.setitem(OPTIMISERS, "sgd", lambda parameters, lr, decay: Noting(parameters, lr=lr))
     _, history = fitted(recipe=replace(RECIPE, optimiser="sgd", schedule="cosine", lr=0.1))
-    assert rates == [
-        0.1 * SCHEDULES["cosine"](done / history.steps) for done in range(history.steps)
-    ]
-
-
-def test_stairs_fall_twice():
+    parts = (done / history.steps for done in range(history.steps))
+    assert rates == [0.1 * SCHEDULES["cosine"](part) for part in parts]
     stairs = SCHEDULES["stairs"]
     assert [stairs(done) for done in (0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 0.1, 0.1, 0.01])
 
@@ -238,17 +209,13 @@ def kept(data="d1", measured_on="m1", config=CONFIG, calls=None, train=None):
         calls.append(what)
         return {what: len(calls)}
 
-    return cached(
-        "toy",
-        "small",
-        config,
-        data=data,
-        build=lambda config: net(),
-        train=train
-        or (lambda trained: nn.init.constant_(trained[1].bias, 0.5) is None or count("trained")),
-        measure=lambda trained: count("measured"),
-        measured_on=measured_on,
-    )
+    def teach(trained):
+        nn.init.constant_(trained[1].bias, 0.5)
+        return count("trained")
+
+    how = {"data": data, "build": lambda config: net(), "train": train or teach}
+    how |= {"measure": lambda trained: count("measured"), "measured_on": measured_on}
+    return cards.cached("toy", "small", config, **how)
 
 
 @pytest.fixture(autouse=True)
@@ -277,26 +244,23 @@ def test_a_card_round_trip(cache):
     assert card["data"] == "d1"
     assert card.keys() >= {"kind", "name", "versions", "weights", "schema", "trained", "measured"}
     assert card["versions"].keys() == {"python", "torch", "hardcase"}
-    assert folder == folder_of("toy", "small", CONFIG, "d1")
+    assert folder == cards.folder_of("toy", "small", CONFIG, "d1")
 
 
-def test_other_data_or_configuration_is_trained_anew(cache):
-    calls = []
-    for data, config in (("d1", CONFIG), ("d2", CONFIG), ("d1", {**CONFIG, "seed": 1})):
-        kept(data=data, config=config, calls=calls)
-    assert calls.count("trained") == 3
-    assert len(list((cache / "networks").iterdir())) == 3
-
-
-def test_another_yardstick_measures_again_without_training(cache):
+def test_other_data_is_trained_anew_and_another_yardstick_measures_again(cache):
     calls = []
     kept(calls=calls)
     _, card = kept(calls=calls, measured_on="m2")
     assert calls == ["trained", "measured", "measured"]
     assert card["measured"] == 3
-    assert card == read_card(only_folder(cache))
+    assert card == cards.read_card(only_folder(cache))
     kept(calls=calls, measured_on="m2")
     assert len(calls) == 3
+    calls.clear()
+    for data, config in (("d3", CONFIG), ("d2", CONFIG), ("d1", {**CONFIG, "seed": 1})):
+        kept(data=data, config=config, calls=calls)
+    assert calls.count("trained") == 3
+    assert len(list((cache / "networks").iterdir())) == 1 + 3
 
 
 def test_two_that_train_at_once_both_succeed_with_the_same_network(cache):
@@ -362,12 +326,6 @@ def test_a_folder_without_a_network_is_told_without_asking_to_delete_it(tmp_path
     assert told.value.fix == ""
 
 
-def test_weights_of_another_network_are_refused(cache):
-    kept()
-    with pytest.raises(Problem, match=r"weights\.safetensors cannot be used"):
-        load_card(only_folder(cache), lambda config: nn.Linear(2, 2), kind="toy")
-
-
 def test_a_network_made_from_other_data_or_of_another_kind_is_refused(cache):
     kept()
     folder = only_folder(cache)
@@ -376,6 +334,8 @@ def test_a_network_made_from_other_data_or_of_another_kind_is_refused(cache):
         load_card(folder, lambda config: net(), kind="toy", data="d2")
     with pytest.raises(Problem, match="describes a toy, not a vae"):
         load_card(folder, lambda config: net(), kind="vae")
+    with pytest.raises(Problem, match=r"weights\.safetensors cannot be used"):
+        load_card(folder, lambda config: nn.Linear(2, 2), kind="toy")
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
@@ -386,3 +346,36 @@ def test_a_cache_that_cannot_be_written_is_told_before_training(tmp_path, monkey
     with pytest.raises(Problem, match="cannot write"):
         kept(calls=calls)
     assert calls == []
+
+
+def test_a_shift_moves_whole_images_and_a_flip_mirrors_them():
+    rng = torch.Generator().manual_seed(0)
+    dots = torch.zeros(64, 2, 9, 9)
+    dots[:, :, 4, 4] = 1
+    moved = AUGMENTS["shift"](dots, rng)
+    assert (moved.sum((2, 3)) == 1).all()
+    assert (moved[:, 0] == moved[:, 1]).all()
+    places = moved[:, 0].nonzero()[:, 1:]
+    assert places.min() >= 2
+    assert places.max() <= 6
+    assert len(places.unique(dim=0)) > 10
+    corner = torch.zeros(64, 1, 4, 4)
+    corner[:, :, 0, 0] = 1
+    mirrored = flip(corner, rng)
+    share = float(mirrored[:, 0, 0, 3].mean())
+    assert 0.25 < share < 0.75
+    assert (mirrored[:, 0, 0, 0] + mirrored[:, 0, 0, 3] == 1).all()
+
+
+@pytest.mark.parametrize("name", AUGMENTS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_augmentation_keeps_shape_and_range_and_repeats_itself(name, channels):
+    x = torch.rand(8, channels, 12, 12, generator=torch.Generator().manual_seed(1))
+    before = x.clone()
+    first, again = (AUGMENTS[name](x, torch.Generator().manual_seed(2)) for _ in range(2))
+    assert first.shape == x.shape
+    assert float(first.min()) >= 0
+    assert float(first.max()) <= 1
+    assert torch.equal(first, again)
+    assert torch.equal(x, before)
+    assert name == "none" or not torch.equal(first, x)

@@ -25,21 +25,11 @@ from hardcase.testing.toys import Quarters, toy_images, toy_subject
 
 
 @pytest.mark.parametrize(("search", "count"), [("evolution", 600), ("auto", 40)])
-def test_a_black_box_trains_nothing_that_the_search_does_not_use(
-    monkeypatch, caplog, search, count
-):
-    def train(*args, **kwargs):
-        raise AssertionError("a network is trained")
-
+def test_a_black_box_trains_nothing_that_it_does_not_use(monkeypatch, caplog, search, count):
+    train = lambda *args, **kwargs: pytest.fail("a network is trained")  # noqa: E731
     monkeypatch.setattr("hardcase.models.load.trained_classifier", train)
-    context = Context.of(
-        LabelOnly(toy_subject()),
-        toy_images(8),
-        "natural-blackbox",
-        options={"search": search},
-        witnesses=(),
-        train=toy_images(count, seed=1),
-    )
+    given = {"options": {"search": search}, "witnesses": (), "train": toy_images(count, seed=1)}
+    context = Context.of(LabelOnly(toy_subject()), toy_images(8), "natural-blackbox", **given)
     with caplog.at_level(logging.WARNING):
         assert context.method.details["options"]["search"] == "evolution"
     assert ("too few for surrogates" in caplog.text) == (search == "auto")
@@ -76,9 +66,8 @@ for words, said in {WRONG!r}.items():
     assert said in told.getvalue() and "the run goes to" not in told.getvalue(), told.getvalue()
     assert "torch" not in sys.modules, words
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    told = {"capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, **told)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -150,7 +139,7 @@ def test_one_class_tells_nothing_of_normalisation_and_gets_its_own_advice():
     assert "subject.classes=" in said
 
 
-def test_several_labels_at_once_have_a_message_of_their_own():
+def test_several_labels_at_once_and_outputs_in_one_row_have_messages_of_their_own():
     class Several(nn.Module):
         def forward(self, x):
             return (Quarters()(x) - 3).sigmoid()
@@ -161,8 +150,6 @@ def test_several_labels_at_once_have_a_message_of_their_own():
     health = check(Subject(Several()), toy_images(16))
     assert any("several labels at once" in note for note in health.notes)
 
-
-def test_outputs_in_one_row_are_told_as_what_they_are():
     class Flat(nn.Module):
         def forward(self, x):
             return Quarters()(x).flatten()

@@ -154,9 +154,7 @@ def test_images_of_several_sizes_are_told_with_a_size_that_the_model_takes(
 ):
     monkeypatch.chdir(tmp_path)
     code = (project / "things.py").read_text().replace("nn.AdaptiveAvgPool2d(6)", layer)
-    Path("net.py").write_text(
-        code.replace("24 * 36", "24 * 49" if "Avg" in layer[:6] else "24 * 36")
-    )
+    Path("net.py").write_text(code.replace("* 36", "* 49") if layer.startswith("nn.Avg") else code)
     Path("mixed/a").mkdir(parents=True)
     for i, side in enumerate((300, 480)):
         Image.fromarray(np.zeros((side, side, 3), np.uint8)).save(f"mixed/a/{i}.png")
