@@ -10,7 +10,7 @@ from PIL import Image
 import hardcase as hc
 from claims.toys import CLASSES, Pixels, Tags, Windows, scenes
 from hardcase.campaign.claims import CLAIM_KINDS, Claims, image_of
-from hardcase.claims import seeds as claims_as_seeds
+from hardcase.claims import load as claims_as_seeds
 from hardcase.claims.annotations import AnnotatedImages
 from hardcase.claims.load import (
     claim_model,

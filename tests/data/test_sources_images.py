@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from hardcase.data import own, streams
+from hardcase.data import files as streams, own
 from hardcase.data.files import Stream
 from hardcase.data.own import read_csv
 from hardcase.data.sources import images_of, large, load

@@ -10,7 +10,7 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.photographs import feature_judge, reserved_judge
-from hardcase.judges.rules import DecisionRule, auroc, with_thresholds
+from hardcase.judges.rules import auroc, rules_from_card, with_thresholds
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
 from hardcase.tensors import from_bytes
@@ -58,7 +58,7 @@ def test_its_rules_tell_kept_from_lost_whatever_the_number_of_good_pictures(made
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
     right, wrong = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
-    rule = DecisionRule.from_card(card["rules"]["label_kept"])
+    rule = rules_from_card(card)["label_kept"]
     evidence = torch.cat([rule.evidence(right), rule.evidence(wrong)])
     assert float(auroc(evidence, torch.arange(90) < 45)) > 0.95
     assert float(rule.probability(right).median()) > 0.5 > float(rule.probability(wrong).median())
@@ -87,7 +87,7 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     for truth in (exam.valid, exam.label_kept):
         assert set(truth.tolist()) == {-1, 0, 1}
     known = exam.label_kept >= 0
-    rule = DecisionRule.from_card(card["rules"]["label_kept"])
+    rule = rules_from_card(card)["label_kept"]
     assert 0 <= rule.low <= rule.high <= 1
     said = rule.answers(rule.probability(panel.ask(exam.x[known], exam.expected[known])))
     yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]

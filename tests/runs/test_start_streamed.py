@@ -12,6 +12,7 @@ from hardcase.data.files import Stream
 from hardcase.errors import Problem
 from hardcase.judges import verdicts
 from hardcase.runs import tables
+from hardcase.tensors import digest
 from hardcase.testing.toys import toy_images, toy_subject
 
 COUNT = 600
@@ -101,5 +102,5 @@ def test_every_image_is_found_in_its_part_and_row_group_whatever_the_order(whole
     rows = [row for row in order if row < len(run.findings)]
     found = run.findings.take(rows).select(["seed", "kind", "id"]).to_pylist()
     for one, image in zip(found, run.stored_images(rows), strict=True):
-        own = tables._content_hash(one["seed"], one["kind"], image)
+        own = digest((one["seed"], one["kind"], image))
         assert own == one["id"], "an id is made of the image"
