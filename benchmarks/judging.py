@@ -13,13 +13,18 @@ import hardcase as hc
 from benchmarks.figures import Figure, seconds
 from hardcase import data
 from hardcase.context import Context
+from hardcase.judges.grouping import groups
 from hardcase.judges.held_out import for_run
 from hardcase.judges.verdicts import judge_run
 from hardcase.models import zoo
+from hardcase.randomness import stream
 from hardcase.report import page
 
 COMMAND = "python -m benchmarks judging"
 SEEDS = 1000
+GROUPED = 20_000
+FEATURES, KINDS, LIMIT = 64, 3, 10
+"""Features of a planted finding, clusters of a pair of classes, a limit in seconds."""
 
 
 def figures(seeds: int = SEEDS) -> Iterator[Figure]:
@@ -27,6 +32,7 @@ def figures(seeds: int = SEEDS) -> Iterator[Figure]:
     subject = hc.Subject(
         zoo.trained_classifier("lenet5", train, test)[0], classes=test.classes, name="zoo:lenet5"
     )
+    yield _grouped(GROUPED * seeds // SEEDS)
     images, threads = test.sample(count=seeds, seed=0), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -38,6 +44,19 @@ def figures(seeds: int = SEEDS) -> Iterator[Figure]:
             )
     finally:
         torch.set_num_threads(threads)
+
+
+def _grouped(count: int) -> Figure:
+    """Planted findings of all pairs of ten classes, a few clusters of each, in groups of likely faults."""
+    rng = stream(0, "groups")
+    pair = torch.randint(0, 90, (count,), generator=rng)
+    kind = torch.randint(0, KINDS, (count,), generator=rng)
+    centres = torch.randn(90, KINDS, FEATURES, generator=rng)
+    x = centres[pair, kind] + 0.8 * torch.randn(count, FEATURES, generator=rng)
+    distance = torch.rand(count, generator=rng)
+    spent = seconds(lambda: groups(x, pair // 9, 10 + pair % 9, distance, rng))
+    told = f"{count:,} planted findings of 90 pairs of classes, {FEATURES} features; a limit of {LIMIT} s"
+    return Figure(name="group-20000", value=spent, unit="s", against=told, command=COMMAND)
 
 
 def _judged(

@@ -312,6 +312,8 @@ PENDING = 512
 """Findings that may wait before the rule of keeping is applied to them."""
 UNSORTED = 2**26
 """Numbers of codes and images that may wait on a device before somebody asks which of them fail."""
+UNSORTED_HERE = 2**22
+"""The same of what fails, on a CPU."""
 LABEL = KINDS.index("label")
 NON_FINITE = KINDS.index("non_finite")
 
@@ -349,10 +351,14 @@ class Recorder:
                 witness_margin=real,
             )
         ]
-        self.waiting = list[_Candidates]()
+        self.waiting = list[tuple[_Candidates, Tensor]]()
+        """Candidates, and their images, of which few are copied."""
+        self.held = 0
 
     def findings(self) -> Findings:
         self.sort()
+        if len(self.found) == 2 and not len(self.found[0]):
+            return self.found[1]  # as one sorting has left them
         return self.keep.prune(Findings.join(self.found))
 
     def add(
@@ -363,17 +369,17 @@ class Recorder:
         score: Float[Tensor, " m"],
         failed: Bool[Tensor, " m"],
         left: Bool[Tensor, " m"],
+        finite: Bool[Tensor, " m"],
         new: Bool[Tensor, " m"],
         number: Int[Tensor, " m"],
     ) -> bool:
-        """`left`: the subject has left the seed's label; `new`: the candidate was not evaluated
-        before; `number`: the seed's queries when it was evaluated.
+        """`left`: the subject has left the seed's label; `finite`: its answer is of numbers; `new`:
+        the candidate was not evaluated before; `number`: the seed's queries when it was evaluated.
 
         Returns:
-            Whether it is time to `sort`. On a device candidates wait until there are many: to ask
-            which of them fail is to wait for all that the device has to do.
+            Whether it is time to `sort`: candidates wait until there are many. On a device all of
+            them do: to ask which of them fail is to wait for all that the device has to do.
         """
-        finite = probe.logits.isfinite().all(1)
         peers = torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
         if probe.peers:
             peers = torch.stack([self._label(peer) for peer in probe.peers], 1)
@@ -382,7 +388,6 @@ class Recorder:
             fails = self.failing(probe)
         shown = _Candidates(
             probe.z,
-            probe.x,
             probe.logits,
             rows,
             score,
@@ -391,46 +396,73 @@ class Recorder:
             number,
             witness_margin(probe),
             peers,
+            torch.zeros_like(score),
         )
-        self.waiting.append(shown)
-        held = sum(one.x.numel() + one.z.numel() for one in self.waiting)
-        return steady(probe.x.device) or held > UNSORTED
+        x = probe.x
+        most = UNSORTED
+        if steady(x.device):
+            most = UNSORTED_HERE
+            shown, x = self._measured(shown, x, probe.origin)
+        if len(x):
+            self.waiting.append((shown, x))
+        self.held += x.numel() + shown.z.numel()
+        return self.held > most
+
+    def _measured(
+        self, shown: _Candidates, x: Tensor, origin: Seeds | None = None
+    ) -> tuple[_Candidates, Tensor]:
+        """Those that are wanted, with their distances, and codes only where these are kept.
+
+        `origin`: the seeds of all rows; where most are wanted their distances cost less than copies
+        of the others' codes and seeds.
+        """
+        rows = shown.wanted.nonzero().squeeze(1)
+        if origin is None or 2 * len(rows) < len(x):
+            shown, x = shown.take(rows), x[rows]
+            origin = self.seeds.take(shown.row)
+            rows = torch.arange(len(x), device=x.device)
+        code = shown.logits[:, :0]
+        if not len(rows):
+            return replace(shown, z=code), x
+        with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
+            distance = self.space.distance(shown.z, origin)
+        if self.space.keeps_code:
+            code = shown.z.flatten(1)
+        shown = replace(shown, z=code, distance=distance)
+        return (shown, x) if len(rows) == len(x) else (shown.take(rows), x[rows])
 
     def sort(self) -> None:
         """Keep what is to be kept of the candidates that wait."""
         if not self.waiting:
             return
-        shown = self.waiting[0] if len(self.waiting) == 1 else join_rows(self.waiting)
+        shown = join_rows([one for one, _ in self.waiting])
+        images = [x for _, x in self.waiting]
         self.waiting = []
-        kept = shown.wanted.nonzero().squeeze(1)
-        if not len(kept):
+        self.held = 0
+        if not steady(shown.z.device):
+            shown, x = self._measured(shown, torch.cat(images))
+            images = [x]
+        if not len(shown.row):
             return
-        origin = _origin(shown.row[kept], self.seeds)
-        label = self._label(shown.logits[kept])
-        z = shown.z if len(kept) == len(shown.z) else shown.z[kept]
-        with torch.no_grad():  # a space that re-encodes would drag its generator's graph along
-            distance = self.space.distance(z, origin)
-        best = self._best(shown, kept, origin.id, label, distance)
+        seed = self.seeds.id[shown.row]
+        label = self._label(shown.logits)
+        best = self._best(shown, seed, label, images)
         if not len(best):
             return
-        shown = shown.take(kept[best])
-        witnessed = (shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses)
-        code = shown.logits.new_empty(len(best), 0)
-        if self.space.keeps_code:
-            code = shown.z.flatten(1)
+        shown = shown.take(best)
         found = Findings(
-            seed=origin.id[best],
-            x=to_bytes(shown.x),
+            seed=seed[best],
+            x=to_bytes(_picked(images, best)),
             kind=shown.kind,
-            expected=origin.y[best],
+            expected=self.seeds.y[shown.row],
             predicted=label[best],
             peer_predicted=shown.peers,
             confidence=shown.logits.softmax(1).amax(1),
             score=shown.score,
-            distance=distance[best],
+            distance=shown.distance,
             queries=shown.number,
-            code=code,
-            witnessed=witnessed,
+            code=shown.z,
+            witnessed=(shown.margin >= self.campaign.margin) & bool(self.campaign.witnesses),
             witness_margin=shown.margin,
         )
         self.found.append(found)
@@ -447,17 +479,16 @@ class Recorder:
     def _best(
         self,
         shown: _Candidates,
-        kept: Int[Tensor, " w"],
         seed: Int[Tensor, " w"],
         label: Int[Tensor, " w"],
-        distance: Float[Tensor, " w"],
+        images: Sequence[Tensor],
     ) -> Int[Tensor, " r"]:
-        """Which of the `kept` candidates the rule keeps: beside those that it has kept already, so
-        that images are copied of no others; or beside each other, where it must see the images.
+        """Which of the candidates the rule keeps: beside those that it has kept already, so that
+        images are copied of no others; or beside each other, where it must see the images.
         """
-        columns = (seed, shown.kind[kept], label, distance, shown.margin[kept])
+        columns = (seed, shown.kind, label, shown.distance, shown.margin)
         if self.keep.place is not None or not self.keep.bounded:
-            return self.keep.rows(*columns, shown.x[kept])
+            return self.keep.rows(*columns, torch.cat(list(images)))
         names = ("seed", "kind", "predicted", "distance", "witness_margin")
         before = [torch.cat([getattr(one, name) for one in self.found]) for name in names]
         rows = self.keep.rows(*(torch.cat(pair) for pair in zip(before, columns)))
@@ -470,7 +501,6 @@ class _Candidates:
     """Candidates as they were seen, and which of them are wanted."""
 
     z: Tensor
-    x: Float[Tensor, "m c h w"]
     logits: Float[Tensor, "m k"]
     row: Int[Tensor, " m"]
     score: Float[Tensor, " m"]
@@ -479,9 +509,21 @@ class _Candidates:
     number: Int[Tensor, " m"]
     margin: Float[Tensor, " m"]
     peers: Int[Tensor, "m p"]
+    distance: Float[Tensor, " m"]
 
     def take(self, rows: Int[Tensor, " r"]) -> _Candidates:
         return _Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(_Candidates)})
+
+
+def _picked(images: Sequence[Tensor], rows: Int[Tensor, " r"]) -> Tensor:
+    """These rows, in ascending order, of all images one after the other."""
+    if len(images) == 1:
+        return images[0] if len(rows) == len(images[0]) else images[0][rows]
+    found = []
+    for x in images:
+        found.append(x[rows[(rows >= 0) & (rows < len(x))]])
+        rows = rows - len(x)
+    return torch.cat(found)
 
 
 # What a search calls: it meters, records and feeds guides.
@@ -672,7 +714,14 @@ class ShardEvaluator:
         new = ~targets["seen"] if "seen" in targets else torch.ones_like(left)
         self.counts.failing.index_add_(0, rows, (left & new).long())
         if self.recorder.add(
-            probe, rows, score=score, failed=failed, left=left, new=new, number=number
+            probe,
+            rows,
+            score=score,
+            failed=failed,
+            left=left,
+            finite=finite,
+            new=new,
+            number=number,
         ):
             self.recorder.sort()
         if self.method.until == "first":

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 from torch.nn import functional
 
@@ -63,22 +63,29 @@ class Draws:
 
 def content_key(x: Batch) -> Int[Tensor, " m"]:
     """A 32-bit hash of each image's bytes, the same on every device and beside any others."""
-    values = to_bytes(x).flatten(1).long()
-    weights = _mixed(torch.arange(1, values.shape[1] + 1, device=x.device)) | 1
-    return _mixed((values * weights).sum(1) & WORD)
+    values = to_bytes(x).flatten(1).int()
+    place = torch.arange(1, values.shape[1] + 1, device=x.device, dtype=torch.int32)
+    weights = _mixed(place) | 1
+    return _mixed((values * weights).sum(1).int()).long() & WORD
 
 
-def lattice(key: Int[Tensor, " m"], count: int, *, salt: int) -> Int[Tensor, "m count"]:
-    """`count` random 32-bit numbers for each key: a function of key, salt and position alone."""
-    salted = _mixed((key + salt * 0x9E3779B1) & WORD)
-    return _mixed((salted[:, None] + torch.arange(count, device=key.device) * 0x85EBCA6B) & WORD)
+def lattice(key: Int[Tensor, " m"], count: int, *, salt: int) -> Int32[Tensor, "m count"]:
+    """`count` times 32 random bits for each key: a function of key, salt and position alone."""
+    salted = _mixed((key + salt * 0x9E3779B1).int())
+    place = torch.arange(count, device=key.device) * 0x85EBCA6B
+    return _mixed(salted[:, None] + place.int())
 
 
-def _mixed(numbers: Int[Tensor, " *shape"]) -> Int[Tensor, " *shape"]:
-    """Every bit of the result depends on every bit of a 32-bit number; products stay in 59 bits."""
-    numbers = ((numbers >> 16) ^ numbers) * 0x045D9F3B & WORD
-    numbers = ((numbers >> 16) ^ numbers) * 0x045D9F3B & WORD
-    return (numbers >> 16) ^ numbers
+def _mixed(bits: Int32[Tensor, " *shape"]) -> Int32[Tensor, " *shape"]:
+    """Every bit of the result depends on every bit of a number; products keep their last 32."""
+    for _ in range(2):
+        bits = _high(bits).bitwise_xor_(bits).mul_(0x045D9F3B)
+    return _high(bits).bitwise_xor_(bits)
+
+
+def _high(bits: Int32[Tensor, " *shape"]) -> Int32[Tensor, " *shape"]:
+    """The upper half of 32 bits; torch shifts the sign in, the mask takes it away again."""
+    return (bits >> 16).bitwise_and_(0xFFFF)
 
 
 def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
@@ -89,10 +96,9 @@ def grain(x: Batch, key: Int[Tensor, " m"]) -> Batch:
     """
     count, channels, height, width = x.shape
     layers = 1 + channels * (channels > 1)
-    one = lattice(key, layers * height * width, salt=1)
-    two = lattice(key, layers * height * width, salt=2)
-    total = (one & 0xFFFF) + (one >> 16) + (two & 0xFFFF) + (two >> 16)
-    normal = (total - 2 * 0xFFFF).to(x.dtype) / (0xFFFF * math.sqrt(4 / 12))
+    words = [lattice(key, layers * height * width, salt=salt) for salt in (1, 2)]
+    one, two = (_high(word).add_(word.bitwise_and_(0xFFFF)) for word in words)
+    normal = one.add_(two).sub_(2 * 0xFFFF).to(x.dtype).div_(0xFFFF * math.sqrt(4 / 12))
     normal = normal.reshape(count, layers, height, width)
     if layers == 1:
         return normal

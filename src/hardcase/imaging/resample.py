@@ -80,9 +80,10 @@ def resample(
     flat = x.detach().flatten(2)
     top, below, down = _neighbours(places[:, 0], height)
     left, beside, right = _neighbours(places[:, 1], width)
+    top, below = top * width, below * width
 
     def read(row: Tensor, column: Tensor) -> Tensor:
-        index = (row * width + column).reshape(count, 1, -1).expand(-1, channels, -1)
+        index = (row + column).long().reshape(count, 1, -1).expand(-1, channels, -1)
         return flat.gather(2, index).reshape(x.shape)
 
     upper_left = read(top, left)
@@ -97,8 +98,8 @@ def _neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     last = size - 1
     inside = (last - (last - (place + last / 2).abs()).abs()).clamp(0, last)
     before = inside.detach().floor()
-    index = before.long()
-    return index, (index + 1).clamp_max(last), inside - before
+    index = before.int()
+    return index, (index + 1).clamp_max_(last), inside - before
 
 
 def affine(
@@ -135,7 +136,7 @@ def combine(x: Tensor, weights: Float[Tensor, "out in"], dim: int) -> Tensor:
     shape[dim] = len(weights)
     total = x.narrow(dim, 0, 1) * weights[:, 0].reshape(shape)
     for i in range(1, x.shape[dim]):
-        total = total + x.narrow(dim, i, 1) * weights[:, i].reshape(shape)
+        total += x.narrow(dim, i, 1) * weights[:, i].reshape(shape)
     return total
 
 

@@ -161,9 +161,9 @@ def _labels(x: Float[Tensor, "r f"]) -> Int[Tensor, " r"]:
     from sklearn.cluster import HDBSCAN
 
     core = x[:MOST]
-    found = torch.from_numpy(
-        HDBSCAN(min_cluster_size=SMALLEST, copy=True).fit_predict(core.numpy()).astype(np.int64)
-    )
+    # in one leaf: among so many features a tree leaves nothing out, and costs as much again
+    clusters = HDBSCAN(min_cluster_size=SMALLEST, leaf_size=MOST, copy=True)
+    found = torch.from_numpy(clusters.fit_predict(core.numpy()).astype(np.int64))
     if int(found.max()) < 1:
         return torch.zeros(len(x), dtype=torch.int64)
     centres = torch.stack([core[found == i].mean(0) for i in range(int(found.max()) + 1)])

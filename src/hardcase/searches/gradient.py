@@ -263,9 +263,9 @@ class GradientAscent:
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         rows = torch.arange(len(seeds), device=seeds.z.device)
-        z = seeds.z.clone()
+        z = seeds.z
         if self.jitter:
-            z += self.jitter * (rng.uniform(rows, seeds.z.shape[1:]) * 2 - 1)
+            z = z + self.jitter * (rng.uniform(rows, z.shape[1:]) * 2 - 1)
         else:  # a draw all the same: later ones do not depend on the jitter
             rng.uniform(rows)
         return {"z": z, "step": torch.zeros(1, dtype=torch.int64)}

@@ -173,7 +173,8 @@ class Linf:
 
     def pull(self, z: Tensor, centre: Tensor) -> Tensor:
         radius = math.floor(self.radius * 255 + 1e-6) / 255
-        return z.clamp(centre - radius, centre + radius)
+        low = centre - radius
+        return torch.clamp(z, low, centre + radius, out=low)
 
     def size(self, change: Tensor) -> Float[Tensor, " m"]:
         return flat(change).abs().amax(1)
