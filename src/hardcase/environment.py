@@ -8,8 +8,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unicodedata import category
 
@@ -81,32 +82,31 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How words begin that a spreadsheet takes for a formula."""
 
 
-def redact(text: str) -> str:
+def redact(text: str, secrets: Iterable[str] | None = None) -> str:
     """`text` without the secrets of this process, and without passwords in addresses.
+
+    Args:
+        text: What leaves the process.
+        secrets: The secrets, where they were looked up before.
 
     Example:
         >>> redact("postgresql://ann:pass@host/db")
         'postgresql://ann:***@host/db'
     """
-    return _redactor()(text)
+    for secret in _secrets() if secrets is None else secrets:
+        text = text.replace(secret, "***")
+    return _PASSWORD.sub(r"\1***@", text) if "@" in text else text
 
 
-def _redactor() -> Callable[[str], str]:
-    """`redact` with the secrets that this process has now."""
+def _secrets() -> list[str]:
+    """The secrets of this process; of less than four letters, every other word would be spoilt."""
     known = (os.environ.get(name, "").strip() for name in _SECRETS)
-    secrets = [one for one in known if len(one) >= 4]  # less would spoil every other word
-
-    def clean(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return _PASSWORD.sub(r"\1***@", text) if "@" in text else text
-
-    return clean
+    return [secret for secret in known if len(secret) >= 4]
 
 
 def redacted(value: Any, clean: Callable[[str], str] | None = None) -> Any:
     """A tree of JSON with every text in it made clean; by default of secrets."""
-    clean = clean or _redactor()
+    clean = clean or partial(redact, secrets=_secrets())
     whole: Any = [value]
     waiting = [whole]
     while waiting:

@@ -361,7 +361,7 @@ class Recorder:
             return self.found[1]  # as one sorting has left them
         return self.keep.prune(Findings.join(self.found))
 
-    def add(
+    def candidates(
         self,
         probe: Probe,
         rows: Int[Tensor, " m"],
@@ -372,13 +372,11 @@ class Recorder:
         finite: Bool[Tensor, " m"],
         new: Bool[Tensor, " m"],
         number: Int[Tensor, " m"],
-    ) -> bool:
-        """`left`: the subject has left the seed's label; `finite`: its answer is of numbers; `new`:
-        the candidate was not evaluated before; `number`: the seed's queries when it was evaluated.
+    ) -> _Candidates:
+        """What was evaluated, and which of it is wanted.
 
-        Returns:
-            Whether it is time to `sort`: candidates wait until there are many. On a device all of
-            them do: to ask which of them fail is to wait for all that the device has to do.
+        `left`: the subject has left the seed's label; `finite`: its answer is of numbers; `new`:
+        the candidate was not evaluated before; `number`: the seed's queries when it was evaluated.
         """
         peers = torch.empty(len(probe.x), 0, dtype=torch.int64, device=probe.x.device)
         if probe.peers:
@@ -386,7 +384,7 @@ class Recorder:
         fails = failed
         if self.failing is not self.campaign.method.oracle:
             fails = self.failing(probe)
-        shown = _Candidates(
+        return _Candidates(
             probe.z,
             probe.logits,
             rows,
@@ -398,17 +396,19 @@ class Recorder:
             peers,
             torch.zeros_like(score),
         )
-        x = probe.x
-        most = UNSORTED
-        if steady(x.device):
-            most = UNSORTED_HERE
-            shown, x = self._measured(shown, x, probe.origin)
+
+    def hold(self, shown: _Candidates, x: Tensor) -> bool:
+        """Let candidates with their images wait; returns whether it is time to `sort`.
+
+        On a device all wait that are seen: to ask which of them fail is to wait for all that the
+        device has to do.
+        """
         if len(x):
             self.waiting.append((shown, x))
         self.held += x.numel() + shown.z.numel()
-        return self.held > most
+        return self.held > (UNSORTED_HERE if steady(x.device) else UNSORTED)
 
-    def _measured(
+    def measured(
         self, shown: _Candidates, x: Tensor, origin: Seeds | None = None
     ) -> tuple[_Candidates, Tensor]:
         """Those that are wanted, with their distances, and codes only where these are kept.
@@ -440,7 +440,7 @@ class Recorder:
         self.waiting = []
         self.held = 0
         if not steady(shown.z.device):
-            shown, x = self._measured(shown, torch.cat(images))
+            shown, x = self.measured(shown, torch.cat(images))
             images = [x]
         if not len(shown.row):
             return
@@ -713,7 +713,7 @@ class ShardEvaluator:
         self._meter(rows, graded=graded)
         new = ~targets["seen"] if "seen" in targets else torch.ones_like(left)
         self.counts.failing.index_add_(0, rows, (left & new).long())
-        if self.recorder.add(
+        shown = self.recorder.candidates(
             probe,
             rows,
             score=score,
@@ -722,7 +722,11 @@ class ShardEvaluator:
             finite=finite,
             new=new,
             number=number,
-        ):
+        )
+        x = probe.x
+        if steady(x.device):
+            shown, x = self.recorder.measured(shown, x, probe.origin)
+        if self.recorder.hold(shown, x):
             self.recorder.sort()
         if self.method.until == "first":
             self.finished |= counted(rows, len(self.seeds), failed) > 0

@@ -578,7 +578,7 @@ def batch_for(subject: Model, images: Images, taps: dict[str, Tap]) -> int:
     """Rows at a time: 256, more on a GPU, fewer where many activations are kept."""
     most = 256
     if not steady(subject.device):
-        most = max(256, min(2048, 2**26 // images.x[:1].numel()))
+        most = max(256, min(4096, 2**26 // images.x[:1].numel()))
     if all(hasattr(tap, "width") for tap in taps.values()):
         kept = sum(getattr(tap, "width", 0) for tap in taps.values())
     else:  # another's tap: nobody knows what it keeps
