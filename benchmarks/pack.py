@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.pack write`` (``make gpu-pack``) collects wheels of what such a machine lacks,
 hardcase itself with its companions, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
-install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache.
+install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache. ``keep`` stores a result that was
+measured there in a copy of this checkout, if the code which it exercised is that of this commit.
 Only Python's own library is needed, and nothing is unpickled.
 """
 
@@ -39,7 +40,7 @@ DATA = ("mnist5k", "mnist")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("write", "install"))
+    parser.add_argument("verb", choices=("write", "install", "keep"))
     parser.add_argument("--folder", type=Path, default=ROOT / "carry")
     parser.add_argument("--python-version", default="3.12", help="of the machine without a network")
     parser.add_argument("--data", action="append", help="a data set to carry, with its networks")
@@ -47,6 +48,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.verb == "install":
         install(asked.folder)
+        return
+    if asked.verb == "keep":
+        for path in sorted(asked.folder.glob("bench-*.json")):
+            keep(path)
         return
     with tempfile.TemporaryDirectory() as place:
         collect_wheels(Path(place), asked.python_version)
@@ -161,6 +166,21 @@ def install(folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     print(f"{len(wheels)} wheels are installed; data and networks are in {cache}")
+
+
+def keep(path: Path) -> None:
+    """Store a result of a copy of this checkout: git there knew no commit of its own, so the hashes of
+    the code say whether it is this one.
+    """
+    from benchmarks.figures import RESULTS, stale_rows
+    from hardcase_studies.stored import checksum, commit, write
+
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    stale = stale_rows(record)
+    if stale or record.get("checksum") != checksum(record):
+        raise SystemExit(f"{path} is not of this code, or was edited: {', '.join(stale)}")
+    rows = [{**row, "commit": commit()} for row in record["rows"]]
+    print(f"{write(RESULTS / path.name, {**record, 'rows': rows})}: {len(rows)} figures")
 
 
 def _checked(path: Path, expected: str) -> bytes:
