@@ -7,6 +7,7 @@ import hardcase as hc
 from hardcase.analysis.maps import STATES, Features, grid_from, grid_of, map_of_run, mapping, record
 from hardcase.errors import Problem
 from hardcase.guides.archive import Archive
+from hardcase.runs.results import Run
 from hardcase.searches.genetic import Illumination
 from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
@@ -68,12 +69,28 @@ def test_a_method_becomes_a_search_that_fills_cells():
         mapping(filled, grid)
 
 
+def at_most(read, count):
+    """`read`, which may be asked for no more rows at a time."""
+
+    def checked(self, rows=None):
+        assert rows is not None
+        assert len(rows) <= count
+        return read(self, rows)
+
+    return checked
+
+
 def test_a_run_keeps_a_finding_per_seed_and_cell_and_its_map_agrees(tmp_path):
     asked = {**MAPPED, "map": "brightness:6,contrast:6", "budget": Budget(queries=150)}
     run = hc.run(toy_subject(), toy_images(6), out=tmp_path / "run", **asked)
     assert run.record["map"]["axes"][0]["name"] == "brightness"
     found = map_of_run(run)
     assert sum(row["visits"] for row in found["cells"]) == 6 * 150
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr("hardcase.analysis.maps.TOGETHER", 2)
+        for name in ("images", "seed_images"):
+            few.setattr(Run, name, at_most(getattr(Run, name), 2))
+        assert map_of_run(run) == found
     cells = [row for row in found["cells"] if row["example"]]
     assert len(cells) == found["counts"]["fails"] > 0
     assert sum(found["counts"].values()) == 36

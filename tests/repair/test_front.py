@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from PIL import Image
 import hardcase as hc
 from hardcase.cli.main import main
 from hardcase.conditions import condition_box
+from hardcase.data.files import Stream
+from hardcase.data.sources import large
 from hardcase.errors import Problem
 from hardcase.models.load import Loading, load_model
 from hardcase.models.subject import Subject
+from hardcase.repair import front
 from hardcase.repair.front import held_apart, joined_images
 from hardcase.repair.loop import STATE, RepairRecipe
 from hardcase.repair.proof import AttackSize, ProofSize, prove
@@ -37,6 +41,53 @@ def make():
         torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(96, 2),
     )
 """
+
+
+FOLDERS = """
+import torch
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 2))
+"""
+
+
+def test_many_photographs_are_repaired_from_their_files(tmp_path, monkeypatch):
+    """None of the two sets is ever in memory, from Python and from the command line."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 30), ("test", 30)):
+        for row in range(count):
+            place = tmp_path / "photos" / split / ("dark", "light")[row % 2] / f"{row}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 120, (16, 16, 3)) + 120 * (row % 2)
+            Image.fromarray(pixels.astype(np.uint8)).save(place)
+    (tmp_path / "net.py").write_text(FOLDERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(front, "large", partial(large, most=8))
+    monkeypatch.setattr("hardcase.splits.large", partial(large, most=8))
+    monkeypatch.setattr("hardcase.data.files.HELD", 8 * 768)
+    asked = []
+    read = Stream.images
+
+    def noted(self):
+        asked.append(len(self))
+        return read(self)
+
+    monkeypatch.setattr(Stream, "images", noted)
+    monkeypatch.setattr(front, "SHARD", 8)
+    monkeypatch.setattr("hardcase.data.files.SHARD", 8)
+    monkeypatch.setattr("hardcase.splits.SAMPLE", 4)
+    size = ProofSize(seeds=8, draws=2, alone=1, attack=replace(ATTACK, seeds=4))
+    recipe = replace(SHORT, epochs=2, batch=4)
+    how = {"conditions": SHIFTS, "recipe": recipe, "proof": size}
+    done = hc.repair("net.py:make", "folder:photos", **how, out=tmp_path / "one")
+    assert done.record["data"]["images"] == 20
+    assert max(asked) <= 10  # the validation images
+    asked.clear()
+    words = ["--model", "net.py:make", "--data", "folder:photos", "--epochs", "2", "--batch", "4"]
+    sized = "quick:seeds=8,attack.seeds=4"
+    main(["repair", *words, "--rate", "0.01", "--proof", sized, "--out", "two", "-q"])
+    assert read_checked_json((tmp_path / "two/repair.json").read_bytes())[1]
+    assert max(asked) <= 10
 
 
 def repaired(tmp_path, **how):

@@ -9,9 +9,11 @@ import torch
 
 import hardcase as hc
 from hardcase.conditions import condition_box
+from hardcase.data.files import Stream
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.repair import loop
+from hardcase.repair.front import joined_images
 from hardcase.repair.loop import STATE, RepairRecipe, train_on
 from tiny import bars, global_state, trained_bars, weights
 
@@ -50,6 +52,46 @@ def test_the_same_seed_gives_the_same_weights(change):
     assert weights(fitted(subject, recipe).net) == weights(fitted(subject, recipe).net)
     other = fitted(subject, replace(recipe, seed=5))
     assert weights(other.net) != weights(fitted(subject, recipe).net)
+
+
+def in_files(images, asked=None):
+    """The same images as a stream, which notes how many are asked for at a time."""
+
+    def read(row):
+        return images.x[row, 0].numpy()
+
+    class Noted(Stream):
+        def images(self):
+            if asked is not None:
+                asked.append(len(self))
+            return super().images()
+
+    rows, names = torch.arange(len(images)), images.id.__getitem__
+    return Noted(read, rows, images.y, images.classes, 1, names, images.name, images.split)
+
+
+def test_images_that_stay_in_their_files_give_the_same_weights_and_are_never_all_in_memory():
+    subject = trained_bars()
+    asked = []
+    train = in_files(bars(160), asked)
+    assert train.hash == bars(160).hash
+    asked.clear()
+    done = train_on(subject, train, bars(40, seed=1), BOX, SHORT)
+    assert weights(done.net) == weights(fitted(subject).net)
+    assert done.scores == fitted(subject).scores
+    assert max(asked) <= loop.AHEAD * SHORT.batch
+    assert len(asked) > SHORT.epochs
+
+
+def test_findings_join_images_that_stay_in_their_files():
+    few, added = bars(12), bars(5, seed=3)
+    both = joined_images(in_files(few), added)
+    whole = joined_images(few, added)
+    assert both.id == whole.id
+    assert torch.equal(both.images().x, whole.x)
+    assert torch.equal(both.y, whole.y)
+    some = joined_images(in_files(few).take(torch.tensor([7, 2])), added)
+    assert torch.equal(some.images().x, torch.cat([few.x[[7, 2]], added.x]))
 
 
 def test_a_stopped_training_goes_on_and_ends_with_the_same_weights(tmp_path, monkeypatch):

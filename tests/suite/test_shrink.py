@@ -115,3 +115,55 @@ def test_needless_kinds_of_change_are_taken_away_and_the_rest_is_said_in_words(t
     assert all(small.changes())
     logits = toy_subject()(from_bytes(small.images())).logits
     assert bool((logits.argmax(1) != torch.tensor(small.findings["expected"].to_pylist())).all())
+
+
+def test_memory_does_not_grow_with_the_findings_and_parts_change_nothing(tmp_path, monkeypatch):
+    found = {0: [255, 200, 140], 1: [180], 2: [190, 240]}
+    codes = [[2 * level / 255] for tests in found.values() for level in tests]
+    run = write_run(tmp_path / "run", levels=LEVELS, found=found, codes=codes)
+    whole = shrink(run, subject(), tmp_path / "whole", space=Doubled())
+    asked = []
+    read = type(run).images
+
+    def noted(self, rows=None):
+        asked.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(type(run), "images", noted)
+    monkeypatch.setattr("hardcase.suite.shrink.TOGETHER", 2 * 4)  # two images of four pixels
+    parts = shrink(run, subject(), tmp_path / "parts", space=Doubled())
+    assert max(asked) == 2
+    monkeypatch.undo()
+    assert levels(parts) == levels(whole)
+    assert parts.findings.equals(whole.findings)
+    assert parts.seeds.equals(whole.seeds)
+    assert {**parts.record["shrink"]} == {**whole.record["shrink"]}
+    assert (parts.record["shards"], whole.record["shards"]) == (3, 1)
+
+
+def test_an_image_that_its_code_does_not_give_loses_the_words_alone(tmp_path):
+    import hardcase as hc
+    from hardcase.spaces.appearance import appearance
+    from hardcase.suite.shrink import CodeWay
+    from hardcase.testing.toys import toy_images, toy_subject
+
+    given = {"options": {"space": "camera*light", "bisections": 0}, "witnesses": (), "judge": False}
+    run = hc.run(toy_subject(), toy_images(6), method="natural", out=tmp_path / "run", **given)
+    space = appearance("camera*light", shape=tuple(run.record["image"]))
+    first = CodeWay.of
+
+    def doubted(tests, *rest):
+        way = first(tests, *rest)
+        way.given[0] = False
+        return way
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CodeWay, "of", staticmethod(doubted))
+        small = shrink(run, toy_subject(), tmp_path / "small", space=space)
+    words = small.changes()
+    assert words[0] is None
+    assert len(words) > 1
+    assert all(words[1:])
+    x = from_bytes(small.images())
+    logits = toy_subject()(x).logits
+    assert bool((logits.argmax(1) != torch.tensor(small.findings["expected"].to_pylist())).all())

@@ -7,7 +7,8 @@ had its share of the queries, or is done, `Illumination` moves candidates toward
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -32,6 +33,8 @@ CELLS = 10
 MOST = 40
 QUERIES = 400
 """Queries per seed for a map, unless the method has more than half of that of its own."""
+TOGETHER = 256
+"""Images whose features are measured at a time."""
 LOOKED = 1000
 """Images whose features say how far an axis reaches."""
 ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
@@ -67,7 +70,7 @@ def grid_of(text: str, images: Images) -> CellGrid:
         if name not in known:
             raise choice(f"feature of a {kind}", name, list(known))
     measure = Features(names, kind)
-    values = torch.cat([measure(x[part]) for part in chunks(len(x), 256)])
+    values = torch.cat([measure(x[part]) for part in chunks(len(x), TOGETHER)])
     for name, value in zip(names, values.unbind(1)):
         if bool(value.amin() == value.amax()):
             raise Problem(f"all images have the same {name}: it spans no map.")
@@ -143,7 +146,14 @@ def mapping(method: Method, grid: CellGrid, *, margin: float | None = None) -> M
 
 def cells_of(grid: CellGrid, x: UInt8[Tensor, "n c h w"]) -> list[int]:
     """The cell of each 8-bit image."""
-    parts = [grid(from_bytes(x[part])) for part in chunks(len(x), 256)]
+    return _cells(grid, len(x), lambda part: x[part])
+
+
+def _cells(
+    grid: CellGrid, count: int, read: Callable[[slice], UInt8[Tensor, "m c h w"]]
+) -> list[int]:
+    """The same of images that are read a few at a time."""
+    parts = [grid(from_bytes(read(part))) for part in chunks(count, TOGETHER)]
     return torch.cat(parts).tolist() if parts else []
 
 
@@ -164,38 +174,42 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     visits = _visits(run, len(grid))
     table = run.findings
     kept = []
-    cells = cells_of(grid, run.images()) if len(table) else []
+    rows, starts = range(len(table)), range(len(run.seeds))
+    cells = _cells(grid, len(rows), lambda part: run.images(rows[part]))
     for row, cell in zip(table.drop_columns(["code"]).to_pylist(), cells):
         state = "fails, witnessed" if row["witnessed"] else "fails"
         if confirmed_by(run.verdicts or {}, row["id"]):
             state = CONFIRMED
         if row["kind"] == "label":
             kept.append({**row, "cell": cell, "state": STATES.index(state)})
+    failing = defaultdict[int, set[str]](set)
+    for row in kept:
+        failing[row["cell"]].add(row["seed"])
     kept.sort(key=lambda row: (-row["state"], row["distance"], row["seed"], row["id"]))
     best: dict[int, dict[str, Any]] = {}
     for row in kept:
         best.setdefault(row["cell"], row)
-    starts = cells_of(grid, run.seed_images())
+    seeds = Counter(_cells(grid, len(starts), lambda part: run.seed_images(starts[part])))
     shape = [axis.cells for axis in grid.axes]
-    rows = []
+    told = []
     for cell in range(len(grid)):
         found = best.get(cell, {})
-        rows.append(
+        told.append(
             {
                 "cell": cell,
                 "place": [int(i) for i in np.unravel_index(cell, shape)],
                 "state": STATES[found.get("state", int(bool(visits[cell])))],
                 "visits": visits[cell],
-                "seeds": starts.count(cell),
-                "failing_seeds": len({row["seed"] for row in kept if row["cell"] == cell}),
+                "seeds": seeds[cell],
+                "failing_seeds": len(failing[cell]),
                 "example": found.get("id"),
                 **{name: found.get(name) for name in ("seed", "expected", "predicted")},
             }
         )
     return {
         "axes": said["axes"],
-        "cells": rows,
-        "counts": {state: sum(row["state"] == state for row in rows) for state in STATES},
+        "cells": told,
+        "counts": {state: sum(row["state"] == state for row in told) for state in STATES},
     }
 
 

@@ -408,13 +408,16 @@ def shrink(folder: o.OneRun, flags: o.Flags, steps: int = 12) -> None:
     """
     from hardcase.context import Context
     from hardcase.suite.shrink import shrink as move_back
+    from hardcase.types import Images
 
     run = opened(folder)
     context = Context(config_of(run, flags, uses=None))
     ready = context.campaign
     same_ingredients(run, context, flags)
     where = flags.out or free(folder.with_name(f"{folder.name}-shrunk"))
-    given: dict[str, Any] = {"space": ready.method.space, "seeds": context.seeds.images()}
+    # of images in files nothing is known but their pixels
+    known = context.seeds if isinstance(context.seeds, Images) else None
+    given: dict[str, Any] = {"space": ready.method.space, "seeds": known}
     small = move_back(run, ready.subject, where, steps=steps, **given)
     said = small.record["shrink"]
     lines = {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hardcase.context import Context
+    from hardcase.data.files import ImageSet
     from hardcase.repair import RepairResult
     from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
@@ -391,7 +392,7 @@ def repair(
 
     size = proof_size(proof)
     context, run = _ingredients(folder, flags)
-    train = context.train
+    train = context.labelled("train").held()
     stored = None if run is None or not len(run.findings) else stored_failures(run, train)
     if findings and context.task != "classes":
         raise Problem("--findings are images of classifiers.", fix="leave out --findings")
@@ -440,21 +441,22 @@ def _ingredients(folder: Path | None, flags: o.Flags) -> tuple[Context, Run | No
     return named_context(flags, "repair"), None
 
 
-def _unseen(context: Context, run: Run | None) -> Images:
+def _unseen(context: Context, run: Run | None) -> ImageSet:
     """Test images that no search started from."""
     import torch
 
     from hardcase.campaign.claims import image_of
 
     if run is None or context.config.split == "train":
-        return context.test
+        return context.labelled("test")
+    test = context.labelled("test")
     seeds = set(run.seeds.column("id").to_pylist())
-    names = list(context.test.id)
+    names = list(test.id)
     if run.record.get("claims"):  # claims about one image belong together
         seeds = set(map(image_of, seeds))
         names = list(map(image_of, names))
     rows = [i for i, name in enumerate(names) if name not in seeds]
-    return context.test.take(torch.tensor(rows, dtype=torch.int64))
+    return test.take(torch.tensor(rows, dtype=torch.int64))
 
 
 def demonstrate(context: Context, run: Run, folder: Path, flags: o.Flags) -> RepairResult:

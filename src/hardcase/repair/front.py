@@ -17,7 +17,8 @@ from hardcase.claims.load import claim_model, task_of_seeds
 from hardcase.claims.subjects import ClaimModel
 from hardcase.conditions import Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
-from hardcase.data.sources import images_of, load
+from hardcase.data.files import Bytes, ImageSet, LabelledSet, Stream
+from hardcase.data.sources import images_of, is_lazy, large, load, stream_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.load import Loading, load_model, model_of
@@ -31,6 +32,7 @@ from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_siz
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
 from hardcase.runs.results import Run, finding_claims
+from hardcase.splits import sample_of
 from hardcase.tensors import fingerprints, usable_device
 from hardcase.types import Images, Model
 
@@ -50,6 +52,8 @@ MOST_VALIDATION = 2000
 """Validation images, at most: more would choose no better."""
 FEWEST = 20
 """Training images, at least."""
+SHARD = 256
+"""Images that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +138,16 @@ def repair(
     """
     recipe = recipe or RepairRecipe()
     train, unseen = _images(data, test)
-    if Claims.of(unseen) is not None:
-        model: Model = claim_model(subject, task_of_seeds(unseen), unseen.classes)
+    some = sample_of(unseen)
+    if Claims.of(some) is not None:
+        model: Model = claim_model(subject, task_of_seeds(some), unseen.classes)
     elif isinstance(subject, str):
-        how = Loading(train=train, test=unseen, device=usable_device(device), seed=recipe.seed)
+        learns = subject.startswith("zoo:")  # from all of them
+        own, known = (one.images() if learns else sample_of(one) for one in (train, unseen))
+        how = Loading(train=own, test=known, device=usable_device(device), seed=recipe.seed)
         model = load_model(subject, how)
     else:
-        model = model_of(subject, unseen)
+        model = model_of(subject, some)
     names = tuple(getattr(model, "class_names", ()))
     if names:
         train, unseen = aligned(train, names), aligned(unseen, names)
@@ -163,23 +170,36 @@ def repair(
     )
 
 
-def _images(data: Any, test: Any) -> tuple[Images, Images]:
+def _images(data: Any, test: Any) -> tuple[ImageSet, ImageSet]:
+    """Both splits; of many files nothing is decoded yet."""
     if isinstance(data, str):
-        unseen = load(data, split="test") if test is None else images_of(test)
-        return load(data, split="train"), unseen
+        unseen = _split(data, "test") if test is None else _given(test)
+        return _split(data, "train"), unseen
     if test is None:
         raise Problem(
             "there are training images but none to prove a repair on.",
             "A proof needs images that took no part in the training.",
             fix="hc.repair(net, train, test=test, ...)",
         )
-    return images_of(data), images_of(test)
+    return _given(data), _given(test)
+
+
+def _split(data: str, split: str) -> ImageSet:
+    return (large(data, split) or load(data, split=split)).held()
+
+
+def _given(data: Any) -> ImageSet:
+    if isinstance(data, Images | Stream):
+        return data
+    if isinstance(data, str) or not is_lazy(data):
+        return images_of(data)
+    return stream_of(data).held()
 
 
 def repair_network(
     model: Model,
-    train: Images,
-    test: Images,
+    train: ImageSet,
+    test: ImageSet,
     folder: Path,
     *,
     conditions: str | Mapping[str, Any] | Conditions | None,
@@ -209,7 +229,7 @@ def repair_network(
     _open(folder)
     with locked(folder):
         if isinstance(model, ClaimModel):
-            trained = train_on_claims(model, learn, valid, box, recipe, say=say)
+            trained = train_on_claims(model, learn.images(), valid, box, recipe, say=say)
         else:
             trained = train_on(
                 subject,
@@ -270,7 +290,7 @@ def _open(folder: Path) -> None:
     make_folder(folder)
 
 
-def held_apart(train: Images, test: Images) -> Images:
+def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
     """Return the test images that are no training images."""
     if len(train) < FEWEST:
         raise Problem(
@@ -282,8 +302,8 @@ def held_apart(train: Images, test: Images) -> Images:
             f"training images are {train.shape}, those of the proof {test.shape}.",
             fix="folder:PATH?resize=224 for both",
         )
-    known = set(fingerprints(train.x).tolist())
-    rows = [i for i, one in enumerate(fingerprints(test.x).tolist()) if one not in known]
+    known = set(_contents(train))
+    rows = [i for i, one in enumerate(_contents(test)) if one not in known]
     if len(rows) < len(test):
         _log.warning("%d test images are training images; left out", len(test) - len(rows))
     if not rows:
@@ -294,8 +314,13 @@ def held_apart(train: Images, test: Images) -> Images:
     return test.take(torch.tensor(rows))
 
 
-def _check_classes(subject: Model, train: Images, test: Images) -> None:
-    outputs = answers(subject, test.first(1)).shape[1]
+def _contents(images: ImageSet) -> list[int]:
+    """A number for the content of every image, a few of which are in memory at a time."""
+    return [one for part in images.shards(SHARD) for one in fingerprints(part.x).tolist()]
+
+
+def _check_classes(subject: Model, train: ImageSet, test: ImageSet) -> None:
+    outputs = answers(subject, test.first(1).images()).shape[1]
     highest = max(int(train.y.max()), int(test.y.max()))
     if highest >= outputs:
         raise Problem(
@@ -305,19 +330,20 @@ def _check_classes(subject: Model, train: Images, test: Images) -> None:
         )
 
 
-def split_validation(train: Images, recipe: RepairRecipe) -> tuple[Images, Images]:
+def split_validation(train: ImageSet, recipe: RepairRecipe) -> tuple[ImageSet, Images]:
     """Images to learn from, and the validation part."""
     count = min(max(round(recipe.validation * len(train)), 10), MOST_VALIDATION)
     valid = train.sample(count=count, seed=recipe.seed)
     units = list(train.id)
     chosen = set(valid.id)
-    if Claims.of(train) is not None:  # claims about one image belong together
+    if isinstance(train, Images) and Claims.of(train) is not None:
+        # claims about one image belong together
         units = list(map(image_of, units))
         chosen = set(map(image_of, chosen))
         own = [i for i, name in enumerate(units) if name in chosen]
         valid = train.take(torch.tensor(own))
     rows = [i for i, name in enumerate(units) if name not in chosen]
-    return train.take(torch.tensor(rows)), valid
+    return train.take(torch.tensor(rows)), valid.images()
 
 
 def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
@@ -333,14 +359,31 @@ def with_network(subject: Subject, trained: Trained, name: str) -> Subject:
     )
 
 
-def joined_images(one: Images, two: Images) -> Images:
+def joined_images(one: LabelledSet, two: Images) -> LabelledSet:
     """Return two sets of images as one, those of the second renamed."""
-    names = (*one.id, *(f"added/{name}" for name in two.id))
-    x = torch.cat([one.x, two.x])
-    return replace(one, x=x, y=torch.cat([one.y, two.y]), id=names, context={})
+    added = tuple(f"added/{name}" for name in two.id)
+    y = torch.cat([one.y, two.y])
+    if isinstance(one, Images):
+        return replace(one, x=torch.cat([one.x, two.x]), y=y, id=(*one.id, *added), context={})
+    first, end = (
+        one,
+        int(one.rows.max()) + 1,
+    )  # rows of the second follow those of the first's source
+
+    def read(row: int) -> Bytes:
+        if row < end:
+            return first.read(row)
+        image: Bytes = two.x[row - end].permute(1, 2, 0).squeeze(2).numpy()
+        return image
+
+    def name(row: int) -> str:
+        return first.names(row) if row < end else added[row - end]
+
+    rows = torch.cat([one.rows, end + torch.arange(len(two))])
+    return replace(one, read=read, rows=rows, y=y, names=name, _seen={})
 
 
-def stored_failures(run: Run, like: Images) -> Images:
+def stored_failures(run: Run, like: ImageSet) -> Images:
     """Return the label failures of a run under their seeds' labels.
 
     Of a run with witnesses only those whose label every witness keeps.
@@ -355,7 +398,7 @@ def stored_failures(run: Run, like: Images) -> Images:
     if not rows:
         raise Problem(f"{run.folder} holds no label failures to learn from or to measure with.")
     x = run.images([i for i, _ in rows])
-    if x.shape[1:] != like.x.shape[1:]:
+    if x.shape[1:] != like.shape:
         raise Problem(
             f"{run.folder} holds images of shape {tuple(x.shape[1:])}, the training data"
             f" {like.shape}."
@@ -364,7 +407,7 @@ def stored_failures(run: Run, like: Images) -> Images:
     names = tuple(str(row["id"]) for _, row in rows)
     claims = finding_claims(run)
     context = {} if claims is None else claims.take(torch.tensor([i for i, _ in rows])).context()
-    return replace(like, x=x, y=y, id=names, name=run.folder.name, context=context)
+    return Images(x, y, names, like.classes, run.folder.name, like.split, context)
 
 
 def _carried_row(before: Model, after: Model, found: Images) -> ProofRow:

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import write_atomically
 from hardcase.conditions import ConditionBox
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.subject import Subject, as_logits, in_evaluation_mode, prepared
 from hardcase.randomness import own_randomness, stream
@@ -166,7 +167,7 @@ def condition_source(box: ConditionBox, recipe: RepairRecipe) -> Source | None:
 
 def train_on(
     subject: Subject,
-    train: Images,
+    train: ImageSet,
     valid: Images,
     box: ConditionBox,
     recipe: RepairRecipe,
@@ -175,7 +176,7 @@ def train_on(
     kept: Path | None = None,
     say: Say = lambda text: None,
 ) -> Trained:
-    """Train a copy of a subject's network on from its weights."""
+    """Train a copy of a subject's network on from its weights; images in files stay there."""
     work = _Work(subject, train, valid, box, recipe, source or condition_source(box, recipe))
     key = digest(
         [json.dumps(asdict(recipe)), train.hash, valid.hash, subject.hash, str(box.to_record())]
@@ -233,12 +234,12 @@ def _not_finite(state: RepairProgress, loss: float) -> None:
 
 
 class _Work:
-    """A network in training, its optimiser, and images on the device."""
+    """A network in training, its optimiser, and images on the device or still in their files."""
 
     def __init__(
         self,
         subject: Subject,
-        train: Images,
+        train: ImageSet,
         valid: Images,
         box: ConditionBox,
         recipe: RepairRecipe,
@@ -253,7 +254,8 @@ class _Work:
             )
         self.recipe = recipe
         self.source = source
-        self.x = train.x.to(self.device)
+        self.train = train
+        self.x = train.x.to(self.device) if isinstance(train, Images) else None
         self.y = train.y.to(self.device)
         self.batch = min(recipe.batch, len(train))
         self.inside = len(train) // self.batch
@@ -351,7 +353,7 @@ class _Work:
         rows = order[: self.inside * self.batch].reshape(self.inside, self.batch).to(self.device)
         for part in chunks(self.inside, self._ahead()):
             chosen = rows[part]
-            clean = from_bytes(self.x[chosen])
+            clean = from_bytes(self._pixels(chosen))
             if self.source is None:
                 yield from zip(clean, self.y[chosen])
                 continue
@@ -363,10 +365,17 @@ class _Work:
             made = made.reshape(len(chosen), -1, *clean.shape[2:])
             yield from zip(torch.cat([clean, made], 1), self.y[chosen])
 
+    def _pixels(self, rows: Int[Tensor, "s b"]) -> UInt8[Tensor, "s b c h w"]:
+        """The training images of these rows, on the device."""
+        if self.x is not None:
+            return self.x[rows]
+        images = self.train.take(rows.flatten().cpu()).images().x
+        return images.reshape(*rows.shape, *images.shape[1:]).to(self.device)
+
     def _ahead(self) -> int:
         if steady(self.device) or self.recipe.steps:
             return 1
-        numbers = self.x[:1].numel() * self.batch * max(1, self.recipe.draws)
+        numbers = self.valid.x[:1].numel() * self.batch * max(1, self.recipe.draws)
         return max(1, min(AHEAD, NUMBERS // numbers))
 
     def _take(self, batch: tuple[Tensor, Tensor], done: float) -> Tensor:

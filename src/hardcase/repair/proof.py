@@ -34,6 +34,7 @@ from hardcase.conditions import (
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
 from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.corruptions import CORRUPTIONS, corrupt
+from hardcase.data.files import ImageSet
 from hardcase.errors import Problem, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
@@ -411,7 +412,7 @@ def attack_all(
 def prove(
     before: Model,
     after: Model,
-    images: Images,
+    images: ImageSet,
     box: ConditionBox,
     size: ProofSize,
     *,
@@ -421,7 +422,7 @@ def prove(
     say: Callable[[str], None] = lambda text: None,
 ) -> Proof:
     """Compare a network before and after its repair on images that neither has seen."""
-    some = images.sample(count=min(size.seeds, len(images)), seed=seed)
+    some = images.sample(count=min(size.seeds, len(images)), seed=seed).images()
     both = {"before": before, "after": after}
     values = dict[str, ProofValues]()
     for name, model in both.items():

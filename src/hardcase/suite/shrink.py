@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,20 +29,86 @@ from hardcase.types import Findings, Images, Model, Seeds, Space
 
 STEPS = 12
 """Halvings of each way back: the last step is below a four-thousandth of it."""
+TOGETHER = 2**24
+"""Numbers of the images that are moved back at a time: a hundred photographs of 224 pixels."""
 
 Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
 """The images at given shares (0: seed, 1: finding) of the ways of given rows."""
+Ask = Callable[
+    [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
+]
+"""Where images fail (rows are their findings), what is answered, and how surely."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailingFindings:
-    """The failing findings of a run beside their seeds."""
+    """Some failing findings of a run beside their seeds."""
 
     table: pa.Table
     x: UInt8[Tensor, "t c h w"]
     seed_x: UInt8[Tensor, "t c h w"]
     expected: Int[Tensor, " t"]
     place: Int[Tensor, " t"]
+
+    @staticmethod
+    def read(run: Run, kept: Sequence[int], table: pa.Table) -> FailingFindings:
+        """Those of the rows `kept`, which are `table`."""
+        place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
+        expected = column(table, "expected").long()
+        images = (run.images(kept), run.seed_images(place))
+        return FailingFindings(table, *images, expected, torch.tensor(place))
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWay:
+    """The straight lines in a space from where the search began to the codes of findings.
+
+    `given` are the findings whose code still gives the stored image."""
+
+    space: Space
+    origin: Seeds
+    end: Tensor
+    given: Bool[Tensor, " t"]
+    batch: int
+
+    @staticmethod
+    def of(tests: FailingFindings, space: Space, origin: Seeds, batch: int) -> CodeWay:
+        codes = tests.table["code"].to_pylist()
+        given = torch.tensor([bool(code) for code in codes], dtype=torch.bool)
+        end = origin.z.clone()
+        known = [code for code in codes if code]
+        if known:
+            end[given] = torch.tensor(known, device=end.device).reshape(end[given].shape)
+        way = CodeWay(space, origin, end, given, batch)
+        coded = given.nonzero().squeeze(1)
+        if len(coded):
+            same = to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]
+            given[coded] = same.flatten(1).all(1)
+        return way
+
+    def at(self, share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
+        """The codes at these shares."""
+        begin, end = self.origin.z[own], self.end[own]
+        return begin + per_row(share.to(end.device), end) * (end - begin)
+
+    def __call__(self, share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
+        images = []
+        for part in chunks(len(own), self.batch):
+            here = self.origin.take(own[part].to(self.end.device))
+            z = self.space.project(self.at(share[part], own[part]), here)
+            images.append(to_grid(self.space.decode(z, here)).detach().cpu())
+        return torch.cat(images)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedBack:
+    """Findings after they were moved; `worded`: those whose `code` says in words what is left."""
+
+    x: Float[Tensor, "t c h w"]
+    code: Tensor | None
+    worded: Bool[Tensor, " t"]
+    failing: Bool[Tensor, " t"]
+    queries: int
 
 
 def shrink(
@@ -91,51 +158,37 @@ def shrink(
             "Its search has halved the way back already.",
         )
     kept, table = failing_findings(run, "shrink")
-    place = [run.seed_rows[name] for name in table["seed"].to_pylist()]
-    expected = column(table, "expected").long()
-    tests = FailingFindings(
-        table, run.images(kept), run.seed_images(place), expected, torch.tensor(place)
-    )
-    ask = _asker(subject, tests.expected, batch)
-    x = from_bytes(tests.x)
-    failing, _, _ = ask(x, torch.arange(len(x)))
-    if not bool(failing.any()):
-        raise Problem(
-            f"{subject.name} fails none of the {len(x)} stored findings.",
-            "There is nothing to move back.",
-            fix=(
-                "the model that the run was made with; hardcase replay shows what another one"
-                " answers"
-            ),
-        )
-    rows = failing.nonzero().squeeze(1)
-    spent = len(x)
-    code = None
-    if space is not None and space.keeps_code:
-        origin = _origin(tests, space, seeds, subject.device)
-        x, code, used = _in_space(tests, x, rows, space, origin, ask, steps, batch)
-        spent += used
-    if code is None:
-        seed = from_bytes(tests.seed_x)
-        x, _, used = _bisect(
-            lambda share, own: to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own])),
-            x,
-            rows,
-            ask,
-            steps,
-        )
-        spent += used
-    return _stored(run, tests, x, code, ask, out, spent=spent, failing=int(failing.sum()))
-
-
-Ask = Callable[
-    [Tensor, Int[Tensor, " m"]], tuple[Bool[Tensor, " m"], Int[Tensor, " m"], Float[Tensor, " m"]]
-]
+    size = max(1, TOGETHER // run.images(kept[:1]).numel())
+    facts = list[pa.Table]()
+    failing = queries = 0
+    with tempfile.TemporaryDirectory(prefix="hardcase-shrink-") as place:
+        files = list[Path]()
+        for part in chunks(len(kept), size):
+            tests = FailingFindings.read(run, kept[part], table[part])
+            ask = _asker(subject, tests.expected, batch)
+            way = None
+            if space is not None and space.keeps_code:
+                way = CodeWay.of(tests, space, _origin(tests, space, seeds, subject.device), batch)
+            moved = _moved_back(tests, way, ask, steps)
+            made = _table(run, tests, moved, ask)
+            files.append(Path(place) / f"{len(files)}.parquet")
+            files[-1].write_bytes(to_parquet(made))
+            facts.append(made.drop_columns(["image"]))
+            failing += int(moved.failing.sum())
+            queries += moved.queries + len(made)
+        if not failing:
+            raise Problem(
+                f"{subject.name} fails none of the {len(kept)} stored findings.",
+                "There is nothing to move back.",
+                fix=(
+                    "the model that the run was made with; hardcase replay shows what another one"
+                    " answers"
+                ),
+            )
+        return _stored(run, table, pa.concat_tables(facts), files, out, queries, failing)
 
 
 def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
-    """Where images fail (`rows` are their findings), what is answered, and how surely."""
-
     def ask(x: Tensor, rows: Int[Tensor, " m"]) -> tuple[Tensor, Tensor, Tensor]:
         with torch.inference_mode():
             parts = [
@@ -145,6 +198,49 @@ def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
         return margin(p, expected[rows]) >= MIN_MARGIN, p.argmax(1), p.amax(1)
 
     return ask
+
+
+def _moved_back(tests: FailingFindings, way: CodeWay | None, ask: Ask, steps: int) -> MovedBack:
+    """Findings that fail, moved along the ways of their codes, then in pixels unless words say
+    where they are."""
+    x = from_bytes(tests.x)
+    failing, _, _ = ask(x, torch.arange(len(x)))
+    queries = len(x)
+    worded = torch.zeros(len(x), dtype=torch.bool)
+    code = None
+    if way is not None and bool(way.given.any()):
+        with torch.no_grad():
+            x, used = _along_codes(x, way, (failing & way.given).nonzero().squeeze(1), ask, steps)
+        queries += used
+        if isinstance(way.space, Appearance):
+            worded = way.given
+            code = way.end.flatten(1).cpu()
+    rows = (failing & ~worded).nonzero().squeeze(1)
+    seed = from_bytes(tests.seed_x)
+
+    def straight(share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
+        return to_grid(seed[own] + per_row(share, x) * (x[own] - seed[own]))
+
+    if len(rows):
+        x, _, used = _bisect(straight, x, rows, ask, steps)
+        queries += used
+    return MovedBack(x, code, worded, failing, queries)
+
+
+def _along_codes(
+    x: Tensor, way: CodeWay, own: Int[Tensor, " r"], ask: Ask, steps: int
+) -> tuple[Tensor, int]:
+    """`x` with the findings `own` moved along their ways, which end there from then on; and the
+    queries it took."""
+    if not len(own):
+        return x, 0
+    tried = 0
+    if isinstance(way.space, Appearance):
+        tried = _take_away(way.space, way, own, ask)
+    x = x.index_copy(0, own, way(torch.ones(len(own)), own))
+    x, share, used = _bisect(way, x, own, ask, steps)
+    way.end[own] = way.at(share, own)
+    return x, tried + used
 
 
 def _bisect(
@@ -180,56 +276,10 @@ def _origin(
     return Seeds(z, x, y, tests.place.to(device), {**known, **context})
 
 
-def _in_space(
-    tests: FailingFindings,
-    x: Tensor,
-    rows: Int[Tensor, " r"],
-    space: Space,
-    origin: Seeds,
-    ask: Ask,
-    steps: int,
-    batch: int,
-) -> tuple[Tensor, Tensor | None, int]:
-    """Back along the straight line between the codes, for findings whose code still gives their
-    image; and the codes, where all do and the space has words for them."""
-    codes = tests.table["code"].to_pylist()
-    coded = rows[torch.tensor([bool(codes[i]) for i in rows.tolist()], dtype=torch.bool)]
-    if not len(coded):
-        return x, None, 0
-    end = origin.z.clone()
-    end[coded] = torch.tensor([codes[i] for i in coded.tolist()], device=end.device).reshape(
-        end[coded].shape
-    )
-
-    def way(share: Tensor, own: Int[Tensor, " m"]) -> Tensor:
-        parts = []
-        for part in chunks(len(own), batch):
-            here = origin.take(own[part].to(end.device))
-            moved = here.z + per_row(share[part].to(end.device), here.z) * (end[own[part]] - here.z)
-            parts.append(to_grid(space.decode(space.project(moved, here), here)).detach().cpu())
-        return torch.cat(parts)
-
-    with torch.no_grad():
-        same = (to_bytes(way(torch.ones(len(coded)), coded)) == tests.x[coded]).flatten(1).all(1)
-        own = coded[same]
-        if not len(own):
-            return x, None, 0
-        tried = 0
-        said = False
-        if isinstance(space, Appearance) and len(own) == len(x):
-            tried = _take_away(space, way, end, own, ask)
-            said = True
-        x = x.index_copy(0, own, way(torch.ones(len(own)), own))
-        moved, share, used = _bisect(way, x, own, ask, steps)
-    end[own] = origin.z[own] + per_row(share.to(end.device), end) * (end[own] - origin.z[own])
-    return moved, end.flatten(1).cpu() if said else None, tried + used
-
-
-def _take_away(
-    space: Appearance, way: Way, end: Float[Tensor, "t d"], own: Int[Tensor, " r"], ask: Ask
-) -> int:
-    """Groups of coordinates without which a finding still fails, set to 0 in `end`; returns the
-    queries it took."""
+def _take_away(space: Appearance, way: CodeWay, own: Int[Tensor, " r"], ask: Ask) -> int:
+    """Groups of coordinates without which a finding still fails, set to 0 where its way ends;
+    returns the queries it took."""
+    end = way.end
     place = own.to(end.device)
     order = space.severity(end[place]).argsort(1)  # r g, the mildest first
     whole = torch.ones(len(own))
@@ -242,21 +292,11 @@ def _take_away(
     return order.shape[1] * len(own)
 
 
-def _stored(
-    run: Run,
-    tests: FailingFindings,
-    x: Tensor,
-    code: Tensor | None,
-    ask: Ask,
-    out: Path,
-    *,
-    spent: int,
-    failing: int,
-) -> Run:
-    """The moved findings as a run of its own: the same seeds, one part, nothing judged yet."""
+def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.Table:
+    """The moved findings as a run stores them."""
+    x = moved.x
     _, predicted, confidence = ask(x, torch.arange(len(x)))
     image = to_bytes(x)
-    change = (from_bytes(image) - from_bytes(tests.seed_x)).flatten(1)
     whole = torch.zeros(len(x), dtype=torch.int64)
     nothing = torch.zeros(len(x), 0)
     findings = Findings(
@@ -268,32 +308,49 @@ def _stored(
         peer_predicted=nothing.long(),
         confidence=confidence,
         score=column(tests.table, "score"),
-        distance=change.square().sum(1).sqrt(),
+        distance=(from_bytes(image) - from_bytes(tests.seed_x)).flatten(1).square().sum(1).sqrt(),
         queries=column(tests.table, "queries"),
-        code=nothing if code is None else code,
+        code=nothing if moved.code is None else moved.code,
         witnessed=whole.bool(),
         witness_margin=whole.float(),
     )
     ids = tests.table["seed"].to_pylist()
     method = f"{run.record['method']}+shrink"
     table = findings_table(findings, tests.seed_x, ids, method=method, oracle="label")
+    said = zip(table["code"].to_pylist(), moved.worded.tolist())
+    codes = pa.array([code if worded else None for code, worded in said], table["code"].type)
+    return table.set_column(table.column_names.index("code"), table.field("code"), codes)
+
+
+def _stored(
+    run: Run,
+    before: pa.Table,
+    table: pa.Table,
+    parts: Sequence[Path],
+    out: Path,
+    queries: int,
+    failing: int,
+) -> Run:
+    """The moved findings, which lie in `parts`, as a run of its own: the same seeds, nothing judged
+    yet."""
     needed = None
-    if code is not None:  # how many findings still need each kind of change
+    codes = [code for code in table["code"].to_pylist() if code]
+    if codes:  # how many findings still need each kind of change
         space = Appearance.from_record(run.record["space"])
-        left = (space.severity(code) > 0).sum(0).tolist()
+        left = (space.severity(torch.tensor(codes)) > 0).sum(0).tolist()
         needed = {group.name: count for group, count in zip(space.groups, left, strict=True)}
     record: Mapping[str, Any] = {
         **run.record,
         **count(run.seeds.to_pylist(), table.select(["id", "seed", "kind"]).to_pylist(), None),
         **dict.fromkeys(("judge", "witnesses", "verdicts")),
-        "method": method,
-        "shards": 1,
+        "method": table["method"][0].as_py(),
+        "shards": len(parts),
         "shrink": {
             "from": str(run.folder),
-            "tests": len(x),
+            "tests": len(table),
             "failing": failing,
-            "queries": spent + len(x),
-            "l2_before": float(column(tests.table, "l2").median()),
+            "queries": queries,
+            "l2_before": float(column(before, "l2").median()),
             "l2_after": float(column(table, "l2").median()),
             "needed": needed,
         },
@@ -304,5 +361,7 @@ def _stored(
         record = {**record, "identity": moved.to_json()}
     store = Store.create(out, record, run.store.config(), run.store.seed_groups())
     spent_on = run.seeds.select([*SPENT])
-    store.put(0, Packed(to_parquet(table), to_parquet(spent_on), pack_deltas({})))
+    for number, part in enumerate(parts):
+        spent = to_parquet(spent_on if number == 0 else spent_on.slice(0, 0))
+        store.put(number, Packed(part.read_bytes(), spent, pack_deltas({})))
     return Run(out)

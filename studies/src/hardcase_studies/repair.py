@@ -23,6 +23,7 @@ from torch import Tensor
 
 from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.risk import failing_rows
+from hardcase.data.files import ImageSet
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.imaging.resample import affine
@@ -188,9 +189,9 @@ def _trained(
     return {name: done[name] for name in arms if name != BEFORE}
 
 
-def _findings(before: Subject, train: Images, box: ConditionBox, seed: int) -> Images:
+def _findings(before: Subject, train: ImageSet, box: ConditionBox, seed: int) -> Images:
     """Failing images that a gradient search finds from training images, under their labels."""
-    some = train.sample(count=min(FOUNDS, len(train)), seed=seed)
+    some = train.sample(count=min(FOUNDS, len(train)), seed=seed).images()
     x = from_bytes(some.x).to(before.device)
     y = some.y.to(before.device)
     none = torch.zeros(len(some), dtype=torch.int64, device=before.device)
