@@ -38,7 +38,16 @@ def make():
     return Nearest()
 """
 NET = ("--model", "net.py:make", "-q")
-SEARCH = ("run", *NET, "--data", "folder:photos?split=all", "--method", "fgsm")
+SEARCH = (
+    "run",
+    *NET,
+    "--data",
+    "folder:photos?split=all",
+    "--method",
+    "fgsm",
+    "--conditions",
+    "none",
+)
 REPAIR = ("repair", *NET, "--data", "folder:split", "--out", "fixed", "--epochs", "1", "--rate", "1e-5",
           "--draws", "1", "--proof", "quick:seeds=20,attack.seeds=4")  # fmt: skip
 PROOF = 400
