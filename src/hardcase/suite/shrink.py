@@ -20,7 +20,7 @@ from hardcase.randomness import Rng, keys_of
 from hardcase.runs.folder import Packed, Store, pack_deltas, refuse_used
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.runs.tables import SPENT, findings_table, to_parquet
+from hardcase.runs.tables import FINDINGS, SPENT, findings_table, read_groups, to_parquet
 from hardcase.spaces.appearance import Appearance
 from hardcase.statistics import count
 from hardcase.suite.replay import column, failing_findings
@@ -29,8 +29,8 @@ from hardcase.types import Findings, Images, Model, Seeds, Space
 
 STEPS = 12
 """Halvings of each way back: the last step is below a four-thousandth of it."""
-TOGETHER = 2**24
-"""Numbers of the images that are moved back at a time: a hundred photographs of 224 pixels."""
+TOGETHER = 2**22
+"""Numbers of the images that are moved back at a time: 27 photographs of 224 pixels."""
 
 Way = Callable[[Float[Tensor, " m"], Int[Tensor, " m"]], Float[Tensor, "m c h w"]]
 """The images at given shares (0: seed, 1: finding) of the ways of given rows."""
@@ -159,7 +159,6 @@ def shrink(
         )
     kept, table = failing_findings(run, "shrink")
     size = max(1, TOGETHER // run.images(kept[:1]).numel())
-    facts = list[pa.Table]()
     failing = queries = 0
     with tempfile.TemporaryDirectory(prefix="hardcase-shrink-") as place:
         files = list[Path]()
@@ -173,7 +172,6 @@ def shrink(
             made = _table(run, tests, moved, ask)
             files.append(Path(place) / f"{len(files)}.parquet")
             files[-1].write_bytes(to_parquet(made))
-            facts.append(made.drop_columns(["image"]))
             failing += int(moved.failing.sum())
             queries += moved.queries + len(made)
         if not failing:
@@ -185,7 +183,7 @@ def shrink(
                     " answers"
                 ),
             )
-        return _stored(run, table, pa.concat_tables(facts), files, out, queries, failing)
+        return _stored(run, table, files, out, queries, failing)
 
 
 def _asker(subject: Model, expected: Int[Tensor, " t"], batch: int) -> Ask:
@@ -325,7 +323,6 @@ def _table(run: Run, tests: FailingFindings, moved: MovedBack, ask: Ask) -> pa.T
 def _stored(
     run: Run,
     before: pa.Table,
-    table: pa.Table,
     parts: Sequence[Path],
     out: Path,
     queries: int,
@@ -333,6 +330,9 @@ def _stored(
 ) -> Run:
     """The moved findings, which lie in `parts`, as a run of its own: the same seeds, nothing judged
     yet."""
+    facts = [name for name in FINDINGS if name != "image"]
+    # kept while images came and went, they would leave gaps in memory that nothing fits into
+    table = pa.concat_tables(one for part in parts for one in read_groups(part, FINDINGS, facts))
     needed = None
     codes = [code for code in table["code"].to_pylist() if code]
     if codes:  # how many findings still need each kind of change
