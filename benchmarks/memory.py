@@ -19,7 +19,7 @@ RESULT = "bench-memory"
 COMMAND = "python -m benchmarks memory"
 SIDE = 224
 COUNTS = (2_500, 20_000)
-AFTER = (2_500, 7_500)
+AFTER = (2_100, 4_200)
 """Findings that are reported and moved back, and images that a repair learns from."""
 CLASSES = ("amber", "blue", "crimson", "green")
 COLOURS = np.array([[120, 120, 120], [132, 120, 120], [120, 132, 120], [120, 120, 132]])

@@ -6,6 +6,8 @@ import pytest
 
 from hardcase.cli.inspect import KINDS, rows
 from hardcase.cli.main import main
+from hardcase.judges.verdicts import named
+from tiny import install
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,3 +46,12 @@ def test_an_unknown_table_or_row_is_a_usage_error(capsys):
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["list", "methods", "pdg"]) == 2
     assert "try: pgd" in capsys.readouterr().err
+
+
+def test_parts_of_others_are_listed_and_used_by_their_names(tmp_path, monkeypatch, capsys):
+    source = 'def keen(findings):\n    """Sees nothing."""\n'
+    install(tmp_path, monkeypatch, "others", source, "[hardcase.judge]\nkeen = others:keen\n")
+    for name in ("keen", f"{tmp_path}/others.py:keen"):
+        assert main(["list", "judges", name]) == 0
+        assert "Sees nothing" in capsys.readouterr().out
+        assert named(name).__doc__ == "Sees nothing."

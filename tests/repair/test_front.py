@@ -56,26 +56,18 @@ def test_many_photographs_are_repaired_from_their_files(tmp_path, monkeypatch):
     monkeypatch.setattr(front, "large", partial(large, most=8))
     monkeypatch.setattr("hardcase.splits.large", partial(large, most=8))
     monkeypatch.setattr("hardcase.data.files.HELD", 8 * 768)
-    asked = []
-    read = Stream.images
-
-    def noted(self):
-        asked.append(len(self))
-        return read(self)
-
-    monkeypatch.setattr(Stream, "images", noted)
+    asked, read = [], Stream.images
+    monkeypatch.setattr(Stream, "images", lambda self: asked.append(len(self)) or read(self))
     monkeypatch.setattr(front, "SHARD", 8)
     monkeypatch.setattr("hardcase.data.files.SHARD", 8)
     monkeypatch.setattr("hardcase.splits.SAMPLE", 4)
-    size = ProofSize(seeds=8, draws=2, alone=1, attack=replace(ATTACK, seeds=4))
-    recipe = replace(SHORT, epochs=2, batch=4)
-    how = {"conditions": SHIFTS, "recipe": recipe, "proof": size}
+    sized = "quick:seeds=8,attack.seeds=4"
+    how = {"conditions": SHIFTS, "recipe": replace(SHORT, epochs=2, batch=4), "proof": sized}
     done = hc.repair("net.py:make", "folder:photos", **how, out=tmp_path / "one")
     assert done.record["data"]["images"] == 20
     assert max(asked) <= 10  # the validation images
     asked.clear()
     words = ["--model", "net.py:make", "--data", "folder:photos", "--epochs", "2", "--batch", "4"]
-    sized = "quick:seeds=8,attack.seeds=4"
     main(["repair", *words, "--rate", "0.01", "--proof", sized, "--out", "two", "-q"])
     assert read_checked_json((tmp_path / "two/repair.json").read_bytes())[1]
     assert max(asked) <= 10

@@ -91,8 +91,18 @@ def listing(
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
     known = {row["name"]: row for row in table}
     if name not in known:
-        raise choice(f"row of {kind}", name, list(known))
+        return _others_row(name, kind, list(known))
     return known[name]
+
+
+def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
+    """The row of a part that is not ours: in a file of one's own, or an installed one."""
+    from hardcase.catalogue import row_of
+
+    kinds = {where: kind for kind, where in registry.ROOMS.items()}
+    if room in kinds and (".py" in name or name in registry.parts(kinds[room])):
+        return row_of(registry.resolve(kinds[room], name))
+    raise choice(f"row of {room}", name, known)
 
 
 def _in_words(row: dict[str, Any]) -> dict[str, str]:

@@ -59,7 +59,7 @@ from hardcase.judges.people import (
 from hardcase.judges.photographs import ReservedJudge
 from hardcase.judges.rules import rules_from_card, silent
 from hardcase.randomness import stream
-from hardcase.registry import resolve
+from hardcase.registry import parts, resolve
 from hardcase.runs.files import locked, size_and_crc
 from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
@@ -396,8 +396,12 @@ def findings_of(run: Run, rows: Sequence[int]) -> Findings:
 
 
 def named(spec: str, device: torch.device | str = "cpu") -> Judge:
-    """Return a judge by its name: ``file.py:name``, or the folder of a trained one."""
-    if spec.rpartition(":")[0].endswith(".py"):
+    """Return a judge by its name: ``file.py:name``, an installed one, or the folder of a trained
+    one.
+    """
+    installed = parts("judge").get(spec)
+    ours = installed is None or installed.make.__module__.startswith("hardcase.")
+    if spec.rpartition(":")[0].endswith(".py") or not ours:
         made: Any = resolve("judge", spec).make
         if isinstance(made, type):  # one that remembers: made once, without arguments
             with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
