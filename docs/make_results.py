@@ -21,19 +21,7 @@ Estimate = tuple[float, float, float]
 Point = tuple[str, Estimate, str]
 """One row of a dot plot: its name, its estimate and its colour."""
 
-KEYS = (
-    "name",
-    "command",
-    "commit",
-    "seeds",
-    "data",
-    "device",
-    "versions",
-    "notes",
-    "columns",
-    "rows",
-    "checksum",
-)
+KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows", "checksum")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
 MARKS = re.compile(r"<!-- (figure|sources|table|goals): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -47,15 +35,11 @@ def stored(path: Path) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in record]
     wrong = [row for row in record.get("rows", []) if set(row) != set(record.get("columns", []))]
     if missing or wrong or record["name"] != path.stem:
-        raise SystemExit(
-            f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}"
-        )
+        raise SystemExit(f"{path}: missing {missing}, {len(wrong)} rows with other columns, named {record.get('name')}")
     if record["columns"] == CELLS:
         places = [tuple(row[key] for key in CELLS[:3]) for row in record["rows"]]
         if len(set(places)) < len(places):
-            raise SystemExit(
-                f"{path}: {len(places) - len(set(places))} cells would hide others of the same place"
-            )
+            raise SystemExit(f"{path}: {len(places) - len(set(places))} cells would hide others of the same place")
     return record
 
 
@@ -104,15 +88,9 @@ def dots(axis: Any, points: Sequence[Point], label: str) -> None:
 
 def sinvad_gap(tables: Tables, figure: Any) -> None:
     rows = tables.rows("sinvad-rq2", "Table 3")
-    points = [
-        (f"{name}, images that fail", estimate(row["mean gap"]), OURS) for name, row in rows.items()
-    ]
+    points = [(f"{name}, images that fail", estimate(row["mean gap"]), OURS) for name, row in rows.items()]
     every = "mean gap, failed searches too"
-    points += [
-        (f"{name}, failed searches too", estimate(row[every]), CONTROL)
-        for name, row in rows.items()
-        if row[every]
-    ]
+    points += [(f"{name}, failed searches too", estimate(row[every]), CONTROL) for name, row in rows.items() if row[every]]
     axis = figure.subplots()
     dots(axis, sorted(points), "mean top-two gap, MNIST")
     axis.axvline(float(rows["sinvad"]["paper"]), color=THEIRS, linestyle="--", label="published")
@@ -120,26 +98,14 @@ def sinvad_gap(tables: Tables, figure: Any) -> None:
 
 
 def sinvad_labels(tables: Tables, figure: Any) -> None:
-    names = {
-        "ways out (ours)": "transitions (ours)",
-        "floor (ours, scores)": "median probability (ours)",
-        "genetic search (paper)": "genetic search",
-    }
+    names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
     rows = tables.rows("sinvad-rq3", "Detection rates")
     pairs = list(dict.fromkeys(name.partition(" (")[0] for name in rows))
-    for axis, pair in zip(
-        figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True
-    ):
+    for axis, pair in zip(figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True):
         for name, row in rows.items():
             if name.partition(" (")[0] == pair:
                 shares = [key for key in row if key != "measure"]
-                axis.plot(
-                    [float(key) for key in shares],
-                    [float(row[key]) for key in shares],
-                    "o-",
-                    markersize=3,
-                    label=names.get(row["measure"], row["measure"]),
-                )
+                axis.plot([float(key) for key in shares], [float(row[key]) for key in shares], "o-", markersize=3, label=names.get(row["measure"], row["measure"]))
         axis.set_title(f"classes {pair} mixed")
         axis.set_xlabel("share of mixed labels")
     figure.axes[0].set_ylabel("rate above the unmixed network")
@@ -150,37 +116,12 @@ def argus_errors(tables: Tables, figure: Any) -> None:
     axis = figure.subplots()
     wanted = {f"ARGUS 0.{tenth}": tenth / 10 for tenth in (1, 2, 3)}
     rows = tables.rows("argus-table1-mnist", "ARGUS, Tables").values()
-    for column, colour, shape, label in (
-        ("ER", OURS, "o", "all originals"),
-        ("ER, kept", CONTROL, "s", "correct originals"),
-    ):
-        found = {
-            wanted[row["method"]]: estimate(row[column]) for row in rows if row["method"] in wanted
-        }
-        ends = [
-            [value - low for value, low, _ in found.values()],
-            [high - value for value, _, high in found.values()],
-        ]
-        axis.errorbar(
-            list(found),
-            [value for value, _, _ in found.values()],
-            ends,
-            fmt=shape,
-            color=colour,
-            markersize=4,
-            label=label,
-        )
-    published = {
-        row["method"]: estimate(row["ER"])[0]
-        for row in tables.rows("argus-table1-mnist", "the same, as published").values()
-    }
-    axis.plot(
-        list(wanted.values()),
-        [published[method] for method in wanted],
-        "x--",
-        color=THEIRS,
-        label="published",
-    )
+    for column, colour, shape, label in (("ER", OURS, "o", "all originals"), ("ER, kept", CONTROL, "s", "correct originals")):
+        found = {wanted[row["method"]]: estimate(row[column]) for row in rows if row["method"] in wanted}
+        ends = [[value - low for value, low, _ in found.values()], [high - value for value, _, high in found.values()]]
+        axis.errorbar(list(found), [value for value, _, _ in found.values()], ends, fmt=shape, color=colour, markersize=4, label=label)
+    published = {row["method"]: estimate(row["ER"])[0] for row in tables.rows("argus-table1-mnist", "the same, as published").values()}
+    axis.plot(list(wanted.values()), [published[method] for method in wanted], "x--", color=THEIRS, label="published")
     axis.set_xlabel("mix")
     axis.set_ylabel("error rate, %")
     axis.legend(frameon=False)
@@ -193,9 +134,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
         generator, network, mix = name.split("; ")
         if network == "lenet5":
             alike = float(row["MSE, SSIM: all, original"].split(", ")[1])
-            lines.setdefault(generator, []).append(
-                (float(mix.removeprefix("mix ")), alike, estimate(row["ER, %"])[0])
-            )
+            lines.setdefault(generator, []).append((float(mix.removeprefix("mix ")), alike, estimate(row["ER, %"])[0]))
     for generator, points in lines.items():
         mixes, alike, rates = zip(*points, strict=True)
         left.plot(mixes, rates, "o-", markersize=3, label=generator)
@@ -203,9 +142,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
     published = [(0.9902, 20.94), (0.9094, 31.34), (0.8768, 43.75)]
     for _, rate in published:
         left.axhline(rate, color=THEIRS, linestyle="--", linewidth=0.8)
-    right.plot(
-        [x for x, _ in published], [y for _, y in published], "x", color=THEIRS, label="published"
-    )
+    right.plot([x for x, _ in published], [y for _, y in published], "x", color=THEIRS, label="published")
     left.set_xlabel("mix")
     right.set_xlabel("SSIM to the original")
     left.set_ylabel("error rate of LeNet-5, %")
@@ -214,11 +151,7 @@ def argus_curves(tables: Tables, figure: Any) -> None:
 
 def argus_retraining(tables: Tables, figure: Any) -> None:
     rows = tables.rows("argus-table2-mnist", "Table 2")
-    points = [
-        (name, estimate(row["points above images again"]), OURS)
-        for name, row in rows.items()
-        if row.get("points above images again")
-    ]
+    points = [(name, estimate(row["points above images again"]), OURS) for name, row in rows.items() if row.get("points above images again")]
     axis = figure.subplots()
     dots(axis, points, "points of accuracy above training images again")
     axis.axvline(0, color=CONTROL, linewidth=0.8)
@@ -236,15 +169,7 @@ def features_faults(tables: Tables, figure: Any) -> None:
             detected = str(rows[fault][method]).startswith("**")
             style = {"weight": "bold"} if detected else {"alpha": 0.55}
             tone = "white" if shares[row][column] > 0.5 else "black"
-            axis.text(
-                column,
-                row,
-                f"{shares[row][column]:+.2f}",
-                ha="center",
-                va="center",
-                color=tone,
-                **style,
-            )
+            axis.text(column, row, f"{shares[row][column]:+.2f}", ha="center", va="center", color=tone, **style)
     axis.set_xticks(range(len(methods)), methods, rotation=25, ha="right")
     axis.set_yticks(range(len(faults)), faults)
 
@@ -254,29 +179,15 @@ def features_transfer(tables: Tables, figure: Any) -> None:
     for name, row in tables.rows("features-rq3", "Transfer").items():
         network = name.removesuffix(" (2)")
         points.append((f"{network}, {row['method']}", estimate(row["l2:1.5"]), OURS))
-        points.append(
-            ("… of those whose label others keep", estimate(row["l2:1.5, of these"]), CONTROL)
-        )
+        points.append(("… of those whose label others keep", estimate(row["l2:1.5, of these"]), CONTROL))
     dots(figure.subplots(), points, "networks robust in L2 keep the label, %")
 
 
 def maxplore_units(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
-    dots(
-        left,
-        [
-            (name, estimate(row["units raised an image"]), OURS)
-            for name, row in tables.rows("maxplore", "RQ2").items()
-        ],
-        "units raised per image",
-    )
+    dots(left, [(name, estimate(row["units raised an image"]), OURS) for name, row in tables.rows("maxplore", "RQ2").items()], "units raised per image")
     rows = tables.rows("maxplore", "k against")
-    right.plot(
-        [float(k) for k in rows],
-        [estimate(row["label kept, %"])[0] for row in rows.values()],
-        "o-",
-        color=OURS,
-    )
+    right.plot([float(k) for k in rows], [estimate(row["label kept, %"])[0] for row in rows.values()], "o-", color=OURS)
     right.set_xlabel("k (Topk, per filter)")
     right.set_ylabel("label kept, %")
 
@@ -289,25 +200,13 @@ def coverage_kept(tables: Tables, figure: Any) -> None:
         for name, row in rows.items():
             if row[column]:
                 value, low, high = estimate(row[column])
-                points.append(
-                    (name, (value, low, high), OURS if low > 0 else WARN if high < 0 else CONTROL)
-                )
-        dots(
-            axis,
-            sorted(points, key=lambda point: -point[1][0]),
-            "seeds of 30 more than with a random neuron",
-        )
+                points.append((name, (value, low, high), OURS if low > 0 else WARN if high < 0 else CONTROL))
+        dots(axis, sorted(points, key=lambda point: -point[1][0]), "seeds of 30 more than with a random neuron")
         axis.axvline(0, color=CONTROL, linewidth=0.8)
         axis.set_title(loop)
 
 
-SEARCHES = {
-    "natural": OURS,
-    "natural, filter": CONTROL,
-    "sinvad-gradient": "#6a4c93",
-    "pgd 0.2": THEIRS,
-    "flow of every pixel (after stAdv)": WARN,
-}
+SEARCHES = {"natural": OURS, "natural, filter": CONTROL, "sinvad-gradient": "#6a4c93", "pgd 0.2": THEIRS, "flow of every pixel (after stAdv)": WARN}
 
 
 def natural_test(tables: Tables, figure: Any) -> None:
@@ -324,19 +223,8 @@ def _at_size(rows: dict[str, dict[str, Any]], figure: Any) -> None:
         if name not in rows:
             continue
         rates = [estimate(rows[name][f"confirmed with L2 ≤ {size}"]) for size in (3, 4, 5)]
-        ends = [
-            [value - low for value, low, _ in rates],
-            [high - value for value, _, high in rates],
-        ]
-        axis.errorbar(
-            [3, 4, 5],
-            [value for value, _, _ in rates],
-            ends,
-            fmt="o-",
-            color=colour,
-            markersize=4,
-            label=name,
-        )
+        ends = [[value - low for value, low, _ in rates], [high - value for value, _, high in rates]]
+        axis.errorbar([3, 4, 5], [value for value, _, _ in rates], ends, fmt="o-", color=colour, markersize=4, label=name)
     axis.set_xticks([3, 4, 5])
     axis.set_xlabel("largest L2 distance from the seed")
     axis.set_ylabel("confirmed, % of seeds")
@@ -346,15 +234,8 @@ def _at_size(rows: dict[str, dict[str, Any]], figure: Any) -> None:
 def natural_rates(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     rows = tables.rows("witness-controls", "e. Rivals")
-    for axis, column, title in (
-        (left, "confirmed", "usual judge"),
-        (right, "untaught", "held-out judge"),
-    ):
-        dots(
-            axis,
-            [(name, estimate(row[column]), OURS) for name, row in rows.items()],
-            "confirmed, % of seeds",
-        )
+    for axis, column, title in ((left, "confirmed", "usual judge"), (right, "untaught", "held-out judge")):
+        dots(axis, [(name, estimate(row[column]), OURS) for name, row in rows.items()], "confirmed, % of seeds")
         axis.set_title(title)
 
 
@@ -362,19 +243,10 @@ def repair_arms(tables: Tables, figure: Any) -> None:
     wanted = {"repair": ["excess risk", "optdigits error"], "repair-mnist5k": ["worst case"]}
     titles = {"repair": "MNIST", "repair-mnist5k": "mnist5k, with gradient steps"}
     panels = [(name, column) for name, columns in wanted.items() for column in columns]
-    for place, (axis, (name, column)) in enumerate(
-        zip(figure.subplots(1, len(panels)), panels, strict=True)
-    ):
+    for place, (axis, (name, column)) in enumerate(zip(figure.subplots(1, len(panels)), panels, strict=True)):
         ours = ("worst of four", "gradient steps")
         rows = tables.rows(name, "Arms")
-        dots(
-            axis,
-            [
-                (arm, estimate(row[column]), OURS if arm.startswith(ours) else CONTROL)
-                for arm, row in rows.items()
-            ],
-            f"{column}, %",
-        )
+        dots(axis, [(arm, estimate(row[column]), OURS if arm.startswith(ours) else CONTROL) for arm, row in rows.items()], f"{column}, %")
         axis.set_title(titles[name])
         if 0 < place < len(panels) - 1:
             axis.set_yticklabels([])
@@ -382,24 +254,11 @@ def repair_arms(tables: Tables, figure: Any) -> None:
 
 def asked(tables: Tables, figure: Any) -> None:
     colours = {"chosen": OURS, "random": CONTROL, "uncertainty alone": THEIRS}
-    for axis, name in zip(
-        figure.subplots(1, 2, sharey=True), ("asking-digits", "asking-photographs"), strict=True
-    ):
+    for axis, name in zip(figure.subplots(1, 2, sharey=True), ("asking-digits", "asking-photographs"), strict=True):
         rows = tables.rows(name, "Verdicts")
         for chooser, colour in colours.items():
-            shares = {0.0: rows["none asked"]} | {
-                float(key.split(", ")[1].strip("%")): row
-                for key, row in rows.items()
-                if key.startswith(f"{chooser}, ")
-            }
-            axis.plot(
-                list(shares),
-                [float(row["right where raters agree"]) for row in shares.values()],
-                "o-",
-                color=colour,
-                markersize=3,
-                label=chooser,
-            )
+            shares = {0.0: rows["none asked"]} | {float(key.split(", ")[1].strip("%")): row for key, row in rows.items() if key.startswith(f"{chooser}, ")}
+            axis.plot(list(shares), [float(row["right where raters agree"]) for row in shares.values()], "o-", color=colour, markersize=3, label=chooser)
         axis.set_title(name.removeprefix("asking-"))
         axis.set_xlabel("% of images that a person names")
     figure.axes[0].set_ylabel("verdicts right")
@@ -408,11 +267,7 @@ def asked(tables: Tables, figure: Any) -> None:
 
 def decides_risk(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
-    rows = {
-        name: row
-        for name, row in tables.rows("decides", "What the figure adds").items()
-        if row["ratio"] != "not had"
-    }
+    rows = {name: row for name, row in tables.rows("decides", "What the figure adds").items() if row["ratio"] != "not had"}
     left.barh(list(rows), [float(row["ratio"]) for row in rows.values()], color=OURS, height=0.5)
     left.axvline(0.9, color=THEIRS, linestyle="--", label="asked for")
     left.axvline(1, color=CONTROL, linewidth=0.8)
@@ -421,13 +276,7 @@ def decides_risk(tables: Tables, figure: Any) -> None:
     recipes = tables.rows("decides", "Every recipe").values()
     for good, colour in ((True, OURS), (False, CONTROL)):
         chosen = [row for row in recipes if (float(row["test accuracy"]) > 0.99) == good]
-        right.scatter(
-            [float(row["risk"]) for row in chosen],
-            [float(row["optdigits"]) for row in chosen],
-            s=9,
-            color=colour,
-            label="above 99 % on test" if good else "below",
-        )
+        right.scatter([float(row["risk"]) for row in chosen], [float(row["optdigits"]) for row in chosen], s=9, color=colour, label="above 99 % on test" if good else "below")
     right.set_xscale("log")
     right.set_xlabel("risk")
     right.set_ylabel("right on other writers' digits")
@@ -435,46 +284,22 @@ def decides_risk(tables: Tables, figure: Any) -> None:
 
 
 def yardstick(tables: Tables, figure: Any) -> None:
-    wanted = {
-        "digits, 100 passes, 8 trainings": ("yardstick-trainings", "100 passes"),
-        "CIFAR-10, 100 passes": ("yardstick-cifar10", "100 passes"),
-    }
+    wanted = {"digits, 100 passes, 8 trainings": ("yardstick-trainings", "100 passes"), "CIFAR-10, 100 passes": ("yardstick-cifar10", "100 passes")}
     colour = {"random conditions": CONTROL, "natural": OURS, "natural-blackbox": OURS}
     for axis, (title, place) in zip(figure.subplots(1, 2), wanted.items(), strict=True):
         rows = tables.rows(*place)
         order = sorted(rows, key=lambda name: -estimate(rows[name]["confirmed"])[0])
-        dots(
-            axis,
-            [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order],
-            "confirmed, % of seeds",
-        )
+        dots(axis, [(name, estimate(rows[name]["confirmed"]), colour.get(name, THEIRS)) for name in order], "confirmed, % of seeds")
         axis.set_title(title)
 
 
 def speed_cpu(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1))
     rows = tables.rows("bench-cpu")
-    shares = [
-        (
-            name.replace("campaign-", "")
-            .replace("model-share-", "")
-            .replace("-model-share", "")
-            .replace("-throughput", ""),
-            estimate(row["value"]),
-            OURS,
-        )
-        for name, row in rows.items()
-        if "model-share" in name or name == "argus-throughput"
-    ]
-    dots(
-        left,
-        sorted(shares, key=lambda point: -point[1][0]),
-        "bare networks, share of a campaign's time",
-    )
+    shares = [(name.replace("campaign-", "").replace("model-share-", "").replace("-model-share", "").replace("-throughput", ""), estimate(row["value"]), OURS) for name, row in rows.items() if "model-share" in name or name == "argus-throughput"]
+    dots(left, sorted(shares, key=lambda point: -point[1][0]), "bare networks, share of a campaign's time")
     left.set_xlim(0, 1)
-    parts = {
-        name: row for name, row in tables.rows("start-up").items() if not name.startswith("whole")
-    }
+    parts = {name: row for name, row in tables.rows("start-up").items() if not name.startswith("whole")}
     names = sorted(parts, key=lambda name: -float(parts[name]["value"]))
     right.barh(names, [float(parts[name]["value"]) for name in names], color=OURS, height=0.6)
     right.invert_yaxis()
@@ -485,11 +310,7 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
     every = tables.rows("bench-gpu")
     rows = [row for row in every.values() if str(row["unit"]).startswith("of bare networks")]
-    dots(
-        left,
-        [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows],
-        "rate, of the bare networks'",
-    )
+    dots(left, [(row["name"].removeprefix("gpu-"), estimate(row["value"]), OURS) for row in rows], "rate, of the bare networks'")
     for place, row in enumerate(rows):
         goal = float(row["against"].rpartition(" ")[2])
         left.plot([goal, goal], [place - 0.3, place + 0.3], color=THEIRS)
@@ -502,13 +323,7 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
     ends = dict.fromkeys(commands, 0.0)
     for stage, row in sorted(stages.items(), key=lambda entry: -sum(entry[1].values())):
         spent = [row.get(command, 0.0) for command in commands]
-        right.barh(
-            commands,
-            spent,
-            left=list(ends.values()),
-            height=0.6,
-            label=stage if sum(spent) > 0.03 * total else None,
-        )
+        right.barh(commands, spent, left=list(ends.values()), height=0.6, label=stage if sum(spent) > 0.03 * total else None)
         ends = {command: ends[command] + one for command, one in zip(commands, spent, strict=True)}
     right.set_xlabel("s on the clock, without the search")
     if commands:
@@ -543,15 +358,7 @@ def draw(root: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams.update(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": "hardcase",
-            "font.size": 8,
-            "axes.titlesize": 8,
-            "legend.fontsize": 7,
-        }
-    )
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hardcase", "font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7})
     matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     from matplotlib.figure import Figure
 
@@ -575,53 +382,19 @@ def source(name: str, results: Path) -> str:
 def raw_table(path: Path) -> str:
     """Return everything in a stored result as a page: how it was made, what is known of it, and all of its cells."""
     record = stored(path)
-    lines = [
-        f"# {record['name']}",
-        "",
-        f"Written by `make results` from [{path.name}](../{path.name}).",
-        "",
-        f"- command: `{record['command']}`",
-    ]
+    lines = [f"# {record['name']}", "", f"Written by `make results` from [{path.name}](../{path.name}).", "", f"- command: `{record['command']}`"]
     lines += [f"- {key}: {_plain(record[key])}" for key in ("commit", "seeds", "data", "device")]
-    lines += (
-        [
-            f"- versions: {', '.join(f'{name} {value}' for name, value in record['versions'].items())}"
-        ]
-        if isinstance(record["versions"], dict)
-        else []
-    )
+    lines += [f"- versions: {', '.join(f'{name} {value}' for name, value in record['versions'].items())}"] if isinstance(record["versions"], dict) else []
     lines += [f"- {_plain(note)}" for note in record["notes"]]
     if record["columns"] != CELLS:
         columns = [column for column in record["columns"] if column not in ("code", "commit")]
-        return (
-            "\n".join(
-                [
-                    *lines,
-                    "",
-                    *_grid(
-                        columns, [[row[column] for column in columns] for row in record["rows"]]
-                    ),
-                ]
-            )
-            + "\n"
-        )
+        return "\n".join([*lines, "", *_grid(columns, [[row[column] for column in columns] for row in record["rows"]])]) + "\n"
     tables: dict[str, dict[str, dict[str, Any]]] = {}
     for row in record["rows"]:
         tables.setdefault(row["table"], {}).setdefault(row["row"], {})[row["column"]] = row["value"]
     for title, rows in tables.items():
         columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-        lines += [
-            "",
-            f"## {title}",
-            "",
-            *_grid(
-                ["", *columns],
-                [
-                    [name, *(row.get(column, "") for column in columns)]
-                    for name, row in rows.items()
-                ],
-            ),
-        ]
+        lines += ["", f"## {title}", "", *_grid(["", *columns], [[name, *(row.get(column, "") for column in columns)] for name, row in rows.items()])]
     return "\n".join(lines) + "\n"
 
 
@@ -632,10 +405,7 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 def raw_tables(root: Path) -> dict[Path, str]:
     """Return what each file of results/tables is to hold."""
-    return {
-        root / "results/tables" / f"{path.stem}.md": raw_table(path)
-        for path in sorted((root / "results").glob("*.json"))
-    }
+    return {root / "results/tables" / f"{path.stem}.md": raw_table(path) for path in sorted((root / "results").glob("*.json"))}
 
 
 def left_over(root: Path) -> list[Path]:
@@ -674,14 +444,9 @@ def _table(asked: str, results: Path) -> str:
     wanted = [column.strip() for column in columns.split(";")]
     rows = Tables(results).rows(name, title)
     if "against" in next(iter(rows.values()), {}):
-        rows = {
-            one: {**row, "against": str(row["against"]).partition("; ")[0]}
-            for one, row in rows.items()
-        }
+        rows = {one: {**row, "against": str(row["against"]).partition("; ")[0]} for one, row in rows.items()}
     names = [one.strip() for one in chosen[0].split(" / ")] if chosen else list(rows)
-    cells = [
-        [one, *(rows[one].get(column, "") for column in wanted)] for one in names if one in rows
-    ]
+    cells = [[one, *(rows[one].get(column, "") for column in wanted)] for one in names if one in rows]
     return "\n".join(_grid(["", *wanted], cells)) + f"\n\n*From {source(name, results)}.*"
 
 
@@ -719,35 +484,20 @@ def _goals(asked: str, results: Path) -> str:
     names, *chosen = (part.strip() for part in asked.split("|"))
     there = [name for name in names.split() if (results / f"{name}.json").is_file()]
     rows = {row: cells for name in there for row, cells in Tables(results).rows(name).items()}
-    wanted = (
-        chosen[0].split(" / ") if chosen else [name for name in rows if _goal(name, rows[name])]
-    )
+    wanted = chosen[0].split(" / ") if chosen else [name for name in rows if _goal(name, rows[name])]
     cells = []
     for name in (one for one in wanted if one in rows):
         value, goal = float(rows[name]["value"]), _goal(name, rows[name])
         missed = goal and (value < goal[1] if goal[0] == "≥" else value > goal[1])
         said = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
         unit = re.split(r" \(|, (?!less)|: ", str(rows[name]["unit"]))[0]
-        cells.append(
-            [
-                name,
-                f"{f'**{said}**' if missed else said} {unit}",
-                f"{goal[0]} {goal[1]:,g}" if goal else "–",
-            ]
-        )
+        cells.append([name, f"{f'**{said}**' if missed else said} {unit}", f"{goal[0]} {goal[1]:,g}" if goal else "–"])
     lines = [*_grid(["figure", "reached", "goal"], cells), ""] if there else []
-    return "\n".join(
-        [
-            *lines,
-            f"*Bold: missed. From {', '.join(source(name, results) for name in names.split())}.*",
-        ]
-    )
+    return "\n".join([*lines, f"*Bold: missed. From {', '.join(source(name, results) for name in names.split())}.*"])
 
 
 def _plain(cell: Any) -> str:
-    return (
-        f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "/").replace("\n", " ")
-    )
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell).replace("|", "/").replace("\n", " ")
 
 
 SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
@@ -757,17 +507,12 @@ SAID = re.compile(r"(?<![\w.,-])[+-]?\d[\d,]*(?:\.\d+|(?= ?%)|(?= of \d))")
 def unbacked(text: str, results: Path) -> list[str]:
     """Return numbers of a page that no stored result it links has, rounded as there or as a percentage of it."""
     links = re.findall(r"results/tables/([\w-]+)\.md|results/([\w-]+)\.json", text)
-    names = {table or record for table, record in links} or {
-        path.stem for path in results.glob("*.json")
-    }
+    names = {table or record for table, record in links} or {path.stem for path in results.glob("*.json")}
     kept: set[float] = set()
     for name in names:
         record = stored(results / f"{name}.json")
         words = json.dumps([record["rows"], record["notes"]], ensure_ascii=False)
-        kept |= {
-            float(found.replace(",", ""))
-            for found in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+", words)
-        }
+        kept |= {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+", words)}
     prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", MARKS.sub("", text), flags=re.DOTALL)
     return [number for number in SAID.findall(prose) if not _known(number, kept)]
 
@@ -789,29 +534,11 @@ def check(root: Path) -> int:
     sys.path.insert(0, str(root))
     from benchmarks.figures import stale_rows
 
-    old = [
-        f"{path.stem}: {name}"
-        for path in sorted((root / "results").glob("bench-*.json"))
-        for name in stale_rows(stored(path))
-    ]
-    print(
-        "\n".join(
-            ["measured before the code was changed:", *old]
-            if old
-            else ["every stored speed is of this code"]
-        )
-    )
+    old = [f"{path.stem}: {name}" for path in sorted((root / "results").glob("bench-*.json")) for name in stale_rows(stored(path))]
+    print("\n".join(["measured before the code was changed:", *old] if old else ["every stored speed is of this code"]))
     texts = {page: page.read_text(encoding="utf-8") for page in pages(root)}
-    other = [
-        str(page.relative_to(root))
-        for page, home in pages(root).items()
-        if rendered(texts[page], root / "results", home) != texts[page]
-    ]
-    other += [
-        str(path.relative_to(root))
-        for path, text in raw_tables(root).items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
+    other = [str(page.relative_to(root)) for page, home in pages(root).items() if rendered(texts[page], root / "results", home) != texts[page]]
+    other += [str(path.relative_to(root)) for path, text in raw_tables(root).items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     other += [str(path.relative_to(root)) for path in left_over(root)]
     if other:
         print(f"not as stored: {', '.join(other)}; make results")

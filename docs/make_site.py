@@ -29,20 +29,7 @@ ROOT_PAGES = {
     "RELEASING.md": "releasing.md",
 }
 """Pages of the repository's root, and their names on the site."""
-ROOMS = [
-    "data",
-    "models",
-    "methods",
-    "spaces",
-    "searches",
-    "objectives",
-    "oracles",
-    "guides",
-    "criteria",
-    "generators",
-    "judges",
-    "testing",
-]
+ROOMS = ["data", "models", "methods", "spaces", "searches", "objectives", "oracles", "guides", "criteria", "generators", "judges", "testing"]
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -61,11 +48,7 @@ def relinked(text: str, place: str) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(place), link))
         if target in ROOT_PAGES:
             target = f"docs/{ROOT_PAGES[target]}"
-        target = (
-            target.replace("results/tables/", "docs/tables/")
-            if target.startswith("results/tables/")
-            else target
-        )
+        target = target.replace("results/tables/", "docs/tables/") if target.startswith("results/tables/") else target
         if not target.startswith("docs/") or target.endswith(".py"):
             return words
         here = "docs" if not place.startswith("docs/") else os.path.dirname(place)
@@ -85,11 +68,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for source, name in ROOT_PAGES.items():
         yield name, relinked((ROOT / source).read_text(encoding="utf-8"), source)
     for path in sorted((ROOT / "results/tables").glob("*.md")):
-        yield (
-            f"tables/{path.name}",
-            "---\norphan: true\n---\n\n"
-            + relinked(path.read_text(encoding="utf-8"), f"results/tables/{path.name}"),
-        )
+        yield f"tables/{path.name}", "---\norphan: true\n---\n\n" + relinked(path.read_text(encoding="utf-8"), f"results/tables/{path.name}")
     yield "reference/commands.md", commands()
     yield "reference/catalogue.md", catalogue()
     yield from python()
@@ -102,24 +81,10 @@ def commands() -> str:
 
     from hardcase.cli.main import build
 
-    lines = [
-        "# Commands",
-        "",
-        "Written from `hardcase --help`. Exit codes: 0 done, 1 gate failed, 2 usage, configuration, model or data error,",
-    ]
-    lines += [
-        "3 internal error, 4 gate cannot tell, 5 no usable seeds, 130 interrupted (resumable).",
-        "",
-    ]
+    lines = ["# Commands", "", "Written from `hardcase --help`. Exit codes: 0 done, 1 gate failed, 2 usage, configuration, model or data error,"]
+    lines += ["3 internal error, 4 gate cannot tell, 5 no usable seeds, 130 interrupted (resumable).", ""]
     for name, command in _verbs(get_command(build()), "hardcase"):
-        lines += [
-            f"## `{name}`",
-            "",
-            " ".join((command.help or "").split()),
-            "",
-            "| | |",
-            "|---|---|",
-        ]
+        lines += [f"## `{name}`", "", " ".join((command.help or "").split()), "", "| | |", "|---|---|"]
         for one in command.params:
             if one.name != "help":
                 lines.append(f"| {_names(one)} | {_cell(getattr(one, 'help', '') or '')} |")
@@ -141,11 +106,7 @@ def _names(one: Any) -> str:
     if not one.opts[0].startswith("-"):
         return f"`{one.metavar or one.name.upper()}`"
     kind = getattr(getattr(one, "type_descriptor", None), "annotation", None)
-    choices = (
-        [member.value for member in kind]
-        if isinstance(kind, type) and issubclass(kind, Enum)
-        else []
-    )
+    choices = [member.value for member in kind] if isinstance(kind, type) and issubclass(kind, Enum) else []
     value = "|".join(choices) or one.metavar or getattr(kind, "__name__", "value").upper()
     return f"`{_cell(', '.join(one.opts) + ('' if one.is_flag else ' ' + value))}`"
 
@@ -158,24 +119,14 @@ def python() -> Iterator[tuple[str, str]]:
     """A page for the package and each of its rooms: every public name with its docstring."""
     import hardcase
 
-    lines = [
-        "# Python",
-        "",
-        "`import hardcase as hc`: the names below, each loaded when it is first used.",
-        "",
-    ]
+    lines = ["# Python", "", "`import hardcase as hc`: the names below, each loaded when it is first used.", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"python-{room}" for room in ROOMS), "```", ""]
     seen: set[int] = set()
     yield "reference/python.md", "\n".join([*lines, *_documented("hardcase", hardcase, seen)])
     for room in ROOMS:
         home = getattr(hardcase, room)
         about = (inspect.getdoc(home) or "").split("\n\n")[0].replace("\n", " ")
-        yield (
-            f"reference/python-{room}.md",
-            "\n".join(
-                [f"# `hc.{room}`", "", about, "", *_documented(f"hardcase.{room}", home, seen)]
-            ),
-        )
+        yield f"reference/python-{room}.md", "\n".join([f"# `hc.{room}`", "", about, "", *_documented(f"hardcase.{room}", home, seen)])
 
 
 def _documented(module: str, home: Any, seen: set[int]) -> Iterator[str]:
@@ -190,11 +141,7 @@ def _documented(module: str, home: Any, seen: set[int]) -> Iterator[str]:
             seen.add(id(value))
             if inspect.isclass(value):
                 kind = "exception" if issubclass(value, Exception) else "class"
-                yield from (
-                    f".. auto{kind}:: {name}",
-                    *([] if kind == "exception" else ["   :members:"]),
-                    "",
-                )
+                yield from (f".. auto{kind}:: {name}", *([] if kind == "exception" else ["   :members:"]), "")
             elif inspect.isfunction(value):
                 yield from (f".. autofunction:: {name}", "")
     yield "```"
@@ -211,74 +158,36 @@ def methods() -> Iterator[tuple[str, str]]:
     lines = ["# Methods", "", "| method | idea | needs | budget |", "|---|---|---|---|"]
     for name in plain:
         row = rows[name]
-        lines.append(
-            f"| [{name}](method-{name}.md) | {_cell(row['summary'])} | {row['needs']} | {row['budget']} |"
-        )
+        lines.append(f"| [{name}](method-{name}.md) | {_cell(row['summary'])} | {row['needs']} | {row['budget']} |")
     lines += ["", "```{toctree}", ":hidden:", "", *(f"method-{name}" for name in plain), "```", ""]
     yield "reference/methods.md", "\n".join(lines)
     for name in plain:
         presets = [row for row in rows.values() if row["name"].startswith(f"{name}@")]
-        yield (
-            f"reference/method-{name}.md",
-            _method(rows[name], presets, notes[name], bibtex(rows[name]["cite"])),
-        )
+        yield f"reference/method-{name}.md", _method(rows[name], presets, notes[name], bibtex(rows[name]["cite"]))
 
 
-def _method(
-    row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, str], source: str
-) -> str:
+def _method(row: dict[str, Any], presets: list[dict[str, Any]], note: dict[str, str], source: str) -> str:
     needs = [f"a subject that offers {row['needs']}"]
-    needs += (
-        [f"the generator `{row['generator']}`, trained if missing"] if row.get("generator") else []
-    )
+    needs += [f"the generator `{row['generator']}`, trained if missing"] if row.get("generator") else []
     needs += [f"peers: {row['peers']}"] if row.get("peers") else []
     needs += [f"witnesses: {row['witnesses']}"] if row.get("witnesses") else []
     lines = [f"# {row['name']}", "", f"{row['summary']}. *{row['paper']}.*", ""]
     picture = HERE / "pictures" / f"{row['name']}.png"
     if picture.is_file():
-        lines += [
-            f"```{{image}} ../pictures/{picture.name}",
-            f":alt: Seeds and what {row['name']} made of them",
-            "```",
-            "",
-        ]
-        lines += [
-            "Above: seeds of `mnist5k`; below: what the method made of them, under the label that LeNet-5 then gives.",
-            "",
-        ]
+        lines += [f"```{{image}} ../pictures/{picture.name}", f":alt: Seeds and what {row['name']} made of them", "```", ""]
+        lines += ["Above: seeds of `mnist5k`; below: what the method made of them, under the label that LeNet-5 then gives.", ""]
     cited = "http" in row["definition"]  # a docstring whose second paragraph is the citation
     lines += [] if cited or not row["definition"] else [f"**Idea.** {row['definition']}", ""]
     lines += [f"**When.** {note['when']}", ""]
-    lines += [
-        f"**Cost.** At most {row['budget']}; needs {', '.join(needs)}.",
-        "",
-        f"**Weaknesses.** {note['weak']}",
-        "",
-    ]
+    lines += [f"**Cost.** At most {row['budget']}; needs {', '.join(needs)}.", "", f"**Weaknesses.** {note['weak']}", ""]
     differences = [row["differences"] and f"{row['differences']}.", note.get("differs", "")]
     if any(differences):
         lines += [f"**Differences.** {' '.join(filter(None, differences))}", ""]
-    lines += [
-        f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).",
-        "",
-        "```sh",
-        f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --seeds 20 --out runs/{row['name']}",
-        "```",
-        "",
-    ]
+    lines += [f"More: [{note['page'].removesuffix('.md')}](../{note['page']}).", "", "```sh", f"hardcase run --model zoo:lenet5 --data mnist5k --method {row['name']} --seeds 20 --out runs/{row['name']}", "```", ""]
     if presets:
         lines += ["## Published forms", "", "| name | what differs | budget |", "|---|---|---|"]
-        lines += [
-            f"| `{one['name']}` | {_cell(one['summary'])} | {one['budget']} |" for one in presets
-        ] + [""]
-    lines += [
-        "## Options",
-        "",
-        "`--set method.NAME=VALUE`",
-        "",
-        "| name | default | |",
-        "|---|---|---|",
-    ]
+        lines += [f"| `{one['name']}` | {_cell(one['summary'])} | {one['budget']} |" for one in presets] + [""]
+    lines += ["## Options", "", "`--set method.NAME=VALUE`", "", "| name | default | |", "|---|---|---|"]
     for name, option in row["options"].items():
         lines.append(f"| `{name}` | `{_cell(str(option['default']))}` | {_cell(option['help'])} |")
     return "\n".join([*lines, "", "## Citation", "", "```bibtex", source, "```", ""])
@@ -287,17 +196,8 @@ def _method(
 def assemble(source: Path) -> None:
     """Bring `source` up to date; what did not change keeps its time."""
     wanted = {name: text.encode() for name, text in pages()}
-    for pattern in (
-        "*.png",
-        "*.svg",
-        "pictures/*.png",
-        "pictures/results/*.svg",
-        "pictures/teams/*.png",
-        "screenshots/*.png",
-    ):
-        wanted |= {
-            path.relative_to(HERE).as_posix(): path.read_bytes() for path in HERE.glob(pattern)
-        }
+    for pattern in ("*.png", "*.svg", "pictures/*.png", "pictures/results/*.svg", "pictures/teams/*.png", "screenshots/*.png"):
+        wanted |= {path.relative_to(HERE).as_posix(): path.read_bytes() for path in HERE.glob(pattern)}
     for name, data in wanted.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,19 +218,7 @@ def main() -> int:
     if "--fresh" in sys.argv:
         shutil.rmtree(place / "html", ignore_errors=True)
     cache = f"nb_execution_cache_path={place / 'cache'}"
-    words = [
-        "-W",
-        "--keep-going",
-        "-q",
-        "-c",
-        HERE,
-        "-b",
-        "html",
-        "-d",
-        place / "doctrees",
-        "-D",
-        cache,
-    ]
+    words = ["-W", "--keep-going", "-q", "-c", HERE, "-b", "html", "-d", place / "doctrees", "-D", cache]
     failed = sphinx(list(map(str, [*words, place / "source", place / "html"])))
     (place / "html" / "yardstick.html").write_text(yardstick(), encoding="utf-8")
     return failed
@@ -341,9 +229,7 @@ def yardstick() -> str:
     from hardcase_studies.yardstick_table import YardstickTable, page, read
 
     stored = sorted((ROOT / "results" / "yardstick").glob("*.json"))
-    return page(
-        YardstickTable(schema=1, rows=tuple(row for path in stored for row in read(path).rows))
-    )
+    return page(YardstickTable(schema=1, rows=tuple(row for path in stored for row in read(path).rows)))
 
 
 if __name__ == "__main__":

@@ -54,9 +54,7 @@ def grown(mask: np.ndarray, by: int) -> np.ndarray:
     """The mask and all pixels within `by` of it along rows and columns."""
     for _ in range(by):
         near = np.pad(mask, 1)
-        mask = (
-            near[1:-1, 1:-1] | near[:-2, 1:-1] | near[2:, 1:-1] | near[1:-1, :-2] | near[1:-1, 2:]
-        )
+        mask = near[1:-1, 1:-1] | near[:-2, 1:-1] | near[2:, 1:-1] | near[1:-1, :-2] | near[1:-1, 2:]
     return mask
 
 
@@ -76,9 +74,7 @@ def surroundings(
     hole = holes(mask, rng)
     generated = inpaint(image, hole)
     if generated.shape != image.shape or generated.dtype != np.uint8:
-        raise ValueError(
-            f"the inpainter gave {generated.dtype} {generated.shape} for {image.shape}"
-        )
+        raise ValueError(f"the inpainter gave {generated.dtype} {generated.shape} for {image.shape}")
     made = np.where(hole[:, :, None], generated, image)
     assert np.array_equal(made[mask], image[mask]), "the object was changed"
     return made
@@ -159,9 +155,7 @@ def write(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     for flag in ("--images", "--mask", "--inpaint", "--out"):
         parser.add_argument(flag, type=Path, required=True)
     parser.add_argument("--draws", type=int, default=4)

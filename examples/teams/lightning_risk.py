@@ -35,18 +35,9 @@ def loader(split: str, count: int) -> DataLoader:
 
 
 def main(folder: str | Path = "logs", epochs: int = 6) -> list[float]:
-    robustness = Robustness(
-        "scanner", every=2, best=Path(folder) / "best.ckpt", count=40
-    )  # the line
+    robustness = Robustness("scanner", every=2, best=Path(folder) / "best.ckpt", count=40)  # the line
     logger = pl.loggers.CSVLogger(folder)
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=logger,
-        callbacks=[robustness],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", logger=logger, callbacks=[robustness], enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(Digits(), loader("train", 640), loader("test", 64))
     rows = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
     column = rows[0].split(",").index("risk")

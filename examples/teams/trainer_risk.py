@@ -23,15 +23,8 @@ class Digits(Dataset):
 
 def main(folder: str | Path = "trained", epochs: int = 3) -> Trainer:
     torch.manual_seed(0)
-    tiny = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    net = ViTForImageClassification(
-        ViTConfig(image_size=28, patch_size=7, num_channels=1, num_labels=10, **tiny)
-    )
+    tiny = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    net = ViTForImageClassification(ViTConfig(image_size=28, patch_size=7, num_channels=1, num_labels=10, **tiny))
     arguments = TrainingArguments(
         str(folder),
         num_train_epochs=epochs,
@@ -46,9 +39,7 @@ def main(folder: str | Path = "trained", epochs: int = 3) -> Trainer:
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = Trainer(
-        net, arguments, train_dataset=Digits("train", 320), eval_dataset=Digits("test", 64)
-    )
+    trainer = Trainer(net, arguments, train_dataset=Digits("train", 320), eval_dataset=Digits("test", 64))
     RobustnessCallback("scanner", count=24, draws=8).attach(trainer)  # the line
     trainer.train()
     return trainer
