@@ -162,6 +162,10 @@ def test_a_time_limit_stops_between_steps_and_says_who_was_cut_off():
 def test_a_method_that_needs_more_than_the_subject_offers_is_refused():
     with pytest.raises(Problem, match="needs gradients"):
         Campaign(subject=Counting(toy_subject(), offers="scores"), method=pgd())
+    mistyped = pgd()
+    object.__setattr__(mistyped, "needs", "score")
+    with pytest.raises(Problem, match="try: scores"):
+        Campaign(subject=toy_subject(), method=mistyped)
 
 
 @dataclass

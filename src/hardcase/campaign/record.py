@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hardcase.environment import arithmetic
-from hardcase.errors import Problem
+from hardcase.errors import Problem, choice
 from hardcase.graphs import CapturedCalls
 from hardcase.oracles import MARGIN, MIN_MARGIN, Witnessed
 from hardcase.tensors import from_bytes, margin, ordinal, tile_in_use, use_tile
@@ -254,6 +254,8 @@ class Campaign:
     def __post_init__(self) -> None:
         needed = self.method.needs
         offered = self.subject.offers
+        if needed not in OFFERS:
+            raise choice("kind of answer that a method may need", needed, OFFERS)
         if OFFERS.index(offered) < OFFERS.index(needed):
             raise Problem(
                 f'method "{self.method.name}" needs {needed}; subject "{self.subject.name}" offers'

@@ -245,12 +245,14 @@ def read_groups(
     is named.
 
     Where a file has a checksum, that is compared before: a flipped bit can end Arrow together with
-    the process. `types` are all columns that it has, `only` the numbers of the wanted row groups.
+    the process. Nothing is read ahead: Arrow's threads would let go of what Python's file gave them
+    when the interpreter ends, and end the process with it. `types` are all columns that it has,
+    `only` the numbers of the wanted row groups.
     """
     try:
         with (
             opened(path, most=most) as file,
-            pq.ParquetFile(file, page_checksum_verification=True) as whole,
+            pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as whole,
         ):
             wanted = {name: types[name] for name in columns or types}
             groups = only or range(whole.num_row_groups)
