@@ -18,7 +18,7 @@ from benchmarks.figures import Figure
 RESULT = "bench-memory"
 COMMAND = "python -m benchmarks memory"
 SIDE = 224
-COUNTS = (2_500, 20_000)
+COUNTS = (2_500, 10_000)
 AFTER = (2_100, 4_200)
 """Findings that are reported and moved back, and images that a repair learns from."""
 CLASSES = ("amber", "blue", "crimson", "green")
