@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hardcase import registry
 from hardcase.cli.inspect import KINDS, rows
 from hardcase.cli.main import main
 from hardcase.judges.verdicts import named
@@ -51,6 +52,8 @@ def test_an_unknown_table_or_row_is_a_usage_error(capsys):
 def test_parts_of_others_are_listed_and_used_by_their_names(tmp_path, monkeypatch, capsys):
     source = 'def keen(findings):\n    """Sees nothing."""\n'
     install(tmp_path, monkeypatch, "others", source, "[hardcase.judge]\nkeen = others:keen\n")
+    monkeypatch.setitem(registry._parts, "judge", registry.parts("judge"))
+    monkeypatch.setattr(registry, "_loaded", registry._loaded - {"judge"})
     for name in ("keen", f"{tmp_path}/others.py:keen"):
         assert main(["list", "judges", name]) == 0
         assert named(name).__doc__.strip(".") in capsys.readouterr().out

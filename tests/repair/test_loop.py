@@ -55,8 +55,6 @@ def test_the_same_seed_gives_the_same_weights(change):
 
 
 def in_files(images, asked):
-    """The same images as a stream, which notes how many are asked for at a time."""
-
     class Noted(Stream):
         def images(self):
             asked.append(len(self))

@@ -169,6 +169,5 @@ def test_entries_of_a_record_are_of_their_kind(record, place):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_reading_a_table_starts_no_thread_that_could_outlive_the_interpreter(tmp_path):
     write_table(pa.table({"id": ["a"]}), tmp_path / "t.parquet")
-    code = "import os, pathlib; from hardcase.runs.tables import *; n = lambda: len(os.listdir('/proc/self/task'));"
-    code += "b = n(); read(pathlib.Path('t.parquet'), {'id': pa.string()}); print(n() - b)"
+    code = "import os, pathlib; from hardcase.runs.tables import *; n = lambda: len(os.listdir('/proc/self/task')); b = n(); read(pathlib.Path('t.parquet'), {'id': pa.string()}); print(n() - b)"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "0\n"
