@@ -365,10 +365,8 @@ def joined_images(one: LabelledSet, two: Images) -> LabelledSet:
     y = torch.cat([one.y, two.y])
     if isinstance(one, Images):
         return replace(one, x=torch.cat([one.x, two.x]), y=y, id=(*one.id, *added), context={})
-    first, end = (
-        one,
-        int(one.rows.max()) + 1,
-    )  # rows of the second follow those of the first's source
+    first = one
+    end = int(one.rows.max()) + 1  # rows of the second follow those of the first's source
 
     def read(row: int) -> Bytes:
         if row < end:
