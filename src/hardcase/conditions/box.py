@@ -174,17 +174,19 @@ class ConditionBox:
     def draw(self, rng: Rng, rows: Int[Tensor, " n"], count: int) -> ConditionDraws:
         """Return `count` random conditions for each seed, by the declared distributions.
 
+        The first of many draws are the draws of a smaller `count`.
+
         Args:
-            rng: Named random numbers, a sequence per seed.
+            rng: Named random numbers, a sequence per seed, from which nothing was drawn.
             rows: The seeds, as positions among the keys of `rng`.
-            count: ConditionDraws per seed.
+            count: Draws per seed.
         """
         points = sobol(rng, rows, count, self._cube)
-        many = rows.repeat_interleave(count)
+        # one call each for all draws of a seed: more draws begin with the same ones
         shape = (len(rows), count, -1)
-        normals = [rng.normal(many, (one.size,)).reshape(shape) for one in self.fields]
+        normals = [rng.normal(rows, (count * one.size,)).reshape(shape) for one in self.fields]
         z = self._codes(points, normals)
-        return ConditionDraws(z, rng.integers(many, 2**31 - 1).reshape(len(rows), count))
+        return ConditionDraws(z, rng.integers(rows, 2**31 - 1, (count,)))
 
     @property
     def normals(self) -> int:
