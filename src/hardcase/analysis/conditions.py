@@ -16,7 +16,6 @@ from hardcase.conditions.risk import (
     SHOWN,
     answered,
     asked_under,
-    binomial_interval,
     seeds_of,
     with_pattern,
 )
@@ -27,6 +26,7 @@ from hardcase.runs.files import locked
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
+from hardcase.statistics import binomial_interval
 from hardcase.tensors import chunks, decode_all, encode_all, remade, to_bytes
 from hardcase.types import WAYS, Findings, Images, Judge, Seeds
 
