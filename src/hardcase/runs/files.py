@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from types import GenericAlias
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -23,39 +23,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from hardcase.cache import flush_files, make_folder, turn, unwritable
 from hardcase.environment import redacted
 from hardcase.errors import Problem
+from hardcase.plain import DEEPEST, opened, read_plain
 
 LOCK = ".lock"
 FOLDERS = ("measured", "findings", "verdicts", "state")
 """The folders inside a run folder."""
-SMALL = 2**25
-"""Bytes, at most, of a file that says something of a run."""
 LARGE = 2**31
 """Bytes, at most, of a file that holds what was found and is read whole."""
 CHECK = "checksum"
-DEEPEST = 40
-"""Levels of objects and lists that a file of a run has at most."""
 _PIECE = 2**20
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""A link is not followed, a pipe not waited for."""
-
-
-@contextmanager
-def opened(path: Path, *, most: int = SMALL) -> Iterator[BinaryIO]:
-    """A file of a run folder to read: a plain file, not larger than `most` bytes."""
-    handle = os.open(path, os.O_RDONLY | _SAFE)
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is not a plain file")
-        if found.st_size > most:
-            raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
-        yield file
-
-
-def read_plain(path: Path, *, most: int = SMALL) -> bytes:
-    """The content of a file of a run folder."""
-    with opened(path, most=most) as file:
-        return file.read()
 
 
 def require_plain(path: Path) -> None:

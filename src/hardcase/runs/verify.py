@@ -29,6 +29,7 @@ from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
+from hardcase.plain import read_plain
 from hardcase.runs.files import (
     FOLDERS,
     Ledger,
@@ -36,7 +37,6 @@ from hardcase.runs.files import (
     file_size_and_crc,
     files_of,
     read_checked_json,
-    read_plain,
 )
 from hardcase.runs.folder import BEGUN, Store
 from hardcase.runs.identity import ANOTHER, FREE, run_digest
