@@ -32,7 +32,7 @@ from hardcase.context import Context
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
-from hardcase.models.health import Health, check
+from hardcase.models.health import Health, check, require_gradients
 from hardcase.models.load import is_stated, lineage_of
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import catalogued, witness_record
@@ -347,7 +347,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
         logged(store.folder),
     ):
         with campaign.arithmetic():
-            todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
+            todo = replace(todo, canaries=Canaries.of_campaign(campaign, plan.images, len(todo)))
         watcher.begin(record, len(todo.rows), plan.shard * plan.workers)
         guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
         size = plan.rounds
@@ -415,6 +415,7 @@ def _created(plan: Plan, out: Path, watcher: Watcher) -> Iterator[Opened]:
     campaign = plan.campaign or plan.source()
     with campaign.arithmetic():
         health = check(campaign.subject, plan.images, allow_low_accuracy=plan.allow_low_accuracy)
+        require_gradients(campaign.subject, plan.images, campaign.method)
         rows = asked_seeds(campaign, plan.images)
         known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):

@@ -48,7 +48,7 @@ from hardcase.runs.tables import (
     table,
     to_parquet,
 )
-from hardcase.runs.verify import Canaries
+from hardcase.runs.verify import Canaries, networks_of
 from hardcase.types import Guide, Images
 
 OFTEN = 0.25
@@ -135,8 +135,7 @@ def search_here(
                 guides=guides,
                 stop=partial(_stop, on_step, task.deadline),
             )
-        if task.canaries is not None:
-            task.canaries.check(campaign, task.images, task.number)
+        _check_canaries(campaign, task, spent)
         yield _packed(campaign, task, shard, spent)
 
 
@@ -184,8 +183,7 @@ def search_on_device(
     waiting: Future[ShardOutcome] | None = None
     with ThreadPoolExecutor(1) as packer:
         for task, shard, spent in searched:
-            if task.canaries is not None:
-                task.canaries.check(campaign, task.images, task.number)
+            _check_canaries(campaign, task, spent)
             if waiting is not None:
                 yield waiting.result()
             waiting = packer.submit(_packed, campaign, task, shard, spent)
@@ -266,6 +264,12 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
         raise _failure(task, error) from error
     spent["seconds"] = round(monotonic() - begun, 4)
     spent["service"] = dict(_service(campaign) - before)
+
+
+def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
+    """Ask the networks about images of their own, which count apart."""
+    if task.canaries is not None:
+        spent["canaries"] = task.canaries.check(networks_of(campaign), task.images, task.number)
 
 
 def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:
