@@ -312,8 +312,8 @@ def likely_factory(path: Path) -> str:
     import ast
 
     try:
-        nodes = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError):
+        nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "factory"
     functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
     usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
