@@ -100,6 +100,16 @@ def verify(store: Store) -> Verification:
     return Verification("damaged" if notes else "verified", notes)
 
 
+def require_intact(run: Path, verification: Verification, *, allow_damaged: bool) -> None:
+    """Refuse a damaged run to whoever would take what is left of it for all of it."""
+    if verification.state == "damaged" and not allow_damaged:
+        raise Problem(
+            f"{run} is damaged: {verification.notes[0]}.",
+            "What is left of its findings would be taken for all of them.",
+            fix=f"hardcase resume {run}, which searches lost shards again, or --allow-damaged",
+        )
+
+
 def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
     if store.intact is not True:
         yield "run.json does not have the checksum of its content"
