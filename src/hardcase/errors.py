@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import signal
 import sys
 import threading
@@ -72,7 +73,7 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except Problem:
+    except (Problem, Unanswered):
         raise
     except Exception as error:
         said = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
@@ -257,7 +258,7 @@ class _Watchdog:
                 self.cancel()
             if late > LOST and self.ends_process:
                 text = f"a call gave no answer within {self.seconds:g} s and cannot be broken off."
-                sys.__stderr__ and sys.__stderr__.write(f"error: {text} What is stored is safe.\n")
+                os.write(2, f"error: {text} What is stored is safe.\n".encode())
                 LEAVE(USAGE)
 
 

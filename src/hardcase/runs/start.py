@@ -355,7 +355,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
             size = max(len(todo), 1)
         with (
             ProgressLog(store, record, len(todo), watcher, plan.metrics) as book,
-            _executing(plan, campaign, watcher) as search,
+            _executing(plan, campaign, watcher, len(todo)) as search,
         ):
             limit = seconds(budget.time)
             deadline = None if limit is None else monotonic() + limit - book.before
@@ -384,7 +384,7 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Round]:
+def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) -> Iterator[Round]:
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
@@ -395,7 +395,7 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Rou
         with _ray().Cluster(plan.cluster, campaign) as cluster:
             yield partial(run_shards, cluster, *callbacks)
         return
-    with Processes(plan.source, plan.workers, plan.devices) as processes:
+    with Processes(plan.source, min(plan.workers, max(shards, 1)), plan.devices) as processes:
         yield partial(run_shards, processes, *callbacks)
 
 
