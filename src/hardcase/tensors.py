@@ -384,7 +384,8 @@ def usable_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=name)
+        if torch.zeros(1, device=name).is_meta:
+            raise RuntimeError("it computes no values")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error

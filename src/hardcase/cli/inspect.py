@@ -100,7 +100,7 @@ def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
-    if room in kinds and (".py" in name or name in registry.parts(kinds[room])):
+    if room in kinds and (".py" in name or name in registry.names(kinds[room])):
         return row_of(registry.resolve(kinds[room], name))
     raise choice(f"row of {room}", name, known)
 

@@ -286,12 +286,22 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
     return values
 
 
+ALLOW_DAMAGED = o.Row("Go on with what is left of a damaged run.")
+
+
 @o.takes(
     *("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS),
     model=o.Row("The other version; zoo:NAME, file.py:factory ..."),
     out=o.Row("Every finding with the new prediction.", "FILE.json"),
+    allow_damaged=ALLOW_DAMAGED,
 )
-def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None) -> None:
+def replay(
+    folder: o.OneRun,
+    flags: o.Flags,
+    model: str,
+    out: Path | None = None,
+    allow_damaged: bool = False,
+) -> None:
     """Predict the stored findings of a run with another version of the model: fixed,
     still failing, newly failing.
     """
@@ -302,7 +312,7 @@ def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
     same_ingredients(run, context, flags, "seeds")
-    found = again(run, context.subject)
+    found = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}
         write_atomically(out, json.dumps(whole, indent=1).encode())
@@ -354,8 +364,15 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     *("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose"),
     to=o.Row("Format to write."),
     draws=o.Row("Of hardest: draws per training image.", "K", least=1),
+    allow_damaged=ALLOW_DAMAGED,
 )
-def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int = 4) -> None:
+def export(
+    folder: o.OneRun,
+    flags: o.Flags,
+    to: To = To.imagefolder,
+    draws: int = 4,
+    allow_damaged: bool = False,
+) -> None:
     """Write the findings in another program's form: a data set, a table, CI annotations.
 
     hardest: the worst of K draws of each training image instead, to train elsewhere with.
@@ -372,7 +389,7 @@ def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int
         where = export_hardest(context.subject, context.train, conditions, where, **asked)
         about = f"the worst of {draws} draws of each training image, to train with"
     else:
-        where = run.export(to, where)
+        where = run.export(to, where, allow_damaged=allow_damaged)
     tell(str(where))
     flags.say(about)
 

@@ -348,6 +348,7 @@ class _Summary(_Entries):
     gradients: Whole = 0
     failing: Whole = 0
     findings: Whole = 0
+    canaries: Whole = 0
     elapsed: Number = 0
     kinds: dict[str, Whole] = {}
     service: dict[str, Whole] = {}

@@ -24,6 +24,7 @@ from hardcase.conditions.risk import RiskTable, measure_shard, rate_of
 from hardcase.errors import Problem
 from hardcase.randomness import reserved
 from hardcase.runs.tables import read, table, to_parquet
+from hardcase.runs.verify import Canaries
 from hardcase.types import Guide, Images, Model
 
 __all__ = ["MEASURED", "MeasureTask", "Measured", "MeasuredShard", "Measurement", "rows_of"]
@@ -106,6 +107,7 @@ class MeasureTask:
     number: int
     images: Images
     deadline: float | None = None
+    canaries: Canaries | None = None
 
     def work(
         self,
@@ -121,6 +123,10 @@ class MeasureTask:
             "failing": int(own.failed.sum() if measurement.box else own.clean.sum()),
             "queries": len(own) * measurement.queries,
         }
+        if self.canaries is not None:
+            with measurement.arithmetic():
+                asked = self.canaries.check(measurement.networks, self.images, self.number)
+            summary["canaries"] = asked
         return MeasuredShard(self.number, to_parquet(rows), summary)
 
 

@@ -33,6 +33,7 @@ from hardcase.runs.measured import Measured, MeasuredShard, Measurement, Measure
 from hardcase.runs.progress import Watcher, logged
 from hardcase.runs.tables import SPENDING
 from hardcase.runs.verify import (
+    Canaries,
     Fingerprint,
     behaviour_of,
     is_server,
@@ -250,10 +251,15 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
     watcher.enter("measure", store.record())
     with locked(store.folder), logged(store.folder):
         began = monotonic()
-        count, settled = _first_shard(plan, store, watcher)
+        own = plan.measurement
+        most = min(len(plan.images), plan.most or len(plan.images))
+        with own.arithmetic():
+            shards = -(-most // plan.shard)
+            canaries = Canaries.drawn(own.networks, plan.images, seed=own.seed, shards=shards)
+        count, settled = _first_shard(plan, store, watcher, canaries)
         known = store.measured.read()
         numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
-        todo = (MeasureTask(n, _shard(plan, n, count)) for n in numbers)
+        todo = (MeasureTask(n, _shard(plan, n, count), canaries=canaries) for n in numbers)
         with _measuring(plan, watcher) as shards:
             for number, part, summary in shards(todo):
                 store.put_measured(number, part, summary)
@@ -268,7 +274,9 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
     return True
 
 
-def _first_shard(plan: MeasurePlan, store: Store, watcher: Watcher) -> tuple[int, str]:
+def _first_shard(
+    plan: MeasurePlan, store: Store, watcher: Watcher, canaries: Canaries
+) -> tuple[int, str]:
     """Measure the first shard here, if it is missing, and settle how many images are measured."""
     known = store.measured.read().get(0)
     if known is not None:
@@ -277,7 +285,8 @@ def _first_shard(plan: MeasurePlan, store: Store, watcher: Watcher) -> tuple[int
     images = _shard(plan, 0, whole)
     plan.measurement.tables(images.first(1))  # what is slow once is not counted
     began = monotonic()
-    number, part, summary = MeasureTask(0, images).work(plan.measurement)
+    task = MeasureTask(0, images, canaries=canaries)
+    number, part, summary = task.work(plan.measurement)
     count, settled = settle(plan, monotonic() - began)
     if settled in ("time", "queries"):
         what = {"time": "in the time that measuring may take", "queries": "by so many queries"}

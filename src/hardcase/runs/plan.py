@@ -139,7 +139,7 @@ def _measured_at_once(context: Context, measurement: Measurement) -> int:
     numbers = math.prod(context.shape)
     if not steady(measurement.model.device):
         return 1024 if numbers < 2**15 else 128
-    return max(8, min(256, 2**20 // numbers))
+    return max(32, min(256, 2**20 // numbers))
 
 
 def _measure_about(context: Context) -> dict[str, Any]:
