@@ -150,7 +150,7 @@ def test_one_class_alone_is_accepted_and_said(world):
 
 
 def test_a_model_near_chance(world):
-    near = ("gets 0.0 % of the 8 seeds right", "chance is 25 %", "the classes have another order")
+    near = ("accuracy 0.0 % (n = 8)", "chance is 25 %", "the classes have another order")
     mended = ("(100 % right then)", "--set subject.classes=", "--allow-low-accuracy")
     refused(world.run(*ONE, model="model.py:shuffled"), *near, *mended)
     done = world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled")
