@@ -43,7 +43,7 @@ FILES = {
         ("run nowhere.toml", ("nowhere.toml", "no configuration file")),
         ("run bad.toml", ("bad.toml", "TOML", "line 1")),
         ("run misspelt.toml", ("modle", "try: model")),
-        ("run", ("model, data and method are not given", "--model ... --data ... --method ...")),
+        ("run", ("model and data are not given", "--model ... --data ...")),
         *[(f"{verb} nowhere", ("nowhere", "not a run folder")) for verb in VERBS],
     ],
 )
@@ -73,7 +73,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--data npz:nowhere.npz", ("nowhere.npz does not exist", "Looked from")),
         ("--data mnist5", ("mnist5", "mnist5k", "try: ")),
         ("--offline --data cifar10", ("cifar10", "--offline", "hardcase data cifar10")),
-        ("--method pdg", ("no method 'pdg'", "sinvad", "try: pgd")),
+        ("--method pdg", ("no method 'pdg'", "try: pgd")),
         ("--set sed=3", ("no setting 'sed'", "try: seed")),
         ("--set subject.maen=1", ("'subject.maen'", "try: subject.mean")),
         ("--set method.epsilom=1", ("option of pgd 'epsilom'", "try: epsilon")),

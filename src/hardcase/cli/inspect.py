@@ -330,7 +330,7 @@ def _job(
     from hardcase.config import check_names
     from hardcase.context import Context
     from hardcase.data.sources import describe
-    from hardcase.models.health import affordable, check
+    from hardcase.models.health import affordable, check, first_answers
     from hardcase.models.mistakes import trying
     from hardcase.tensors import steady
     from hardcase.types import is_photographic
@@ -350,6 +350,8 @@ def _job(
         yield from _annotations(context.annotated(config.split))
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    if context.task == "classes":
+        first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
         tell("trying which sizes the model takes")
         with trying(TRYING / 2, tell):
@@ -428,7 +430,8 @@ def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[Doc
     from hardcase.models.health import answers
     from hardcase.models.subject import Subject
 
-    if isinstance(model, Subject) or getattr(model, "task", "") or model.offers != "scores":
+    has_task = bool(getattr(model, "task", ""))
+    if isinstance(model, Subject) or has_task or model.offers != "scores":
         return
     few = seeds.take(torch.arange(min(len(seeds), FEW))).images()
     surest = answers(model, few).softmax(1).amax(1)

@@ -136,8 +136,29 @@ def shared(name: str) -> Any:
 AsFormat = Annotated[
     Format, typer.Option("--format", help="json: the result alone on standard output.")
 ]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
-OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def existing(folder: Path) -> Path:
+    """The folder that was named, if it exists: this is told before anything is imported."""
+    from hardcase.errors import Problem
+
+    if not folder.exists():
+        fix = "the folder given to --out"
+        runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+        if runs:
+            fix = shown(runs[-1].parent)
+        raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
+    return folder
+
+
+def _all_existing(folders: list[Path]) -> list[Path]:
+    return [existing(folder) for folder in folders]
+
+
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help="Run folders.", callback=_all_existing)
+]
+OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", callback=existing)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,15 +137,7 @@ def check(
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
     some = images.take(rows).images()
-    try:
-        logits = answers(subject, some)
-    except Problem as problem:
-        cause = problem.__cause__
-        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
-            raise  # a problem of its own, or it called sys.exit or the like
-        raise _unfit(subject, some, cause) from problem
-    except Exception as error:
-        raise _unfit(subject, some, error) from error
+    logits = first_answers(subject, some)
     check_labels(some, some.name)
     _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
@@ -172,6 +164,19 @@ def check(
         bitwise=_batch_independent(subject, some, logits),
         notes=(*notes, *doubts),
     )
+
+
+def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
+    """The subject's logits; where it crashes, a problem that says why it cannot take such images."""
+    try:
+        return answers(subject, images)
+    except Problem as problem:
+        cause = problem.__cause__
+        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
+            raise  # a problem of its own, or it called sys.exit or the like
+        raise _unfit(subject, images, cause) from problem
+    except Exception as error:
+        raise _unfit(subject, images, error) from error
 
 
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
