@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -44,6 +45,10 @@ __all__ = ["SEEDS", "Context"]
 
 SEEDS = 100
 """Images to start from where nobody says how many."""
+SOME = 16
+"""Images that are asked about to time a black box."""
+QUERIES = 400
+"""Queries per image that a black box is asked where nobody says how many."""
 
 
 class Context(CampaignSplits):
@@ -237,7 +242,18 @@ class Context(CampaignSplits):
             images=self.images,
             load=partial(self.model, label_only=False),
             progress=self.progress,
+            search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,
         )
+
+    def _search_seconds(self) -> float:
+        """How long a black box is asked at most, by one timed call."""
+        rows = from_bytes(self.sample.x[:SOME]).to(self.subject.device)
+        self.subject(rows[:1])
+        began = monotonic()
+        self.subject(rows)
+        each = (monotonic() - began) / len(rows)
+        queries = self.config.budget.queries or QUERIES
+        return each * queries * (self.config.seeds or SEEDS)
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
@@ -266,7 +282,10 @@ class Context(CampaignSplits):
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
-        return surrogates_for(self.subject, self.shape, train, load)
+        if self.options.get("search") == "surrogates":
+            return surrogates_for(self.subject, self.shape, train, load)
+        seconds = self._search_seconds()
+        return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -488,11 +507,14 @@ class Context(CampaignSplits):
         ):
             method = self._within_conditions(method)
         known = {name: option.default for name, option in part.options.items()}
+        settings = {**known, **options, **method.details.get("options", {})}
+        if self.config.budget.queries is not None and "queries" in settings:
+            settings["queries"] = self.config.budget.queries
         details = {
             **method.details,
             "generator": card,
             "cite": part.cite,
-            "options": {**known, **options, **method.details.get("options", {})},
+            "options": settings,
         }
         searches_regressions = self.config.baseline is not None
         oracle = wanted_oracle(

@@ -167,7 +167,7 @@ def check(
 
 
 def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
-    """The subject's logits; where it crashes, a problem that says why it cannot take such images."""
+    """The subject's logits; where it crashes, a problem that says why."""
     try:
         return answers(subject, images)
     except Problem as problem:

@@ -234,7 +234,7 @@ def plan_of(context: Context) -> Plan:
     source: Callable[[], Campaign] = partial(_itself, campaign)
     text = FROM_PYTHON
     if context.by_name:
-        source = partial(_campaign_of, config)
+        source = partial(_campaign_of, _settled(context))
         text = _resolved(context, shard).to_toml()
     devices: tuple[str, ...] = ()  # worker processes use all GPUs, unless one was named
     if device.type == "cuda" and device.index in (None, 0) and ":" not in config.device:
@@ -262,9 +262,23 @@ def plan_of(context: Context) -> Plan:
     )
 
 
+def _settled(context: Context) -> Config:
+    """The configuration with what a clock has chosen: whether networks that nobody asked for are
+    worth their training. Workers, and whoever resumes the run, do not choose again."""
+    config = context.config
+    changed: dict[str, Any] = {}
+    if config.witnesses is None and not context.witnesses:
+        changed["witnesses"] = ("none",)
+    search = context.method.details.get("options", {}).get("search")
+    if "surrogates" in context.part.given and search:
+        options = {**config.method.options(), "search": search}
+        changed["method"] = MethodConfig(name=config.method.name, **options)
+    return config.model_copy(update=changed)
+
+
 def _resolved(context: Context, shard: int) -> Config:
     """The configuration with what was chosen for it, so that it re-runs the same way."""
-    config = context.config
+    config = _settled(context)
     changed: dict[str, Any] = {
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
         "device": context.device,
