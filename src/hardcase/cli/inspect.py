@@ -24,6 +24,7 @@ from hardcase.cli.options import (
     as_json,
     console,
     facts,
+    grid,
     note,
     opened,
     plural,
@@ -50,6 +51,16 @@ SHOWN = ("name", "summary", "needs", "paper", "laws")
 """What every row has, with and without ``--verbose``."""
 
 
+RECOMMENDED = {
+    "natural": "a PyTorch network: realistic changes that other networks still read; the default",
+    "natural-blackbox": "a model that is only asked: ONNX, TFLite, a server, labels alone",
+    "pgd": "how far the smallest change of pixels goes that breaks a network; a yardstick",
+    "sinvad": "research: new images from a generator's code, near the border of two classes",
+    "deephunter": "research: fuzzing that follows neuron coverage",
+}
+"""The methods that ``list methods`` shows, and whom or what each is for."""
+
+
 def rows(kind: str) -> list[dict[str, Any]]:
     """The rows of a table: experiments and plug-ins have their own, all others are in the stored
     catalogue."""
@@ -67,6 +78,7 @@ def listing(
         str | None, typer.Argument(help="One row in full: a name of the table.")
     ] = None,
     format: o.AsFormat = o.Format.text,
+    all: Annotated[bool, typer.Option("--all", help="All methods, not the usual ones.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Everything that is known of each row.")
     ] = False,
@@ -83,10 +95,21 @@ def listing(
         tell(f"no {what} yet")
     elif verbose or name is not None:
         tell("\n\n".join(facts(_in_words(row)) for row in table))
+    elif str(what) == "methods" and not all:
+        _recommended(table)
     else:
         screen = console()
         columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
         screen.print(table_of(table, columns))
+
+
+def _recommended(table: list[dict[str, Any]]) -> None:
+    """Print the methods that people need first, and how to see the others."""
+    papers = {row["name"]: row["paper"] for row in table}
+    chosen = [(name, words, papers[name]) for name, words in RECOMMENDED.items()]
+    console().print(grid("", ("method", "for", "paper"), chosen))
+    rest = len(table) - len(chosen)
+    tell(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
@@ -178,9 +201,13 @@ def coverage(
         batch=0 if config.batch_size == "auto" else config.batch_size,
     )
     columns = ("criterion", "value", "covered", "total", "seconds")
-    words = {row["criterion"]: _convention(row["convention"]) for row in rows}
-    answer(flags, rows, table_of(rows, columns), facts(words))
+    known = {row["name"]: row["summary"] for row in registry.rows("criteria")}
+    meanings = {row["criterion"]: known.get(row["criterion"].partition(":")[0], "") for row in rows}
+    answer(flags, rows, table_of(rows, columns), facts({k: v for k, v in meanings.items() if v}))
+    if flags.verbose and not flags.json:
+        note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
     if not flags.json:
+        note("value is covered of total: what these images reach of what the criterion counts")
         note("coverage says what was reached; raising it need not reveal more faults")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +14,8 @@ from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
@@ -401,12 +404,38 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(sanitize(redact(text)))
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(sanitize(redact(text)), err=True)
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
+
+
+_ALIGNED = re.compile(r"\s*(?:\S(?:.{0,24}?\S)?\s{2,})*")
+"""What stands before the text of a line: an indent, or names and the gaps after them."""
+
+
+def _wrapped(text: str, *, terminal: bool) -> str:
+    """The text with its lines broken between words where a terminal would break them within."""
+    if not terminal:
+        return text
+    width = get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        head = _ALIGNED.match(line)
+        hanging = " " * min(len(head[0]) if head else 0, width // 2)
+        lines += wrap(
+            line,
+            width,
+            subsequent_indent=hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 _words: list[str] = []
