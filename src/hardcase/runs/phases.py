@@ -260,8 +260,8 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         known = store.measured.read()
         numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
         todo = (MeasureTask(n, _shard(plan, n, count), canaries=canaries) for n in numbers)
-        with _measuring(plan, watcher) as shards:
-            for number, part, summary in shards(todo):
+        with _measuring(plan, watcher) as measured:
+            for number, part, summary in measured(todo):
                 store.put_measured(number, part, summary)
                 _tell(store, watcher, count)
         store.measured.flush()

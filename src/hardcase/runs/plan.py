@@ -212,7 +212,7 @@ def plan_of(context: Context) -> Plan:
     source: Callable[[], Campaign] = partial(_itself, campaign)
     text = FROM_PYTHON
     if context.by_name:
-        source = partial(_campaign_of, config)
+        source = partial(_campaign_of, config.model_copy(update=_settled(context)))
         text = _resolved(context, _search_settings(context, shard)).to_toml()
     ingredients = {**code_digests(config.model_dump()), "training data": NONE}
     if "train" in context.loaded:  # where it was used
@@ -269,12 +269,28 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
+def _settled(context: Context) -> dict[str, Any]:
+    """What a clock has chosen: whether networks that nobody asked for are worth their training.
+    Workers, and whoever resumes the run, do not choose again.
+    """
+    config = context.config
+    changed: dict[str, Any] = {}
+    if config.witnesses is None and not context.witnesses:
+        changed["witnesses"] = ("none",)
+    search = context.method.details.get("options", {}).get("search")
+    if "surrogates" in context.part.given and search:
+        options = {**config.method.options(), "search": search}
+        changed["method"] = MethodConfig(name=config.method.name, **options)
+    return changed
+
+
 def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     """What was chosen for the search, and is not known before its ingredients are."""
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
     return {
+        **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
         "seeds": config.seeds or len(context.seeds),
         "method": MethodConfig(name=config.method.name, **plain),
