@@ -15,11 +15,12 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hardcase_studies.argus_curve import STOPS
-from hardcase_studies.coverage import CONTROLS, GUIDES
+from hardcase_studies.coverage import CONTROLS, GUIDES, QUEUE
 from hardcase_studies.stored import commit
 
 LARGE = ("--full", "--repeats")
@@ -59,19 +60,21 @@ class Job:
         ]  # fmt: skip
 
 
-def _coverage() -> list[Job]:
-    """The matrix, guide by guide; the seeds of its runs were used for nothing before."""
+def _coverage(generator: str, seed: int, guides: Sequence[str] = GUIDES) -> list[Job]:
+    """The matrix of one generator, guide by guide; the images of its runs were used for nothing before."""
+    chosen = ('counted=""', f"generators={generator}")
+    named = () if guides == GUIDES else (f"guides={json.dumps(guides)}",)
     whole = Job(
-        name="coverage-matrix", study="coverage-matrix", gpu=False,
-        flags=("--seed=1600", "--repeats=16"), sets=("counted=\"\"",),
-        small=("counted=\"\"", "seeds=6", "gradients=4", "shares=[0,0.3]", "repeats=2"),
+        name=f"coverage-matrix-{generator}", study="coverage-matrix", gpu=False,
+        flags=(f"--seed={seed}", "--repeats=16"), sets=(*chosen, *named),
+        small=(*chosen, "guides=[\"nc\"]", "seeds=6", "gradients=4", "shares=[0,0.3]", "repeats=2"),
     )  # fmt: skip
+    controls = [one for one in CONTROLS[::-1] if generator == "dlfuzz" or one != QUEUE]
     parts: list[Job] = []
-    for generator in ("deepxplore", "dlfuzz"):
-        for guide in (*CONTROLS[::-1], *GUIDES):
-            part = ("fill=true", f"generators={generator}", f"guides={guide}")
-            first = (parts[0].label,) if parts else ()  # it trains what the others load
-            parts.append(_but(whole, part=part, after=first))
+    for guide in (*controls, *guides):
+        part = ("fill=true", f"guides={guide}")
+        first = (parts[0].label,) if parts else ()  # it trains what the others load
+        parts.append(_but(whole, part=part, after=first))
     return [*parts, _but(whole, after=tuple(part.label for part in parts))]
 
 
@@ -96,6 +99,62 @@ def _mixed_labels() -> list[Job]:
     return [*parts, _but(whole, after=tuple(part.label for part in parts))]
 
 
+def _mixed_test() -> list[Job]:
+    """SINVAD's RQ3 on MNIST's 10,000 test digits, training by training: 18 parts for the cores beside a GPU."""
+    whole = Job(
+        name="sinvad-rq3-mnist", study="sinvad-rq3", data="mnist", gpu=False, flags=("--repeats=6",),
+        sets=("model=lenet5", "train_images=10000", "attempts=200",
+              "shares=[0.01,0.02,0.05,0.1,0.2,0.3,0.5]"),
+        small=("shares=[0.1,0.3]", "attempts=20", "epochs=2", "walks=5"),
+    )  # fmt: skip
+    parts = [
+        _but(whole, part=("fill=true", f"pairs=[{pair}]", f"rounds=[{number}]"))
+        for number in range(6)
+        for pair in ("[0,1]", "[2,5]", "[6,7]")
+    ]
+    return [*parts, _but(whole, after=tuple(part.label for part in parts))]
+
+
+COLOUR = ("originals=100", "partners=3000", "joint_epochs=10", "judge=false")
+"""ARGUS on CIFAR-10: 100 originals with 3,000 partners each."""
+TINY = ("originals=4", "partners=18", "joint_epochs=1", "epochs=1", "judge=false", "model_epochs=2")
+
+
+def _argus_colour() -> list[Job]:
+    """Tables 1, 3 and 4 on CIFAR-10: two networks, every mix, the rivals and the ablation."""
+
+    def job(name: str, model: str, *sets: str, after: tuple[str, ...] = ()) -> Job:
+        small = tuple(one for one in sets if not one.startswith("rival_queries"))
+        if "rivals=false" not in sets:
+            small = (*small, "rival_queries=18")
+        return Job(
+            name=f"argus-cifar10-{name}", study="argus-table1", data="cifar10", flags=("--repeats=1",),
+            sets=(*COLOUR, f"models=[\"{model}\"]", *sets),
+            small=(*TINY, "models=[\"lenet5\"]", *small), after=after,
+        )  # fmt: skip
+
+    plain = ("ablation=[]", "rivals=false")
+    first = job("resnet18-mix02", "resnet18", "mixes=[0.2]", *plain)
+    second = job("vgg16-mix02", "vgg16", "mixes=[0.2]", *plain, after=(first.name,))
+    begun = (first.name, second.name)
+    return [
+        first,
+        second,
+        job("resnet18-mixes", "resnet18", "mixes=[0.1,0.3]", *plain, after=begun[:1]),
+        Job(
+            name="argus-table4-cifar10", study="argus-table4", data="cifar10",
+            flags=("--repeats=1",), sets=(*COLOUR, "model=resnet18", "mix=0.2"),
+            small=(*TINY, "model=lenet5", "mix=0.2"), after=begun[:1],
+        ),
+        job("resnet18-rivals", "resnet18", "mixes=[]", "ablation=[0.1,0.2,0.3]",
+            "rival_queries=1000", after=begun[:1]),
+        job("vgg16-mixes", "vgg16", "mixes=[0.1,0.3]", *plain,
+            after=(*begun, "argus-cifar10-resnet18-mixes")),
+        job("vgg16-rivals", "vgg16", "mixes=[]", "ablation=[0.1,0.2,0.3]", "rival_queries=1000",
+            after=begun),
+    ]  # fmt: skip
+
+
 def _argus() -> list[Job]:
     """The published rows beside our curves; generators that are trained jointly are measured apart."""
     whole = Job(
@@ -116,12 +175,34 @@ def _boundary(name: str, data: str) -> Job:
 
 
 JOBS: dict[str, list[Job]] = {
+    "tables": [
+        _boundary("sinvad-rq2-fashion", "fashion"),
+        *_argus_colour(),
+        *_mixed_test(),
+        Job(name="sinvad-matrix", study="sinvad-matrix", data="mnist",
+            sets=("model=lenet5", "seeds=2000"), small=("seeds=10",)),
+        Job(name="sinvad-rq2-cifar10", study="sinvad-rq2", data="cifar10",
+            sets=("seeds=200", "code_seeds=200", "paper_seeds=50", "curve_seeds=50",
+                  "vae_epochs=20"),
+            small=("seeds=10", "code_seeds=4", "paper_seeds=2", "curve_seeds=2", "vae_epochs=2")),
+        Job(name="argus-table1-lenet4", study="argus-table1", data="mnist", flags=("--repeats=1",),
+            sets=("models=[\"lenet4\"]", "originals=100", "partners=9000", "joint_epochs=5",
+                  "rivals=false", "judge=false", "ablation=[]", "augment=none", "model_epochs=1",
+                  "batch=256", "epochs=15"),
+            small=(*TINY, "models=[\"lenet4\"]", "mixes=[0.2]", "ablation=[]", "rivals=false")),
+        *_coverage("dlfuzz", 1700, [guide for guide in GUIDES if not guide.startswith("vvc")]),
+        Job(name="argus-table2-mnist", study="argus-table2", data="mnist",
+            flags=("--full", "--repeats=6"),
+            sets=("augment=none", "model_epochs=1", "batch=256", "epochs=15", "joint_epochs=5",
+                  "mixes=[0.1,0.2,0.3]", "retrain_batch=512"),
+            small=(*TINY, "mixes=[0.1]", "added=50", "retrain_epochs=1")),
+    ],
     "first": [
         _boundary("sinvad-rq2", "mnist"),
         *_argus(),
         Job(name="features-rq2", study="features-rq2", sets=("seeds=100",),
             small=("seeds=10", "gan_epochs=4", "epochs=4")),
-        *_coverage(),
+        *_coverage("deepxplore", 1600),
     ],
     "second": [
         *_mixed_labels(),

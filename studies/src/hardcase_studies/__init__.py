@@ -16,6 +16,7 @@ _PAPERS = {
         "sinvad-rq1": "real images, FGSM, C&W and SINVAD on the same boundary, as a study for people (hardcase study serve)",
         "sinvad-rq2": "how close to the decision boundary found images lie, and what that costs",
         "sinvad-rq3": "class escape against test error as labels are mixed in training",
+        "sinvad-matrix": "arrivals of the genetic search from each class in each other, beside the confusion matrix (Figure 14)",
         "sinvad-rq4": "latent size and kind of VAE against how well a classifier still sees the label",
         "sinvad-feasibility": "interpolation, images of given surprise and ambiguous images, in pixels and in the latent space",
     },
