@@ -267,10 +267,12 @@ class Item:
         claim: What it says, in its words and numbers.
         command: What we run.
         scope: Substituted data, networks and sizes; empty where nothing was.
-        tests: What is asked of which stored figures.
+        place: File and table of the figures, where a test names no other.
+        tests: What is asked of which stored figures; those that are `shown` do not decide.
         known: The result was known before the rule was written.
         result: What a reader must know beside the figures.
         absent: Why it cannot be had; empty where it can.
+        built: The test that holds what is no claim but an algorithm or a definition.
     """
 
     document: str
@@ -278,19 +280,23 @@ class Item:
     claim: str
     command: str
     scope: str = ""
+    place: Mapping[str, Any] = field(default_factory=dict)
     tests: tuple[Mapping[str, Any], ...] = ()
     known: bool = False
     result: str = ""
     absent: str = ""
+    built: str = ""
+
+    def at(self, place: Mapping[str, Any]) -> dict[str, Any]:
+        """A place with what the item says of all of them."""
+        return {**self.place, **place}
 
     @property
     def files(self) -> tuple[str, ...]:
         """The stored results that it rests on."""
-        places = [test["figure"] for test in self.tests]
-        places += [
-            test[key] for test in self.tests for key in ("above", "below") if _placed(test, key)
-        ]
-        return tuple(dict.fromkeys(place["file"] for place in places))
+        keys = ("figure", "above", "below")
+        places = [test[key] for test in self.tests for key in keys if _placed(test, key)]
+        return tuple(dict.fromkeys(self.at(place)["file"] for place in places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,23 +328,25 @@ def judge(item: Item, store: Store) -> Judged:
     """The verdict on an item by its stored figures."""
     if item.absent:
         return Judged(item, "cannot be had", ())
+    if item.built:
+        return Judged(item, "built", ())
     if not item.tests or any(store.record(name) is None for name in item.files):
         return Judged(item, "not run", ())
     figures = []
+    deciding = []
     for test in item.tests:
-        figure = _figure(test["figure"], store)
+        figure = _figure(item.at(test["figure"]), store)
+        limits = ("published", "rate", "at_least", "at_most")
         claim = Claim(
             figure=figure,
-            above=_null(test, "above", store),
-            below=_null(test, "below", store),
-            **{
-                key: test[key]
-                for key in ("published", "rate", "at_least", "at_most")
-                if key in test
-            },
+            above=_null(item, test, "above", store),
+            below=_null(item, test, "below", store),
+            **{key: test[key] for key in limits if key in test},
         )
         figures.append((str(test.get("label", "")), figure, claim.verdict()))
-    return Judged(item, joined([verdict for _, _, verdict in figures]), tuple(figures))
+        if not test.get("shown"):
+            deciding.append(claim.verdict())
+    return Judged(item, joined(deciding), tuple(figures))
 
 
 def _placed(test: Mapping[str, Any], key: str) -> bool:
@@ -349,7 +357,7 @@ def _figure(place: Mapping[str, Any], store: Store) -> Figure:
     return store.share(place) if place.get("share") else store.figure(place)
 
 
-def _null(test: Mapping[str, Any], key: str, store: Store) -> Figure | None:
+def _null(item: Item, test: Mapping[str, Any], key: str, store: Store) -> Figure | None:
     if key not in test:
         return None
-    return _figure(test[key], store) if _placed(test, key) else exactly(float(test[key]))
+    return _figure(item.at(test[key]), store) if _placed(test, key) else exactly(float(test[key]))
