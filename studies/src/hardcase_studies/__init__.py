@@ -15,6 +15,7 @@ _PAPERS = {
     "Kang, Feldt and Yoo, TOSEM 2023": {
         "sinvad-rq1": "real images, FGSM, C&W and SINVAD on the same boundary, as a study for people (hardcase study serve)",
         "sinvad-rq2": "how close to the decision boundary found images lie, and what that costs",
+        "sinvad-pca": "whether found images lie between the clusters of two classes, seen by the network (Figure 13)",
         "sinvad-rq3": "class escape against test error as labels are mixed in training",
         "sinvad-matrix": "arrivals of the genetic search from each class in each other, beside the confusion matrix (Figure 14)",
         "sinvad-rq4": "latent size and kind of VAE against how well a classifier still sees the label",
