@@ -80,6 +80,13 @@ _NEEDS = {
 }
 """The smallest data a study makes sense on, where that is not the usual one."""
 
+REPEATED = frozenset(
+    ("argus-table1", "argus-table2", "argus-table4", "asking-digits", "asking-photographs",
+     "coverage-matrix", "map-cells", "maxplore-uses", "repair", "sinvad-rq3", "sinvad-rq4",
+     "slices-faults")
+)  # fmt: skip
+"""Studies that ``--repeats`` repeats; the others refuse it."""
+
 STUDIES = {
     name: PaperStudy(name=name, summary=summary, paper=paper, needs=_NEEDS.get(name, _USUAL))
     for paper, studies in _PAPERS.items()
