@@ -16,13 +16,13 @@ from torch import Tensor
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
 from hardcase.errors import Problem, file_member
-from hardcase.randomness import Rng
+from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
 from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
 from hardcase.tensors import constant
 from hardcase.types import Seeds
 
-__all__ = ["ConditionBox", "ConditionDraws", "condition_box"]
+__all__ = ["ConditionBox", "ConditionDraws", "condition_box", "samples_of"]
 
 BITS = 24
 """Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
@@ -334,6 +334,31 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         parts.append(CorruptionPart(tuple(severities)))
     space = Appearance(tuple(parts), (shape[0], shape[1], shape[2]))
     return _bounded_box(conditions, space)
+
+
+def samples_of(
+    box: ConditionBox,
+    ids: Sequence[str],
+    count: int,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+    stream: str = "conditions",
+) -> ConditionDraws:
+    """Return the samples of declared conditions under which each image is measured.
+
+    Sample `k` of an image follows from the run's seed, the image's id and `k` alone.
+
+    Args:
+        box: The declared conditions.
+        ids: Names of the images.
+        count: Samples per image.
+        seed: The run's seed.
+        device: Where the samples are made.
+        stream: What they are for; another name gives fresh samples.
+    """
+    rows = torch.arange(len(ids), device=device)
+    return box.draw(Rng(seed, stream, keys_of(ids).to(device)), rows, count)
 
 
 def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:
