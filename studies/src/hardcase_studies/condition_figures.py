@@ -41,6 +41,7 @@ from hardcase.models.load import Loading, load_model
 from hardcase.randomness import reserved
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import margin
+from hardcase.types import Images, Model
 from hardcase_studies.bench import Bench
 
 SAMPLES = 4
@@ -172,9 +173,8 @@ def _regions(bench: Bench) -> Table:
             found = [_one_region(rng, corner, count, number) for number in range(repeats)]
             told = [(one, truth) for one, truth in found if one is not None]
             wrong = sum(one.low > truth for one, truth in told)
-            middle = [
-                np.median([pair[i] for pair in ((o.low, t) for o, t in told)]) for i in (0, 1)
-            ]
+            bounds = [one.low for one, _ in told]
+            truths = [truth for _, truth in told]
             name = f"{corner:.0%} more in a corner" if corner else "nothing stands out"
             rows.append(
                 [
@@ -235,61 +235,74 @@ PHONE = {"rotation": "±30 deg", "shift": "±12 %", "scale": "±25 %"}
 def _on_data(bench: Bench) -> list[Table]:
     """The figures of a network of the zoo, beside those from evaluating every sample again."""
     train, test = (load(bench.data, split=split) for split in ("train", "test"))
-    how = Loading(train=train, test=test, device=torch.device(bench.device), seed=bench.seed)
+    how = Loading(train=train, test=test, device=bench.device, seed=bench.seed)
     model = load_model("zoo:lenet5", how)
-    rows = list[list[Cell]]()
+    net = list[list[Cell]]()
     others = list[list[Cell]]()
     for declared in (Conditions.load("scanner"), Conditions(PHONE, name="large moves")):
         bench.say(f"zoo:lenet5 under {declared.name}")
         box = condition_box(declared, test.shape)
-        seeds = seeds_of(test, box, model.device)
-        drawn = samples_of(box, test.id, SAMPLES, seed=bench.seed, device=model.device)
-        of = torch.arange(len(test), device=model.device).repeat_interleave(SAMPLES)
-        logits = asked_under(model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten())
-        failed = answered(logits, seeds.y[of]).failed.reshape(-1, SAMPLES).cpu()
-        margins = margin(logits, seeds.y[of]).reshape(-1, SAMPLES).cpu()
+        failed, margins = _measured(model, test, box, bench.seed)
         began = process_time()
         table = effects_of_shard(model, test, box, seed=bench.seed, failed=failed, margins=margins)
         found = effects([table])
-        region = choose_region(box, test.id, failed, seed=bench.seed, margins=margins)
-        told = None
-        if region is not None:
-            inside = region_of_shard(model, test, box, region, seed=bench.seed, failed=failed)
-            told = worst_region(region, [inside])
-        rates = wider([wider_of_shard(model, test, box, seed=bench.seed)])
-        seconds = process_time() - began
+        rows = [
+            ["failure rate, %", f"{100 * float(failed.double().mean()):.2f}"],
+            *_region_rows(model, test, box, failed, margins, bench.seed),
+            *_wider_rows(model, test, box, bench.seed),
+            ["samples asked again per condition", int(table.queries.sum())],
+            ["seconds of processor time", f"{process_time() - began:.1f}"],
+        ]
+        others += [[f"{declared.name}: {row[0]}", row[1]] for row in rows]
         full = effects(
             [effects_of_shard(model, test, box, seed=bench.seed, failed=failed, margins=None)]
         )
-        known = {one.condition: one.value for one in full}
-        rows += [
-            [
-                f"{declared.name}: {one.condition}",
-                f"{100 * one.value:.2f} [{100 * one.low:.2f}, {100 * one.high:.2f}]",
-                f"{100 * known[one.condition]:.2f}",
-                "yes" if one.shown else "no",
-            ]
-            for one in found
-        ]
-        others += [
-            [f"{declared.name}: failure rate, %", f"{100 * float(failed.double().mean()):.2f}"],
-            [f"{declared.name}: region that was chosen", str(region)],
-            [
-                f"{declared.name}: rate there at least, %",
-                "not above the overall rate" if told is None else f"{100 * told.low:.1f}",
-            ],
-            *(
-                [
-                    f"{declared.name}: {one.scale:g} times the ranges, %",
-                    f"{100 * one.value:.2f} [{100 * one.low:.2f}, {100 * one.high:.2f}]",
-                ]
-                for one in rates
-            ),
-            [f"{declared.name}: samples asked again per condition", int(table.queries.sum())],
-            [f"{declared.name}: seconds of processor time", f"{seconds:.1f}"],
-        ]
+        every = {one.condition: f"{100 * one.value:.2f}" for one in full}
+        for one in found:
+            name = f"{declared.name}: {one.condition}"
+            shown = "yes" if one.shown else "no"
+            net.append([name, _points(one.value, one.low, one.high), every[one.condition], shown])
     columns = ["condition", "effect, points", "from every sample", "shown"]
     return [
-        Table("Effects, zoo:lenet5", columns, rows),
+        Table("Effects, zoo:lenet5", columns, net),
         Table("Worst region and wider ranges, zoo:lenet5", ["", "value"], others),
     ]
+
+
+def _measured(model: Model, images: Images, box: ConditionBox, seed: int) -> tuple[Tensor, Tensor]:
+    """Which samples of every image fail, and their margins."""
+    seeds = seeds_of(images, box, model.device)
+    drawn = samples_of(box, images.id, SAMPLES, seed=seed, device=model.device)
+    of = torch.arange(len(images), device=model.device).repeat_interleave(SAMPLES)
+    logits = asked_under(model, box, seeds, of, drawn.z.flatten(0, 1), drawn.pattern.flatten())
+    failed = answered(logits, seeds.y[of]).failed
+    lead = margin(logits, seeds.y[of])
+    return failed.reshape(-1, SAMPLES).cpu(), lead.reshape(-1, SAMPLES).cpu()
+
+
+def _region_rows(
+    model: Model, images: Images, box: ConditionBox, failed: Tensor, margins: Tensor, seed: int
+) -> list[list[Cell]]:
+    """The region that was chosen, and the least rate in it."""
+    region = choose_region(box, images.id, failed, seed=seed, margins=margins)
+    told = None
+    if region is not None:
+        told = worst_region(
+            region, [region_of_shard(model, images, box, region, seed=seed, failed=failed)]
+        )
+    least = "not above the overall rate" if told is None else f"{100 * told.low:.1f}"
+    return [["region that was chosen", str(region)], ["rate there at least, %", least]]
+
+
+def _wider_rows(model: Model, images: Images, box: ConditionBox, seed: int) -> list[list[Cell]]:
+    """The failure rates under wider ranges."""
+    rates = wider([wider_of_shard(model, images, box, seed=seed)])
+    return [
+        [f"{one.scale:g} times the ranges, %", _points(one.value, one.low, one.high)]
+        for one in rates
+    ]
+
+
+def _points(value: float, low: float, high: float) -> str:
+    """A share with its interval, in points."""
+    return f"{100 * value:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
