@@ -246,7 +246,7 @@ def _on_data(bench: Bench) -> list[Table]:
         began = process_time()
         table = effects_of_shard(model, test, box, seed=bench.seed, failed=failed, margins=margins)
         found = effects([table])
-        rows = [
+        rows: list[list[Cell]] = [
             ["failure rate, %", f"{100 * float(failed.double().mean()):.2f}"],
             *_region_rows(model, test, box, failed, margins, bench.seed),
             *_wider_rows(model, test, box, bench.seed),
