@@ -37,11 +37,11 @@ from hardcase.conditions.risk import (
     ROWS,
     answered,
     asked_under,
-    bounded_mean_interval,
     joined_tables,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import bounded_mean_interval
 from hardcase.types import Images, Model
 
 __all__ = ["Effect", "EffectTable", "effects", "effects_of_shard", "near_margin"]

@@ -33,11 +33,11 @@ from hardcase.conditions.risk import (
     ROWS,
     answered,
     asked_under,
-    bounded_mean_interval,
     joined_tables,
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of, reserved
+from hardcase.statistics import bounded_mean_interval
 from hardcase.types import Images, Model
 
 __all__ = ["Limit", "Region", "RegionTable", "WorstRegion", "choose_region", "region_of_shard"]

@@ -27,10 +27,10 @@ from hardcase.conditions.risk import (
     ROWS,
     answered,
     asked_under,
-    bounded_mean_interval,
     joined_tables,
     seeds_of,
 )
+from hardcase.statistics import bounded_mean_interval
 from hardcase.types import Images, Model
 
 __all__ = ["SCALES", "WiderRate", "WiderTable", "stretched", "wider", "wider_of_shard"]
