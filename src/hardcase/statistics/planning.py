@@ -105,5 +105,5 @@ def _solve(count: int, reach: float, error: float, distance: float, level: float
     quantile = -float(scipy.special.ndtri((1 - level) / 2))
     wider = count * max(reach - quantile * error, 0.0)
     normal = (quantile + NORMAL_POWER) * spread
-    root = (normal + (normal**2 + 4 * wider * distance) ** 0.5) / (2 * distance)
+    root: float = (normal + (normal**2 + 4 * wider * distance) ** 0.5) / (2 * distance)
     return math.ceil(root**2)
