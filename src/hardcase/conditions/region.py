@@ -289,10 +289,10 @@ def worst_region(region: Region | None, tables: Sequence[RegionTable]) -> WorstR
         return None
     inside = whole.inside.double().numpy()
     overall = whole.overall.double().numpy()
-    how: dict[str, Any] = {"level": 0.9, "clusters": whole.image}  # one-sided: 5 % below
-    if bounded_mean_interval(inside - overall, -1.0, 1.0, **how).low <= 0:
+    above = bounded_mean_interval(inside - overall, -1.0, 1.0, clusters=whole.image, side="low")
+    if above.low <= 0:
         return None
-    low = bounded_mean_interval(inside, **how).low
+    low = bounded_mean_interval(inside, clusters=whole.image, side="low").low
     return WorstRegion(region, float(inside.mean()), low, float(overall.mean()), len(whole.id))
 
 
