@@ -31,7 +31,6 @@ from hardcase.cli.run import (
     stored,
     watched,
 )
-from hardcase.cli.train import demonstrate, tell_repair
 from hardcase.errors import INTERRUPTED, Problem, likely_factory
 
 if TYPE_CHECKING:

@@ -73,6 +73,7 @@ class ProofRow:
         margin: By how much it may be worse; of the failure rate, by how much a repair lowers it at
             least.
         decides: Whether a repair must show that it is not worse.
+        planned: The margin that so many images can show.
         needed: How many images would decide it, where these do not.
         at_least: Whether that is only a bound.
     """
@@ -86,6 +87,7 @@ class ProofRow:
     units: int
     margin: float
     decides: bool = False
+    planned: float = LEAST_MARGIN
     needed: int | None = None
     at_least: bool = False
 
@@ -232,6 +234,7 @@ class Proof:
             "verdict": self.verdict,
             "reasons": self.reasons,
             "images": self.images,
+            "bound": self.bound,
             "needed": None if self.needed is None else str(self.needed),
             "attacked": self.attacked,
             "attack_added": dict(self.added),
@@ -259,7 +262,7 @@ def shown_margin(before: Shares) -> float:
     count = max(len(before), 2)
     spread = float(before.std()) * (2 * (1 - ALIKE)) ** 0.5
     margin = CERTAIN * spread / count**0.5 + IMAGINED / count
-    return max(LEAST_MARGIN, ceil(1000 * margin - 1e-9) / 1000)
+    return float(max(LEAST_MARGIN, ceil(1000 * margin - 1e-9) / 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,11 +367,12 @@ def _attacked(
     named = dict(zip(("before", "after"), networks))
     found = attack_all(named, images, box, size, seed=seed)
     least = {name: one.least.double().clamp_max(1) for name, one in found.items()}
-    broken = [one.failing.double().numpy() for one in found.values()]
-    near = [(1 - one).numpy() for one in least.values()]
-    rows = (
-        _row("attack", "worst case", *broken, 1.0),
-        _row("attack", "1 - least scale", *near, 1.0),
+    rows = tuple(
+        _row("attack", name, figure["before"], figure["after"], 1.0)
+        for name, figure in (
+            ("worst case", {name: one.failing.double().numpy() for name, one in found.items()}),
+            ("1 - least scale", {name: (1 - one).numpy() for name, one in least.items()}),
+        )
     )
     # the lower tenth and the median; 1 stands for images that nothing in the box breaks
     quantiles = {
@@ -472,7 +476,8 @@ def _row(
     change = after - before
     low, high = bounded_mean_interval(change, -1.0, 1.0, level=level, clusters=clusters)
     means = (float(before.mean()), float(after.mean()))
-    row = ProofRow(group, name, *means, low, high, len(before), margin, decides)
+    planned = shown_margin(before)
+    row = ProofRow(group, name, *means, low, high, len(before), margin, decides, planned)
     if not decides:
         return row
     aim = margin if limit is None else limit
