@@ -291,7 +291,7 @@ data = "{data}"        # folder:PATH (?resize=224&crop=center), csv:, npz:, parq
 seeds = {seeds}            # images to start from
 seed = 0               # everything random follows from it
 # conditions = "handheld"  # how often it fails there is measured; chosen by the images: scanner,
-#                            handheld, fixed-camera, outdoors, microscope, FILE.toml or none
+#                            handheld, phone, fixed-camera, outdoors, microscope, FILE.toml or none
 # references = ["zoo:lenet1"]  # models of the same data to compare with
 
 [subject]              # how the model wants its images, where it does not say so itself
