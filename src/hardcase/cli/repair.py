@@ -123,22 +123,23 @@ def _require_same_network(run: Run, context: Context, flags: o.Flags) -> None:
     The network is prepared as the run prepared it, so that the same one gives the same answers.
     """
     from hardcase.runs.identity import Identity, parts_of, require_same
+    from hardcase.runs.plan import measure_plan
     from hardcase.runs.verify import require_behaviour
 
     then = Identity.from_json(run.record.get("identity"))
     if then is None:
         note("note: this run was stored before ingredients were recorded: it is unverified")
         return
+    plan = measure_plan(context)
     measure = (run.record.get("phases") or {}).get("measure") or {}
-    measurement = replace(context.measurement, tile=measure.get("tile"))
-    now = Identity(parts_of(measurement.model))
+    measurement = replace(plan.measurement, tile=measure.get("tile"))
+    names = [*parts_of(measurement.model), "measured images"]
     device = Identity(parts_of(device=measurement.model.device.type))
     try:
-        require_same(then.only(now.parts), now)
+        require_same(then.only(names), plan.identity.only(names))
         if not then.only(device.parts).differences(device):
             with measurement.arithmetic():
-                networks = {"model": measurement.model}
-                require_behaviour(run.record, networks, context.measured_images)
+                require_behaviour(run.record, {"model": measurement.model}, plan.images)
     except Problem as problem:
         if not flags.allow_changes:
             raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem
