@@ -39,7 +39,7 @@ from hardcase.statistics.means import (
 )
 from hardcase.statistics.ordering import auroc, auroc_interval, auroc_of_counts
 from hardcase.statistics.paired import newcombe_paired
-from hardcase.statistics.planning import POWER, needed_images
+from hardcase.statistics.planning import POWER, ImagesNeeded, images_to_decide, needed_images
 from hardcase.statistics.rates import NORMAL, Bounds, Rate, binomial_interval, wilson_interval
 from hardcase.statistics.tests import (
     PERMUTATIONS,
@@ -69,6 +69,7 @@ __all__ = [
     "POWER",
     "STEPS",
     "Bounds",
+    "ImagesNeeded",
     "Interval",
     "Metric",
     "Numbers",
@@ -86,6 +87,7 @@ __all__ = [
     "count",
     "flips",
     "holm",
+    "images_to_decide",
     "kinds_in_words",
     "largest_t",
     "log_interval",

@@ -34,7 +34,7 @@ class Metric:
     laws: tuple[str, ...] = ()
 
 
-_WILSON = "Wilson's interval, JASA 1927"
+_INTERVAL = "Clopper and Pearson, Biometrika 1934"
 _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
@@ -51,7 +51,7 @@ _RATES = {
 METRICS = (
     Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
     Metric("attempted", "usable seeds that were searched from", "a run"),
-    *(Metric(name, text, needs, _WILSON) for name, (needs, text) in _RATES.items()),
+    *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
         "distinct",
         "groups of confirmed findings that look like one fault",
