@@ -92,11 +92,9 @@ def closing(run: Run, said: Decision) -> list[str]:
     if run.store.searching:
         search = [*_generated(run.record), search_sentence(run)]
         checked = check_sentences(run)
-    skipped = {"search": search, "check": checked}
-    for name, lines in skipped.items():
-        phase = (run.record.get("phases") or {}).get(name, {})
-        if phase.get("status") == "skipped" and phase.get("why") and name != "search":
-            lines[:] = [phase["why"]]
+    check = (run.record.get("phases") or {}).get("check", {})
+    if check.get("status") == "skipped" and len(run):
+        checked = [str(check.get("why", "skipped"))]
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
