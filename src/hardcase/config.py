@@ -29,7 +29,7 @@ LONGEST = 200_000
 MOST = 4_000
 """Dots, equals signs and brackets in it: reading takes time that grows with their square."""
 NO_SEARCH = "none"
-"""The method of a run that measures the risk alone."""
+"""The method of a run without a search: it is measured alone."""
 DEEPEST = 20
 """Sections inside sections that a setting's name may go through."""
 
@@ -170,7 +170,8 @@ class Config(_Section):
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
-    baseline: str | None = None
+    baseline: tuple[str, ...] = ()
+    """Models, or folders of runs, with which the model is compared on the same samples."""
     map: str | None = None
     generator: str | None = None
     target: int | str | None = None
@@ -178,9 +179,10 @@ class Config(_Section):
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
     """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
-    references: tuple[str, ...] | None = None
-    """Models, or run folders, beside whose risk that of the subject stands; by default trained
-    models at hand."""
+    samples: int = Field(4, ge=1, le=64)
+    """Random samples of the conditions per image."""
+    measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
+    """Images that are measured; by default all of the split, as far as a minute is enough."""
     rare: bool = False
     """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (
@@ -202,8 +204,10 @@ class Config(_Section):
     judge: bool = True
     """Judge the findings when the search is over."""
     trust_pickle: bool = False
+    given: dict[str, str] = {}
+    """Who gave each setting that is no default of the program: written into runs, not by hand."""
 
-    @field_validator("peers", "witnesses", "judge_features", "references", mode="before")
+    @field_validator("peers", "witnesses", "judge_features", "baseline", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
@@ -222,7 +226,7 @@ class Config(_Section):
         given = self.model_dump()
         if self.limits == LimitsConfig():
             del given["limits"]
-        for name in ("task", "claims"):
+        for name in ("task", "claims", "given"):
             if given[name] == Config.model_fields[name].default:
                 del given[name]
         for name in ("classes", "threshold"):
@@ -316,17 +320,14 @@ def check_names(config: Config) -> None:
     _known_method(config.method)
     _known_data(config.data)
     witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    beside = [one for one in config.references or () if not is_run(one)]
-    named = [*config.peers, *witnesses, *beside]
-    if config.baseline is not None:
-        named.append(config.baseline)
+    named = [*config.peers, *witnesses, *(one for one in config.baseline if not is_run(one))]
     for spec in (config.model, *named):
         _known_model(spec)
 
 
-def is_run(name: str) -> bool:
-    """Whether a reference is the folder of a run rather than a model."""
-    return (named_path(name) / "run.json").is_file()
+def is_run(name: Any) -> bool:
+    """Whether a baseline is the folder of a run rather than a model."""
+    return isinstance(name, str) and (named_path(name) / "run.json").is_file()
 
 
 def _known_method(method: MethodConfig) -> None:

@@ -9,7 +9,7 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache companions registry catalogue objectives "
+    "core": "environment errors plain lazy types tensors randomness cache companions registry catalogue objectives "
     "oracles statistics graphs campaign",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",

@@ -415,7 +415,8 @@ def _phase(said: dict[str, Any]) -> str:
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     """What a small file of a run folder says; one that is damaged is named."""
-    from hardcase.runs.files import read_checked_json, read_plain
+    from hardcase.plain import read_plain
+    from hardcase.runs.files import read_checked_json
 
     try:
         said, sound = read_checked_json(read_plain(path))

@@ -25,7 +25,8 @@ from hardcase.errors import Problem
 from hardcase.judges.asking import Asking, Draw, FindingPopulation, stands_for
 from hardcase.judges.judge import PanelJudge, where_agreed
 from hardcase.judges.own_run import FEWEST, OwnRule, own_rule
-from hardcase.runs.files import locked, read_plain, require_plain
+from hardcase.plain import read_plain
+from hardcase.runs.files import locked, require_plain
 from hardcase.runs.identity import run_digest
 from hardcase.runs.results import Run
 from hardcase.tensors import digest

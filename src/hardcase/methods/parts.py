@@ -58,28 +58,3 @@ def pixel_walk(*, clip: bool) -> dict[str, Any]:
     if clip:
         return {"space": Pixels(), "keep": "best-per-label"}
     return {"space": Unclipped(), "keep": "all"}
-
-
-@dataclass(frozen=True, slots=True)
-class _NoSearch:
-    """Leaves every seed as it is."""
-
-    def init(self, seeds: Seeds, rng: Rng) -> State:
-        return {}
-
-    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        evaluate.retire(evaluate.live.nonzero().squeeze(1))
-        return state
-
-
-def no_search() -> Method:
-    """Return the method of a run that only measures how often the model fails."""
-    return Method(
-        name="none",
-        space=Pixels(),
-        search=_NoSearch(),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        needs="label",
-        budget=Budget(queries=1),
-    )

@@ -22,8 +22,9 @@ from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
+from hardcase.plain import read_plain
 from hardcase.repair.proof import Proof, ProofRow, ProofValues, compare_values
-from hardcase.runs.files import checked_json, read_checked_json, read_plain
+from hardcase.runs.files import checked_json, read_checked_json
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, read_beside

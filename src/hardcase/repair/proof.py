@@ -299,12 +299,12 @@ def measure_values(
     outside: Mapping[str, Images] | None = None,
 ) -> ProofValues:
     """Measure one network on unseen images; the draws are the same for every network."""
-    whole = measure_risk(model, images, box, draws=size.draws, seed=seed, costs=False)
+    whole = measure_risk(model, images, box, samples=size.draws, seed=seed)
     declared = box.conditions
 
     def alone(conditions: Conditions) -> Shares:
         own = condition_box(conditions, images.shape)
-        table = measure_risk(model, images, own, draws=size.alone, seed=seed, costs=False)
+        table = measure_risk(model, images, own, samples=size.alone, seed=seed)
         return table.shares
 
     return ProofValues(
@@ -376,7 +376,7 @@ def attack_all(
 ) -> dict[str, AttackResult]:
     """Attack several networks on the same images, and each with what breaks the others."""
     tables = {
-        name: measure_risk(model, images, box, draws=size.draws, seed=seed + 1, costs=False)
+        name: measure_risk(model, images, box, samples=size.draws, seed=seed + 1)
         for name, model in models.items()
     }
     least = {name: torch.full((len(images),), torch.inf) for name in models}

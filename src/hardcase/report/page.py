@@ -25,6 +25,7 @@ from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.judges.judge import WEAK
+from hardcase.plain import read_plain
 from hardcase.registry import rows as listed
 from hardcase.report import pictures, words
 from hardcase.report.decision import decision, together
@@ -38,7 +39,7 @@ from hardcase.report.where import (
     where,
 )
 from hardcase.report.words import Sheet, number, plural, rate
-from hardcase.runs.files import read_plain, refuse_links
+from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run, people_said
 from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits

@@ -246,6 +246,11 @@ def short(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
 
 
+def digest_of(facts: Any) -> str:
+    """Return a digest of facts that JSON can hold."""
+    return short(json.dumps(facts, sort_keys=True, default=str).encode())
+
+
 def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:
     """Numbers and words in a tree of dataclasses, by their place in it; no tensors."""
     if isinstance(value, str | int | float | bool):

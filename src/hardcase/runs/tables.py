@@ -27,7 +27,8 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers
-from hardcase.runs.files import LARGE, opened
+from hardcase.plain import opened
+from hardcase.runs.files import LARGE
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 

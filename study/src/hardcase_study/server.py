@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 from hardcase.errors import Problem
-from hardcase.runs.files import read_json, read_plain
+from hardcase.plain import read_plain
+from hardcase.runs.files import read_json
 from hardcase_study.answers import Answers, Rater, rater_id
 from hardcase_study.bundle import Study, private
 from hardcase_study.forms import Item, questions

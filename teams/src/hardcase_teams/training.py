@@ -91,7 +91,7 @@ class TrainingRisk:
         model = _Trained(net, self._mean, self._std)
         with in_evaluation_mode(net):
             return measure_risk(
-                model, self._images, box, draws=self.draws, seed=self.seed, costs=False
+                model, self._images, box, samples=self.draws, seed=self.seed
             )
 
     def improved(self, risk: float) -> bool:
