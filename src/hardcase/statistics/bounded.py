@@ -37,7 +37,9 @@ TERMS = 64
 MOST_TERMS = 100_000
 """Two values need them all, sixty values about a hundred."""
 PRECISION = 1e-9
-"""Of an end, as a part of the range."""
+"""Of an end, as a part of the range, and of its chance."""
+FLAT = 1e-3
+"""Chances so near to 0 or 1 say little of where the end is."""
 Row = tuple[float, float, int]
 Vector = NDArray[np.float64]
 
@@ -107,13 +109,28 @@ def _quantile(table: tuple[Row, ...], chance: float) -> float:
         above = float(count[value == most].sum())
         share = scipy.special.betaincinv(above, float(count.sum()) - above, chance)
         return least + (most - least) * float(share)
+    # bisection while an end lies where the law is flat, then false position (Illinois)
     close = PRECISION * (most - least)
+    short, over = -chance, 1 - chance
+    smooth = [False, False]
+    last = 0
     while most - least > close:
         middle = (least + most) / 2
-        if _below(size * (value - middle), count) < chance:
-            least = middle
+        if all(smooth):
+            middle = least + (most - least) * short / (short - over)
+        below = _below(size * (value - middle), count)
+        error = below - chance
+        if abs(error) < PRECISION:
+            return middle
+        side = int(error > 0)
+        smooth[side] = FLAT < below < 1 - FLAT
+        if side:
+            most, over = middle, error
+            short /= 1 + (last == side)
         else:
-            most = middle
+            least, short = middle, error
+            over /= 1 + (last == side)
+        last = side
     return (least + most) / 2
 
 
