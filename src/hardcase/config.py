@@ -212,7 +212,7 @@ class Config(_Section):
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
-    @field_validator("target", mode="before")
+    @field_validator("target", "measure", mode="before")
     @classmethod
     def _number(cls, value: object) -> object:
         return int(value) if isinstance(value, str) and value.isdecimal() else value

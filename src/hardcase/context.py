@@ -10,12 +10,13 @@ from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.config import Config, is_run, parse, typed_options
+from hardcase.config import Config, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
@@ -24,6 +25,7 @@ from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
 from hardcase.randomness import hashed_order, reserved
 from hardcase.registry import SUPPLIED, Part, check_offer, resolve
+from hardcase.request import Request
 from hardcase.splits import CampaignSplits, sample_of
 from hardcase.tensors import from_bytes, steady, usable_device
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
@@ -62,6 +64,8 @@ class Context(CampaignSplits):
         subject: The network under test.
         seeds: The images to start from, all of them.
         given: Images to measure, of which some are searched from.
+        rest_trains: Whether images of `given` that are neither searched from nor reserved are
+            training images, for want of others.
         train: Training images, where the data set has no name to load them by.
         peers: Networks to compare with.
         witnesses: Networks that must keep the label, objects or names.
@@ -84,6 +88,7 @@ class Context(CampaignSplits):
         subject: Model | None = None,
         seeds: Images | Stream | None = None,
         given: Images | Stream | None = None,
+        rest_trains: bool = False,
         train: Images | Stream | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
@@ -101,6 +106,7 @@ class Context(CampaignSplits):
         self._peers = tuple(peers)
         self._baselines = tuple(baselines)
         self._given = given
+        self._rest_trains = rest_trains
         self._method = method
         self.progress = progress
         self.generated: dict[str, Any] = {}
@@ -123,23 +129,27 @@ class Context(CampaignSplits):
         witnesses: str | Sequence[str | Model] | None = None,
         baselines: Sequence[Model | str] = (),
         some: bool = False,
+        rest_trains: bool = False,
+        request: Request | None = None,
         **values: Any,
     ) -> Context:
         """The context of a campaign whose subject and seeds are objects; with `some`, the seeds are
         all images that are measured, and some of them are searched from.
         """
-        named = {
+        asked = (request or Request()).ask(values, "python")
+        named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
             "data": seeds.name,
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
             named["seeds"] = max(len(seeds), 1)
-        images = {"given" if some else "seeds": seeds}
+        images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
-            parse({**named, **values}),
+            asked.ask(named, "python").config(),
             subject=None if isinstance(subject, str) else subject,
             **images,
+            rest_trains=rest_trains,
             train=train,
             peers=peers,
             witnesses=witnesses,
@@ -202,6 +212,18 @@ class Context(CampaignSplits):
     def _generates(self) -> bool:
         """Whether the method's generator makes the seeds: unless those given come with codes."""
         return self.given_seeds is None or "latent" not in self.sample.context
+
+    def read(self, split: str) -> Images | Stream:
+        """One split of the data as it is stored, under its own classes."""
+        if split == "train" and split not in self._stored and self._rest_trains:
+            images = self.all_images
+            taken = {*self.seeds.id}
+            held = reserved(images.id).tolist() if self.reserves else [False] * len(images)
+            rows = [i for i, name in enumerate(images.id) if name not in taken and not held[i]]
+            if rows:
+                self._stored["train"] = images.take(torch.tensor(rows))
+                self._stored.setdefault("test", images)
+        return super().read(split)
 
     def _generated_seeds(self) -> Images:
         """Samples of the method's generator that the subject and most verifiers classify so."""
@@ -446,6 +468,11 @@ class Context(CampaignSplits):
         """
         named = (one for one in self._baseline_specs if not is_run(one))
         return tuple(one if not isinstance(one, str) else self.model(one) for one in named)
+
+    @property
+    def stored_baselines(self) -> list[str]:
+        """The folders of runs with which the failure rate is compared."""
+        return [str(one) for one in self._baseline_specs if is_run(one)]
 
     @property
     def _baseline_specs(self) -> Sequence[Model | str]:

@@ -29,14 +29,13 @@ from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.statistics import binomial_interval
 from hardcase.tensors import chunks, decode_all, encode_all, remade, to_bytes
 from hardcase.types import WAYS, Findings, Images, Judge, Seeds
+from hardcase.wording.numbers import span
 
 ROWS = 64
 """Images that are rendered at once."""
 
 
-def keep_shown(
-    run: Run, measured: Measured, measurement: Measurement, images: ImageSet
-) -> None:
+def keep_shown(run: Run, measured: Measured, measurement: Measurement, images: ImageSet) -> None:
     """Keep a random choice of failing samples as images; none of a reserved image.
 
     Args:
@@ -51,9 +50,7 @@ def keep_shown(
     keep_beside(run.store, CONDITIONS, {"shown": shown})
 
 
-def _shown(
-    measured: Measured, measurement: Measurement, images: ImageSet
-) -> list[dict[str, Any]]:
+def _shown(measured: Measured, measurement: Measurement, images: ImageSet) -> list[dict[str, Any]]:
     """Every failing sample has the same chance: the smallest random patterns are chosen."""
     box = measurement.box
     assert box is not None
@@ -199,21 +196,8 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
         text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
         if said["shown"] > said["decided"]:
             text += f", {said['shown'] - said['decided']} undecided"
-        told.append(f"{text} ({span([said['low'], said['high']])} lost)")
+        told.append(f"{text} ({span(said['low'], said['high'])} % lost)")
         shown = said["shown"]
     if not told:
         return "no judge was asked whether the failing images still show what they showed"
     return f"of {shown} random failing images {'; '.join(told)}"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _points(share: float) -> str:
-    text = f"{100 * share:.1f}".removesuffix(".0")
-    return f"{text} point" if text == "1" else f"{text} points"
-
-
-def span(bounds: Sequence[float]) -> str:
-    return f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"

@@ -460,7 +460,8 @@ def _smoke(
     """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
-    from hardcase.runs.start import plan_of, start
+    from hardcase.runs.plan import plan_of
+    from hardcase.runs.start import start
 
     short = {
         "seeds": min(config.seeds or 16, 16 if small else 4),

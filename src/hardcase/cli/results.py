@@ -81,7 +81,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         parts_of,
         require_same,
     )
-    from hardcase.runs.start import plan_of
+    from hardcase.runs.plan import plan_of
     from hardcase.runs.verify import require_behaviour
 
     then = Identity.from_json(run.record.get("identity"))

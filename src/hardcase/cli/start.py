@@ -22,11 +22,12 @@ from hardcase.cli.options import answer, as_json, grid, note, opened, shown, tel
 from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
-    broken,
     closing,
+    decision_of,
     front_of,
     interrupted,
     left_behind,
+    search_sentence,
     stored,
     watched,
 )
@@ -87,7 +88,7 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
             name = method["name"]
             first = name == METHODS[0]["name"]
             # the risk is the model's, whatever method searches it
-            own = {"references": REFERENCE} if first else {"conditions": "none"}
+            own = {"baseline": REFERENCE} if first else {"conditions": "none"}
             runs.append(_one({**base, **own, "method": method}, home / name, flags))
             if first:  # something to look at while the rest goes on
                 page = write([runs[0][0]], home / "report")
@@ -109,7 +110,8 @@ def _conclude(
     elif flags.quiet:
         tell(str(page))
     else:
-        tell("\n".join([closing(runs[0]).rpartition("\n")[0], *map(broken, runs[1:]), ""]))
+        lines = closing(runs[0], decision_of(runs[0]))
+        tell("\n".join([*lines, *map(search_sentence, runs[1:]), ""]))
         if repaired is not None:
             tell_repair(repaired, quiet=True)
         tell(f"report   {shown(page)}")
@@ -174,21 +176,17 @@ def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
 
 def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
     """One search, after the networks it needs."""
-    from hardcase.api import measured
+    from hardcase.api import conduct
     from hardcase.config import parse
-    from hardcase.runs.start import plan_of, start
 
-    with watched(parse(values), folder, flags) as (context, screen), screen:
-        plan = plan_of(context)
-        if context.conditions is not None:
-            _ = context.references  # trained with the other networks
-        start(plan, folder, screen)
+    with watched(parse({**values, "judge": False}), folder, flags) as (context, screen):
+        conduct(context, folder, screen, say=flags.say)
     run = stored(folder)
     if run is None or interrupted(run):
         note(f"interrupted; what was found is in {shown(folder)}" if run else "interrupted")
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
-    return measured(context, run, flags.say), context
+    return run, context
 
 
 def _judged(

@@ -160,7 +160,7 @@ class RiskTable:
 
 
 def rate_of(
-    values: NDArray[np.float64], clusters: Sequence[str] = (), *, low: float = 0.0
+    values: NDArray[Any], clusters: Sequence[str] = (), *, low: float = 0.0
 ) -> dict[str, float]:
     """Return the mean of a figure per image and its interval, as records keep them."""
     bounds = bounded_mean_interval(values, low, 1.0, clusters=clusters)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +44,8 @@ from hardcase.judges.judge import (
 from hardcase.judges.own_run import FEWEST, OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
-    CERTAIN,
     FILE as ANSWERS,
     PersonAnswer,
-    by_own_signals,
     by_people,
     fitted_to_run,
     keep_for_others,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hardcase import registry
-from hardcase.objectives import Margin
-from hardcase.oracles import LeavesLabel
-from hardcase.randomness import Rng
 from hardcase.registry import argument_helps, explain
 from hardcase.spaces.pixel import Pixels, Unclipped
-from hardcase.types import Budget, Evaluator, Method, Seeds, State
+from hardcase.types import Method
 
 SHARED = {
     "subject": "The network under test.",

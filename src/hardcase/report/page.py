@@ -50,7 +50,7 @@ from hardcase.types import ClassNames
 HERE = Path(__file__).parent
 FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
 """How the page writes numbers: functions of `words`."""
-FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+FIGURES = ("conditions", "risk", "least_scale", "worst_case", "rare")
 """What run.json says of the declared conditions, and report.json too."""
 SCHEMA = 1
 TRIPLES = 12

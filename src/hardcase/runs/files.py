@@ -324,6 +324,7 @@ _RECORD = _entries(
         "verdicts": dict[str, list[Whole]] | None,
         "coverage": _several(_COVERAGE) | None,
         "conditions": dict[str, str] | None,
+        "conditions_digest": str | None,
         "risk": _RISK | None,
         "phases": GenericAlias(dict, (str, _PHASE)),
         "given": dict[str, str],
@@ -414,9 +415,7 @@ class Ledger:
     A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
 
-    def __init__(
-        self, folder: Path, run: Callable[[], str] = str, phase: str = "search"
-    ) -> None:
+    def __init__(self, folder: Path, run: Callable[[], str] = str, phase: str = "search") -> None:
         self.folder = folder
         self.run = run
         self.phase = phase

@@ -21,6 +21,7 @@ from hardcase.cache import is_temporary, make_folder, sweep, write_atomically
 from hardcase.config import loads
 from hardcase.environment import redact
 from hardcase.errors import Problem
+from hardcase.plain import read_plain
 from hardcase.runs import tables
 from hardcase.runs.files import (
     BEGINNING,
@@ -34,7 +35,6 @@ from hardcase.runs.files import (
     file_size_and_crc,
     files_of,
     read_checked_json,
-    read_plain,
     storable,
     wrong_record,
 )

@@ -34,7 +34,10 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
-FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
+FREE = (
+    *("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle"),
+    *("given", "samples", "measure", "limits"),
+)
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")
 """Limits of a budget that end a run earlier and change nothing in what was searched before."""

@@ -245,7 +245,7 @@ class Measured:
     @property
     def samples(self) -> int:
         """Samples per image; 0 where only unmodified images were measured."""
-        return self.failed.shape[1]
+        return int(self.failed.shape[1])
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -257,7 +257,8 @@ class Measured:
         """The share of samples that fail, per image; of unmodified images where there are none."""
         if not self.samples:
             return self.wrong.astype(float)
-        return self.failed.mean(1)
+        shares: NDArray[np.float64] = self.failed.mean(1)
+        return shares
 
     def take(self, rows: NDArray[Any]) -> Measured:
         """Return some of the rows."""

@@ -29,7 +29,7 @@ from hardcase.models.health import check
 from hardcase.runs.files import locked
 from hardcase.runs.folder import SCHEMA, Store, refuse_used
 from hardcase.runs.identity import ANOTHER, Identity, require_same
-from hardcase.runs.measured import MeasuredShard, Measured, MeasureTask, Measurement
+from hardcase.runs.measured import Measured, MeasuredShard, Measurement, MeasureTask
 from hardcase.runs.progress import Watcher, logged
 from hardcase.runs.tables import SPENDING
 from hardcase.runs.verify import (
@@ -342,9 +342,7 @@ def keep_figures(plan: MeasurePlan, store: Store, *, settled: str, elapsed: floa
     rows = measured_rows(store)
     unmodified = 1 - float(rows.wrong.mean())
     queries = len(rows) * own.queries
-    baselines = [
-        {"name": one.name, **rows.beside(i)} for i, one in enumerate(own.baselines)
-    ]
+    baselines = [{"name": one.name, **rows.beside(i)} for i, one in enumerate(own.baselines)]
     figures = {
         **rows.figures(),
         "of": len(plan.images),

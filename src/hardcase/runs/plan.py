@@ -1,11 +1,11 @@
-"""What a run needs, phase by phase: from a request's context to plans that are stored and replayed."""
+"""What a run needs, phase by phase: from a context to plans that are stored and replayed."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -146,6 +146,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
     """What run.json says when a run begins, beyond the model's health."""
     config = context.config
     conditions = context.conditions
+    box = context.measurement.box
     images = context.all_images
     about: dict[str, Any] = {
         "method": config.method.name,
@@ -157,6 +158,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
         "seed": config.seed,
         "samples": 0 if conditions is None else config.samples,
         "conditions": None if conditions is None else conditions.to_record(),
+        "conditions_digest": None if box is None else box.digest(),
         "budget": {},
         "tile": None,
         "precision": config.precision,
@@ -181,13 +183,11 @@ def _measure_identity(context: Context) -> Identity:
         {
             **parts_of(measurement.model, device=measurement.model.device.type),
             "measured images": digest_of([images.id, images.y.tolist(), images.classes, held]),
-            "conditions": NONE if box is None else digest_of(box.conditions.to_record()),
+            "conditions": NONE if box is None else box.digest(),
             "samples": str(measurement.samples),
             "measured": str(context.config.measure),
             "seed": str(measurement.seed),
-            **{
-                f"baseline {i}": model.hash for i, model in enumerate(measurement.baselines, 1)
-            },
+            **{f"baseline {i}": model.hash for i, model in enumerate(measurement.baselines, 1)},
             **code_digests({"model": context.config.model, "data": context.config.data}),
         }
     )

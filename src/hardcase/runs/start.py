@@ -215,7 +215,9 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Rou
         yield partial(search, campaign, *callbacks)
         return
     if plan.cluster is not None:
-        with teams_module("ray", "a cluster", "ray").Cluster(plan.cluster, campaign, campaign.subject.device.type) as cluster:
+        with teams_module("ray", "a cluster", "ray").Cluster(
+            plan.cluster, campaign, campaign.subject.device.type
+        ) as cluster:
             yield partial(run_shards, cluster, *callbacks)
         return
     with Processes(plan.source, plan.workers, plan.devices) as processes:

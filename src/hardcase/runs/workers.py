@@ -339,8 +339,8 @@ def run_shards(
     todo: Iterable[Any],
     guides: tuple[Guide, ...],
 ) -> Iterator[Any]:
-    """The outcomes of `todo` (each a `WorkItem`) in the order they finish; lost shards are run again, and an error is
-    raised when the shards that are under way are home.
+    """The outcomes of `todo` (each a `WorkItem`) in the order they finish; lost shards are run
+    again, and an error is raised when the shards that are under way are home.
     """
     executor.begin(guides)
     fresh = iter(todo)
@@ -488,8 +488,8 @@ def gpus(count: int) -> tuple[str, ...]:
     return tuple(named or map(str, range(count)))[:count]
 
 
-# What a worker process knows: the ingredients of its phase, or why there are none; where its counts go; the guides
-# of the round, with the file they were read from.
+# What a worker process knows: the ingredients of its phase, or why there are none; where its counts
+# go; the guides of the round, with the file they were read from.
 _ingredients: Any = None
 _unbuilt: Problem | None = None
 _news: SimpleQueue[Any] | None = None
