@@ -26,7 +26,7 @@ from hardcase.statistics.counts import (
     undecided,
     verdict_status,
 )
-from hardcase.statistics.decisions import Decision, Outcome, decide, decide_counts
+from hardcase.statistics.decisions import LimitDecision, Outcome, decide, decide_counts
 from hardcase.statistics.means import (
     ALL_FLIPS,
     DRAWN_FLIPS,
@@ -71,9 +71,9 @@ __all__ = [
     "POWER",
     "STEPS",
     "Bounds",
-    "Decision",
     "ImagesNeeded",
     "Interval",
+    "LimitDecision",
     "Metric",
     "Numbers",
     "Outcome",

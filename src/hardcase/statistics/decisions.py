@@ -13,20 +13,20 @@ from hardcase.statistics.bounded import bounded_mean_interval
 from hardcase.statistics.planning import ImagesNeeded, images_to_decide
 from hardcase.statistics.rates import Bounds, binomial_interval
 
-__all__ = ["Decision", "Outcome", "decide", "decide_counts"]
+__all__ = ["LimitDecision", "Outcome", "decide", "decide_counts"]
 
-Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+Outcome = Literal["pass", "fail", "inconclusive"]
 ERROR = 0.05
 """How often an interval may miss the truth."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LimitDecision:
     """A figure beside its limit.
 
     Args:
-        outcome: PASS: the whole 95 % interval is within the limit. FAIL: the whole interval is
-            beyond it, also when 5 % are shared among all limits. INCONCLUSIVE: neither.
+        outcome: pass: the whole 95 % interval is within the limit; fail: the whole interval is
+            beyond it, also when 5 % are shared among all limits; inconclusive: neither.
         value: The figure.
         low: The lower end of its 95 % interval.
         high: The upper end.
@@ -52,7 +52,7 @@ def decide(
     least: NDArray[np.float64] | None = None,
     most: NDArray[np.float64] | None = None,
     clusters: Sequence[str] = (),
-) -> Decision:
+) -> LimitDecision:
     """Hold the mean of the population of which `values` are a sample against a limit.
 
     Args:
@@ -72,7 +72,7 @@ def decide(
     Example:
         >>> import numpy as np
         >>> decide(np.zeros(400), limit=0.01).outcome
-        'PASS'
+        'pass'
     """
     best = values if least is None else least
     worst = values if most is None else most
@@ -87,13 +87,15 @@ def decide(
     shown = ends(1 - ERROR)
     outcome = _outcome(shown, ends(1 - ERROR / limits), limit)
     needed = None
-    if outcome == "INCONCLUSIVE" and len(values) > 1 and not len(clusters):
+    if outcome == "inconclusive" and len(values) > 1 and not len(clusters):
         needed = images_to_decide(values, limit, low, high)
     mean = float(values.mean()) if len(values) else float("nan")
-    return Decision(outcome, mean, *shown, limit, needed)
+    return LimitDecision(outcome, mean, *shown, limit, needed)
 
 
-def decide_counts(least: int, most: int, total: int, limit: float, *, limits: int = 1) -> Decision:
+def decide_counts(
+    least: int, most: int, total: int, limit: float, *, limits: int = 1
+) -> LimitDecision:
     """Hold a share of images against a limit, where some images are neither in nor out.
 
     Args:
@@ -105,7 +107,7 @@ def decide_counts(least: int, most: int, total: int, limit: float, *, limits: in
 
     Example:
         >>> decide_counts(12, 14, 60, limit=0.05).outcome
-        'FAIL'
+        'fail'
     """
 
     def ends(level: float) -> Bounds:
@@ -115,13 +117,13 @@ def decide_counts(least: int, most: int, total: int, limit: float, *, limits: in
     shown = ends(1 - ERROR)
     outcome = _outcome(shown, ends(1 - ERROR / limits), limit)
     needed = None
-    if outcome == "INCONCLUSIVE" and least == most and total > 1:
+    if outcome == "inconclusive" and least == most and total > 1:
         needed = images_to_decide(np.repeat([1.0, 0.0], [least, total - least]), limit)
     value = least / total if total else float("nan")
-    return Decision(outcome, value, *shown, limit, needed)
+    return LimitDecision(outcome, value, *shown, limit, needed)
 
 
 def _outcome(shown: Bounds, shared: Bounds, limit: float) -> Outcome:
     if shown.high <= limit:
-        return "PASS"
-    return "FAIL" if shared.low > limit else "INCONCLUSIVE"
+        return "pass"
+    return "fail" if shared.low > limit else "inconclusive"

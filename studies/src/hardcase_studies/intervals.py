@@ -255,8 +255,8 @@ def _gates(rng: Rng, limits: int, count: int, truth: float, repeats: int) -> lis
     shares = []
     for law in LAWS:
         drawn = [_drawn_gate(rng, law, limits, count, truth) for _ in range(repeats)]
-        wrong_fail = np.mean([any(one == "FAIL" for one in gate) for gate in drawn])
-        wrong_pass = np.mean([gate[0] == "PASS" for gate in drawn])
+        wrong_fail = np.mean([any(one == "fail" for one in gate) for gate in drawn])
+        wrong_pass = np.mean([gate[0] == "pass" for gate in drawn])
         half = _half_width(rng, law, count, truth)
         below = above = float("nan")
         if limits == 1:
@@ -292,7 +292,7 @@ def _decided(rng: Rng, law: str, count: int, truth: float, limit: float, repeats
     """How often a limit is decided as it should be; not a number where there is no such limit."""
     if not 0 < limit < 1:
         return float("nan")
-    wanted = "PASS" if limit > truth else "FAIL"
+    wanted = "pass" if limit > truth else "fail"
     tries = max(repeats // 10, 20)
     found = [
         decide(measured(rng, LAWS[law](rng, count, truth)), limit).outcome for _ in range(tries)
@@ -312,8 +312,8 @@ def power(bench: Bench, repeats: int) -> Table:
             cells = rng.choice(len(chance), count, p=chance)
             better, worse = (part / SAMPLES for part in np.divmod(cells, joint.shape[1]))
             seen += bounded_mean_interval(better - worse, -1.0).high < 0
-            alike_passed += decide(better - worse, MARGIN, -1.0).outcome == "PASS"
-            worse_failed += decide(worse - better, 0.0, -1.0).outcome == "FAIL"
+            alike_passed += decide(better - worse, MARGIN, -1.0).outcome == "pass"
+            worse_failed += decide(worse - better, 0.0, -1.0).outcome == "fail"
         rows.append(
             [f"{count:,} images", *(one / repeats for one in (seen, alike_passed, worse_failed))]
         )
