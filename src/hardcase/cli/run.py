@@ -81,7 +81,7 @@ def decision_of(run: Run) -> Decision:
     given = limits_in(run.store.settings())
     others = GateLimits(**{**given.model_dump(), "risk": None})
     more = checks(run, others) if others.any and run.record.get("risk") else ()
-    return decide(run.record, limit=given.risk, margin=given.risk_margin, others=more)
+    return decide(run.record, limit=given.risk, margin=given.margin, others=more)
 
 
 def closing(run: Run, said: Decision) -> list[str]:

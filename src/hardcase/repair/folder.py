@@ -6,29 +6,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from hardcase.cache import write_atomically
 from hardcase.claims.answers import Standard
 from hardcase.claims.subjects import Flattened
+from hardcase.conditions.box import conditions_digest
+from hardcase.conditions.declared import Conditions
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
 from hardcase.plain import read_plain
-from hardcase.repair.proof import Proof, ProofRow, ProofValues, compare_values
+from hardcase.repair.proof import Proof, ProofRow
 from hardcase.runs.files import checked_json, read_checked_json
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, read_beside
-from hardcase.suite.gate import Check, Outcome
+from hardcase.statistics import Outcome
+from hardcase.suite.gate import Check, GateLimits, require_believable
 from hardcase.suite.tables import Cell, Outcome as Tables, Table, page
 from hardcase.tensors import digest_tensors
 from hardcase.types import Model
@@ -181,35 +182,79 @@ def _table(title: str, proved: Sequence[ProofRow], notes: Sequence[str] = ()) ->
     return Table(title, columns, rows, list(notes))
 
 
-def repair_checks(new: Path, old: Run, margin: float) -> list[Check]:
-    """Return a check for every figure of a repaired network against the network before."""
-    if (new / RECORD).exists():
-        return [_check(row) for row in _proof_rows(new, old)]
-    run = Run(new)
-    if run.record.get("conditions") != old.record.get("conditions"):
-        raise Problem("the two runs have other conditions, so their risks cannot be compared.")
-    before, after = _common(_seeds(old), _seeds(run))
-    return [_check(row) for row in compare_values(before, after, old.classes, margin)]
+def repair_checks(folder: Path, old: Run, limits: GateLimits) -> list[Check]:
+    """Return a check for every figure of the proof of a repair, and for every limit.
+
+    The margin is the project's, whatever the repair was given. A limit that needs a run of the
+    repaired network is inconclusive: the proof says nothing about it.
+
+    Args:
+        folder: The folder of the repair.
+        old: A verified run of the network that was repaired.
+        limits: The project's limits.
+
+    Raises:
+        Problem: If the folder is not what was written, its weights are others, or it is a repair of
+            another network or for other conditions.
+    """
+    require_believable(old)
+    record, rows = _proof(folder, old)
+    found = [_check(replace(row, margin=limits.margin)) for row in rows]
+    proved = str(record["proof"]["verdict"]).lower()
+    said: Outcome = "inconclusive"
+    if proved == "repaired":
+        said = "pass"
+    elif proved in ("worse", "moved elsewhere", "not repaired", "regressed elsewhere"):
+        said = "fail"
+    measured = f"hardcase run --model {record['model']} ..., then hardcase gate of that run"
+    decide = "more images: a larger test split, or --proof full" if said == "inconclusive" else ""
+    found.insert(0, Check("proof", said, f"the proof says: {proved}", decide))
+    if limits.any or limits.conditions is not None:
+        text = "the declared limits were not measured of the repaired network"
+        found.append(Check("limits", "inconclusive", text, measured))
+    return found
 
 
-def _proof_rows(folder: Path, old: Run) -> list[ProofRow]:
-    """The rows of a repair whose parent is the network of a run."""
+def _proof(folder: Path, old: Run) -> tuple[dict[str, Any], list[ProofRow]]:
+    """The record of a repair and the rows of its proof, whose parent is the network of a run."""
     try:
         record, sound = read_checked_json(read_plain(folder / RECORD))
         keys = [one.name for one in fields(ProofRow)]
         rows = [ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"]]
         parent = str(record["parents"]["hash"])
+        stored = str(record["weights"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Problem(f"{folder / RECORD} cannot be read: {error}") from error
     if not sound:
         raise Problem(f"{folder / RECORD} is not what was written.", fix="hardcase repair again")
+    if _weights_digest(folder / WEIGHTS) != stored:
+        raise Problem(
+            f"{folder / WEIGHTS} is missing or not what the proof is about.",
+            fix="hardcase repair again",
+        )
     then = Identity.from_json(old.record.get("identity"))
     if then is None or then.parts.get("model") != parent:
         raise Problem(
             f"{folder} repaired another network than that of {old.folder}.",
             fix="--repaired-from with the run of the network that was repaired",
         )
-    return rows
+    shape = tuple(old.record["image"])
+    if conditions_digest(Conditions.load(record["conditions"]), shape) != old.record.get(
+        "conditions_digest"
+    ):
+        raise Problem(f"{folder} was proved under other conditions than those of {old.folder}.")
+    return record, rows
+
+
+def _weights_digest(path: Path) -> str:
+    """The digest of a file of weights; nothing if it cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return digest_tensors(load_file(path))
+    except (OSError, SafetensorError, ValueError):
+        return ""
 
 
 def _check(row: ProofRow) -> Check:
@@ -217,38 +262,12 @@ def _check(row: ProofRow) -> Check:
     said: Outcome = "pass"
     if row.outcome == "worse":
         said = "fail"
-    elif row.outcome == "cannot tell" and row.decides:
-        said = "cannot tell"
+    elif row.outcome not in ("better", "not worse") and row.decides:
+        said = "inconclusive"
     text = (
         f"{row.group}, {row.name}: {row.before:.2%} before, {row.after:.2%} after, change"
         f" {row.low:+.2%} to {row.high:+.2%} over {row.units} images, margin {row.margin:.2%}"
     )
-    decide = "more images: a larger test split, or --proof full" if said == "cannot tell" else ""
-    return Check(f"{row.group}: {row.name}", said, text, decide, limit=row.margin)
-
-
-def _seeds(run: Run) -> dict[str, dict[str, Any]]:
-    kept = read_beside(run.store, CONDITIONS)
-    if kept is None:
-        raise Problem(
-            f"{run.folder} has no risk: it was run without declared conditions.",
-            fix="hardcase run ... --conditions scanner",
-        )
-    return {row["id"]: {**row, "risk": row["failing"] / kept["draws"]} for row in kept["seeds"]}
-
-
-def _common(
-    one: dict[str, dict[str, Any]], two: dict[str, dict[str, Any]]
-) -> tuple[ProofValues, ProofValues]:
-    """What two networks do with the seeds that both runs have."""
-    names = [name for name in one if name in two]
-    if not names:
-        raise Problem("the two runs have no seed in common: they cannot be compared.")
-
-    def values(rows: dict[str, dict[str, Any]]) -> ProofValues:
-        label, clean, risk = (
-            np.array([rows[name][key] for name in names]) for key in ("label", "clean", "risk")
-        )
-        return ProofValues(label, clean.astype(np.float64), risk)
-
-    return values(one), values(two)
+    decide = "more images: a larger test split, or --proof full" if said == "inconclusive" else ""
+    change = (row.after - row.before, row.low, row.high, row.margin, row.units)
+    return Check(f"{row.group}: {row.name}", said, text, decide, *change)
