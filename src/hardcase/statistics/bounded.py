@@ -50,7 +50,7 @@ def bounded_mean_interval(
     high: float = 1.0,
     *,
     level: float = 0.95,
-    clusters: Sequence[str] = (),
+    clusters: Sequence[object] = (),
     side: Side = "both",
 ) -> Bounds:
     """Return an interval for the mean of the population of which `values` are a sample.
@@ -87,7 +87,7 @@ def bounded_mean_interval(
     return Bounds(max(low, lower), min(high, upper))
 
 
-def _cluster_rows(sample: Vector, clusters: Sequence[str]) -> tuple[Row, ...]:
+def _cluster_rows(sample: Vector, clusters: Sequence[object]) -> tuple[Row, ...]:
     """The mean of each cluster, its size, and how many clusters are alike in both."""
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     sizes = np.bincount(place).astype(float)

@@ -31,7 +31,7 @@ class LimitDecision:
         low: The lower end of its 95 % interval.
         high: The upper end.
         limit: What it is held against.
-        needed: How many images would decide, where it is inconclusive and that is known.
+        needed: How many images would decide, where it is inconclusive and more images alone help.
     """
 
     outcome: Outcome
@@ -51,7 +51,7 @@ def decide(
     limits: int = 1,
     least: NDArray[np.float64] | None = None,
     most: NDArray[np.float64] | None = None,
-    clusters: Sequence[str] = (),
+    clusters: Sequence[object] = (),
 ) -> LimitDecision:
     """Hold the mean of the population of which `values` are a sample against a limit.
 
@@ -87,7 +87,8 @@ def decide(
     shown = ends(1 - ERROR)
     outcome = _outcome(shown, ends(1 - ERROR / limits), limit)
     needed = None
-    if outcome == "inconclusive" and len(values) > 1 and not len(clusters):
+    known = np.array_equal(best, worst) and not len(clusters)
+    if outcome == "inconclusive" and known and len(values) > 1:
         needed = images_to_decide(values, limit, low, high)
     mean = float(values.mean()) if len(values) else float("nan")
     return LimitDecision(outcome, mean, *shown, limit, needed)

@@ -41,6 +41,7 @@ from hardcase.wording.gate import (
     counted_line,
     difference_line,
     rate_line,
+    ties_line,
 )
 
 __all__ = [
@@ -154,8 +155,9 @@ def gate(
         raise Problem(
             f"{run.folder} is held against itself.", fix="--baseline with a run of the old version"
         )
-    for one in filter(None, (run, baseline)):
-        require_believable(one)
+    require_believable(run)
+    if baseline is not None:  # a run without findings is false
+        require_believable(baseline)
     _require_conditions(run, limits)
     found = checks(run, limits, baseline, repaired=repaired)
     if not found:
@@ -273,7 +275,8 @@ def _accuracy(rows: Measured, limit: float) -> Decide:
         clusters = rows.clusters
         found = decide(wrong, 1 - limit, limits=limits, least=least, most=most, clusters=clusters)
         name = "error on unmodified images"
-        return _check(name, found, rate_line(name, found, len(rows)), len(rows))
+        text = rate_line(name, found, len(rows))
+        return _check(name, found, text, len(rows), ties_line(least, most))
 
     return decided
 
@@ -286,7 +289,7 @@ def _failure_rate(run: Run, rows: Measured, name: str, limit: float) -> Decide:
         clusters = rows.clusters
         found = decide(shares, limit, limits=limits, least=least, most=most, clusters=clusters)
         text = rate_line(name, found, len(rows), run.record)
-        return _check(name, found, text, len(rows))
+        return _check(name, found, text, len(rows), ties_line(least, most))
 
     return decided
 
@@ -314,7 +317,7 @@ def _against(run: Run, rates: PairedRates, margin: float, *, unmodified: bool = 
             clusters=rates.clusters,
         )
         text = difference_line(what, found, rates, {} if unmodified else run.record)
-        decisive = unknown if rates.missing else ""
+        decisive = unknown if rates.missing else ties_line(rates.least, rates.most)
         return _check(f"{what} against {rates.name}", found, text, rates.images, decisive)
 
     return decided

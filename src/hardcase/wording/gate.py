@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 from hardcase.wording.numbers import percent, points, span
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hardcase.statistics import LimitDecision
     from hardcase.suite.measured import PairedRates
 
+    Vector = NDArray[np.float64]
+
 __all__ = [
     *("MEASURE_MORE", "conditions_line", "conditions_name", "counted_line", "difference_line"),
-    *("first_line", "limit_words", "rate_line"),
+    *("first_line", "limit_words", "rate_line", "ties_line"),
 ]
 
 MEASURE_MORE = "more images: hardcase run ... --measure all"
@@ -77,6 +82,14 @@ def difference_line(
         f" {points(rates.value - rates.other)} ({bounds}), limit {points(found.limit)}{under},"
         f" {rates.images:,} common images{missing}"
     )
+
+
+def ties_line(least: Vector, most: Vector) -> str:
+    """Return what would decide where answers are ties; nothing where none is."""
+    tied = int((least != most).sum())
+    if not tied:
+        return ""
+    return f"a model without ties: on {tied:,} images the label shares the largest output"
 
 
 def counted_line(name: str, found: LimitDecision, least: int, most: int, total: int) -> str:

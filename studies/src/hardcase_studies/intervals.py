@@ -130,7 +130,7 @@ def claims_rate(rng: Rng, law: str, count: int, truth: float) -> tuple[Bounds, f
     image = np.repeat(np.arange(count), sizes)
     chance = LAWS[law](rng, count, truth)[image]
     shares = measured(rng, chance)
-    return bounded_mean_interval(shares, clusters=image.astype(str).tolist()), truth
+    return bounded_mean_interval(shares, clusters=image.tolist()), truth
 
 
 def search_difference(rng: Rng, law: str, count: int, truth: float) -> tuple[Bounds, float]:
