@@ -70,18 +70,13 @@ def interrupted(run: Run) -> bool:
 
 
 def decision_of(run: Run) -> Decision:
-    """What a run comes to, by the limits that it was started with."""
-    from hardcase.config import limits_in
+    """What a run comes to, by the limits that it was started with and the baseline beside it."""
     from hardcase.suite.gate import GateLimits, checks
-    from hardcase.wording.summary import decide, failure_of
+    from hardcase.wording.summary import decide
 
-    failed = failure_of(run.record)
-    if failed is not None:
-        return failed
-    given = limits_in(run.store.settings())
-    others = GateLimits(**{**given.model_dump(), "risk": None})
-    more = checks(run, others) if others.any and run.record.get("risk") else ()
-    return decide(run.record, limit=given.risk, margin=given.risk_margin, others=more)
+    measured = bool(run.record.get("risk"))
+    limits = GateLimits.of(run.store.settings()) if measured else GateLimits()
+    return decide(run.record, checks(run, limits) if measured else ())
 
 
 def closing(run: Run, said: Decision) -> list[str]:
@@ -413,7 +408,7 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
     from hardcase.wording.summary import decide, failure_of
 
     failed = failure_of(said)
-    first = failed or decide(said, limit=None, margin=0.0)
+    first = failed or decide(said)
     head = f"{said['method']} on {said['model']}, {said['data']}"
     lines = {shown(folder): head}
     lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}

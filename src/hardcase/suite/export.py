@@ -25,7 +25,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.runs.verify import require_intact
 from hardcase.statistics import verdict_status
-from hardcase.suite.gate import JunitCase, junit
+from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
@@ -224,7 +224,7 @@ def _junit(run: Run, out: Path) -> Path:
             case = case._replace(outcome="fail", message=message)
         elif undecided:
             message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
-            case = case._replace(outcome="cannot tell", message=message)
+            case = case._replace(outcome="inconclusive", message=message)
         cases.append(case)
     return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
 
