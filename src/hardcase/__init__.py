@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Images as Images,
         Judge as Judge,
         Method as Method,
+        Pairs as Pairs,
         Probe as Probe,
         Search as Search,
         Seeds as Seeds,

@@ -108,24 +108,34 @@ class SignalSource(nn.Module):
     @abstractmethod
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """Return signals and unit features of one batch, given the class each image should show."""
+    ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
+        """Return the signals of every training, and unit features, of one batch, given the class
+        each image should show.
+        """
 
     @torch.no_grad()
     def read(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """Return signals and features of any number of images; every network sees each once."""
-        if not len(x):  # nothing is kept of what is read from one blank image
-            signals, features = self.read_batch(x.new_zeros(1, *x.shape[1:]), expected.new_zeros(1))
-            return signals[expected], features[:0]
-        rows = chunks(len(x), batch or self.batch)
-        parts = [self.read_batch(x[part], expected[part]) for part in rows]
-        return Signals.join([signals for signals, _ in parts]), torch.cat([f for _, f in parts])
+    ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
+        """Return signals and features of any number of images; every network sees each once.
+
+        Each batch is filled up to the same size: the last bits of what a network answers hang on
+        the size of its batch, and a verdict must not.
+        """
+        size = batch or self.batch
+        parts = []
+        for rows in list(chunks(len(x), size)) or [slice(0, 0)]:
+            count = len(x[rows])
+            padded = torch.cat([x[rows], x.new_zeros(size - count, *x.shape[1:])])
+            classes = torch.cat([expected[rows], expected.new_zeros(size - count)])
+            signals, features = self.read_batch(padded, classes)
+            parts.append(([each[:count] for each in signals], features[:count]))
+        trainings = zip(*(signals for signals, _ in parts))
+        return [Signals.join(each) for each in trainings], torch.cat([f for _, f in parts])
 
     def ask(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
-    ) -> Signals:
+    ) -> list[Signals]:
         """Return the signals alone."""
         return self.read(x, expected, batch=batch)[0]
 
@@ -301,7 +311,7 @@ def made_judge(
         right = 0
         for rows in chunks(len(test), source.batch):
             x = from_bytes(test.x[rows].to(device))
-            seen = source.ask(x, test.y[rows].to(device)).seen.cpu()
+            seen = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
             right += int((seen == test.y[rows]).sum())
             tell(len(seen))
         return {"accuracy": right / len(test), "measured_images": len(test)}

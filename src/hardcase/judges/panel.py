@@ -38,7 +38,7 @@ from hardcase.judges.networks import (
     Panel,
     build,
 )
-from hardcase.judges.rules import rules_from_exam
+from hardcase.judges.rules import Signals, rules_from_exam
 from hardcase.judges.training_data import Shares, exam_of_digits, training_batch
 from hardcase.randomness import balanced_order, stream
 from hardcase.tensors import chunks, fingerprints, from_bytes, per_row, steady, to_bytes
@@ -79,6 +79,7 @@ class TrainConfig:
         held_out: Share of the training images that only the rules are made from.
         seen: Share of the others that each member is trained on, another one each.
         passes: How often members see each made image; 0: each is made anew.
+        trainings: How often all members are trained, each time on other made images.
         held_out_families: Families of change (`training_data.FAMILIES`) of which it is told neither
             that they keep a label nor that they lose it.
     """
@@ -90,10 +91,14 @@ class TrainConfig:
     held_out: float = 0.1
     seen: float = field(default=1.0, metadata=UNSTATED)
     passes: int = field(default=0, metadata=UNSTATED)
+    trainings: int = field(default=1, metadata=UNSTATED)
     held_out_families: tuple[str, ...] = field(default=(), metadata=UNSTATED)
 
 
-USUAL = TrainConfig(passes=3)
+USUAL = TrainConfig(passes=3, trainings=3, shares=Shares(clean=0.5))
+"""For small grey images. Half of every batch are real images as they are: without them the judge
+ranked rated digits worse (.899 against .927, AUROC over 250 digits).
+"""
 THOROUGH = TrainConfig(
     ensemble=PHOTO_PANEL,
     members=TrainingRecipe(
@@ -138,6 +143,7 @@ class PanelTraining:
     progress: Tell = None
     device: torch.device | str = "cpu"
     counts: PeopleCounts | None = None
+    made: dict[int, tuple[Images, Tensor]] = field(default_factory=dict, repr=False)
 
     def run(self, held_out: Images) -> dict[str, Any]:
         """Train density and members, remember real images, make the rules."""
@@ -152,7 +158,8 @@ class PanelTraining:
         rng = stream(self.seed, "judge", "examination", device=self.device)
         families = self.config.held_out_families
         exam = exam_of_digits(held_out, panel.density, rng, self.device, families)
-        rules = rules_from_exam(panel.ask(exam.x, exam.expected), exam, VOTES, thresholds=False)
+        signals = Signals.average(panel.ask(exam.x, exam.expected))
+        rules = rules_from_exam(signals, exam, VOTES, thresholds=False)
         return {
             "seed": self.seed,
             "seconds": sum(history.seconds for history in histories),
@@ -187,7 +194,7 @@ class PanelTraining:
         recipe = config.members
         targets: Tensor | None = None
         if config.passes:
-            images, targets = self._made
+            images, targets = self._made_for(self._training(number))
             epochs, inside = recipe.rounds(len(self.fitted))
             rounds = -(-epochs * inside * recipe.batch // len(images))
             recipe = replace(recipe, epochs=rounds, steps=0)
@@ -207,10 +214,20 @@ class PanelTraining:
         images, targets = self.counts.labels_of(self.fitted)
         return images, targets.to(self.device)
 
-    @cached_property
-    def _made(self) -> tuple[Images, Float[Tensor, "n k1"]]:
-        """Images that are made once and that all members are trained on, each in an order of its
-        own: labelled with their row, and their soft targets.
+    def _training(self, number: int) -> int:
+        """Return which training a member, counted from 1, belongs to, counted from 0."""
+        return (number - 1) // len(self.config.ensemble)
+
+    def _made_for(self, training: int) -> tuple[Images, Float[Tensor, "n k1"]]:
+        """Return the images of a training; only those of the latest are in memory."""
+        if training not in self.made:
+            self.made.clear()
+            self.made[training] = self._make(training)
+        return self.made[training]
+
+    def _make(self, training: int) -> tuple[Images, Float[Tensor, "n k1"]]:
+        """Images that are made once and that all members of a training are trained on, each in an
+        order of its own: labelled with their row, and their soft targets.
         """
         config = self.config
         source, _ = self._labelled
@@ -218,11 +235,11 @@ class PanelTraining:
         epochs, inside = config.members.rounds(len(source))
         most = MADE // (size * source.x[0].numel())
         count = max(1, min(-(-epochs * inside // config.passes), most))
-        order = stream(self.seed, "judge", "order")
+        order = stream(self.seed, "judge", "order", training)
         turns = -(-count * size // len(source))
         rows = torch.cat([torch.randperm(len(source), generator=order) for _ in range(turns)])
         rows = rows[: count * size]
-        rng = stream(self.seed, "judge", "lessons", device=self.device)
+        rng = stream(self.seed, "judge", "lessons", training, device=self.device)
         images = list[Tensor]()
         targets = list[Tensor]()
         together = size
@@ -274,7 +291,7 @@ class PanelTraining:
         panel = self.panel
         order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
         sample = self.fitted.take(order[: len(panel.references)])
-        own, others = (
+        known, others = (
             torch.cat(
                 [
                     panel.answers(from_bytes(part.x[rows].to(self.device)))[1]
@@ -284,10 +301,13 @@ class PanelTraining:
             for part in (sample, held_out)
         )
         most = max(1, REFERENCES // panel.classes)
-        kept = Neighbours.of(own, sample.y.to(self.device), panel.classes, most=most)
-        panel.references.copy_(kept.features)
-        panel.counts.copy_(kept.counts)
-        panel.typical.copy_(kept.distances(others).amin(1).median())
+        labels = sample.y.to(self.device)
+        parts = zip(*(features.chunk(panel.trainings, dim=1) for features in (known, others)))
+        for number, (remembered, unseen) in enumerate(parts):
+            kept = Neighbours.of(remembered, labels, panel.classes, most=most)
+            panel.references[number].copy_(kept.features)
+            panel.counts.copy_(kept.counts)
+            panel.typical[number] = kept.distances(unseen).amin(1).median()
         panel.density.fit_to(from_bytes(held_out.x.to(self.device)))
 
 

@@ -65,8 +65,18 @@ class Signals:
         """Stack the named signals as columns."""
         return torch.stack([getattr(self, name) for name in names], 1)
 
-    def __getitem__(self, rows: Tensor) -> Signals:
+    def __getitem__(self, rows: Tensor | slice) -> Signals:
         return Signals(**{f.name: getattr(self, f.name)[rows] for f in fields(Signals)})
+
+    @staticmethod
+    def average(trainings: Sequence[Signals]) -> Signals:
+        """Return the mean over several trainings, and the class that most of them see."""
+        values = {
+            f.name: torch.stack([getattr(each, f.name) for each in trainings])
+            for f in fields(Signals)
+        }
+        seen = values.pop("seen").mode(0).values
+        return Signals(seen=seen, **{name: each.mean(0) for name, each in values.items()})
 
     @staticmethod
     def join(parts: Sequence[Signals]) -> Signals:
