@@ -15,18 +15,12 @@ from torch import Tensor
 from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.rare import (
-    REPEATS as RARE_REPEATS,
-    Score,
-    find_levels,
-    log_interval,
-    split,
-)
-from hardcase.conditions.risk import bounded_mean_interval
+from hardcase.conditions.rare import REPEATS as RARE_REPEATS, Score, find_levels, split
 from hardcase.data.sources import load
 from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import Loading, load_model
 from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import bounded_mean_interval, log_interval
 from hardcase.tensors import chunks, from_bytes, to_bytes, to_grid
 from hardcase.types import Images, Model, Seeds
 
@@ -126,7 +120,7 @@ def _splitting(name: str, chance: float) -> tuple[float, float]:
     levels = levels.reshape(shape).expand(-1, RARE_REPEATS, -1, -1).flatten(0, 2)
     found = split(score, 3, Rng.numbered(0, name, len(levels)), levels)
     estimates = found.reshape(EXPERIMENTS, RARE_REPEATS, images).mean(2).numpy()
-    bounds = [log_interval(row) for row in estimates]
+    bounds = [log_interval(row, floor=1e-6) for row in estimates]
     covered = float(np.mean([low <= chance <= high for low, high in bounds]))
     return covered, float(estimates.mean() / chance)
 

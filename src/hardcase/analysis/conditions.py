@@ -23,21 +23,14 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.risk import (
-    COST_DRAWS,
-    DRAWS,
-    asked_under,
-    binomial_interval,
-    failing_rows,
-    needed_seeds,
-    with_pattern,
-)
+from hardcase.conditions.risk import COST_DRAWS, DRAWS, asked_under, failing_rows, with_pattern
 from hardcase.conditions.worst import most_questions
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem, guarded
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
+from hardcase.statistics import binomial_interval, needed_images
 from hardcase.tensors import (
     chunks,
     decode_all,
@@ -198,7 +191,7 @@ def _needed(table: RiskTable, beside: Sequence[tuple[Reference, Rows]]) -> dict[
         spread = np.array([share - theirs[name] for name, share in pairs if name in theirs])
     if len(spread) < 2 or not float(spread.std(ddof=1)):
         return None
-    return {"effect": EFFECT, "seeds": needed_seeds(spread, EFFECT)}
+    return {"effect": EFFECT, "seeds": needed_images(spread, EFFECT)}
 
 
 # --- failing draws that are kept to be looked at

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from hardcase.cache import named_path
 from hardcase.conditions import Conditions, compare_risk
-from hardcase.conditions.risk import DRAWS, Bounds, RiskComparison
+from hardcase.conditions.risk import DRAWS, RiskComparison
 from hardcase.config import is_run
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
-from hardcase.inference import Interval, newcombe_paired
 from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import is_stated
 from hardcase.models.names import COUNT as IMAGENET
@@ -32,7 +31,7 @@ from hardcase.objectives import joint
 from hardcase.oracles import MIN_MARGIN
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, read_beside
-from hardcase.statistics import Rate, mcnemar
+from hardcase.statistics import Bounds, Interval, Rate, mcnemar, newcombe_paired
 from hardcase.tensors import chunks, margin
 from hardcase.types import Images, Kind, Method, Model, Objective, Oracle, Probe
 

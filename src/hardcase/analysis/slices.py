@@ -29,7 +29,7 @@ from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
-from hardcase.statistics import confirmed_by, holm, interval
+from hardcase.statistics import confirmed_by, holm, wilson_interval
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images
 
@@ -79,7 +79,7 @@ class SliceRates:
 
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the share failing inside."""
-        return interval(self.failing, self.total)
+        return wilson_interval(self.failing, self.total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
-import scipy  # its parts are imported when they are used
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
@@ -33,44 +31,28 @@ from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.graphs import replayed
 from hardcase.oracles import MIN_MARGIN
-from hardcase.randomness import Rng, keys_of, stream
+from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import Bounds, binomial_interval, bounded_mean_interval
 from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_in_use, to_grid
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
-    *("COST_DRAWS", "DRAWS", "Bounds", "RiskComparison", "RiskTable", "binomial_interval"),
-    *("bounded_mean_interval", "compare_risk", "failing_rows", "measure_risk", "needed_seeds"),
-    "seeds_at_once",
+    *("COST_DRAWS", "DRAWS", "RiskComparison", "RiskTable", "compare_risk", "failing_rows"),
+    *("measure_risk", "seeds_at_once"),
 ]
 
 DRAWS = 64
 """Random conditions per seed."""
 COST_DRAWS = 16
 """How many of them are asked again with each condition held at neutral."""
-POWER = 0.9
-"""How often a difference of risks is to be seen, for the number of images that is told."""
-TWO_SIDED = 1.96
-NORMAL_POWER = 1.2816
-"""Normal quantiles of an interval of 95 % and of `POWER`."""
 SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
 """Images that are rendered and answered at once."""
 DEVICE_SEEDS = 256
 """Seeds that are asked about at once on a GPU."""
-MANY = 5_000
-"""Seeds from which the mean is nearly normal even if one in a hundred carries most of it."""
-WEIGHTS = 4_000
-"""Random weightings of the seeds, of which quantiles are taken."""
 Tell = Callable[[int, int], None]
 """Told how many seeds of how many are done."""
-
-
-class Bounds(NamedTuple):
-    """A confidence interval, 95 % unless said otherwise."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,93 +434,3 @@ def compare_risk(
     images = [image_of(name) for name in common] if claims else []
     bounds = bounded_mean_interval(differences, -1.0, 1.0, clusters=images)
     return RiskComparison(float(differences.mean()), bounds, len(common), margin)
-
-
-def needed_seeds(differences: NDArray[np.float64], effect: float) -> int:
-    """Return how many seeds show a difference of `effect` in 90 of 100 cases.
-
-    The interval of `n` seeds is half as wide as ``z s / sqrt(n) + c / n``: the normal part from the
-    spread `s` of the differences at hand, and `c`, what their own interval is wider than that.
-    """
-    count = len(differences)
-    spread = float(differences.std(ddof=1))
-    low, high = bounded_mean_interval(differences, -1.0, 1.0)
-    wider = count * ((high - low) / 2 - TWO_SIDED * spread / count**0.5)
-    normal = (TWO_SIDED + NORMAL_POWER) * spread
-    root = (normal + (normal**2 + 4 * max(wider, 0.0) * effect) ** 0.5) / (2 * effect)
-    return max(2, int(np.ceil(root**2)))
-
-
-def bounded_mean_interval(
-    values: NDArray[np.float64],
-    low: float = 0.0,
-    high: float = 1.0,
-    *,
-    level: float = 0.95,
-    clusters: Sequence[str] = (),
-) -> Bounds:
-    """Return an interval for the mean of the population of which `values` are a sample.
-
-    Gaffke's bounds: quantiles of the mean under random weights, with one more value imagined at
-    the end of the range (N. Gaffke, "Three test statistics for a nonparametric one-sided
-    hypothesis on the mean of a nonnegative variable", 2005; E. Learned-Miller, P. Thomas, "A new
-    confidence interval for the mean of a bounded random variable", 2020). Without a single
-    failure among `n` seeds the upper bound is about ``3.7 / n``. Beyond 5,000 values it is
-    Student's interval, which is the same to three digits there.
-    """
-    if len(clusters) and len(values):
-        ends = (low, high)
-        values, low, high = _by_cluster(values, clusters, low, high)
-        found = bounded_mean_interval(values, low, high, level=level)
-        return Bounds(max(ends[0], found.low), min(ends[1], found.high))
-    count = len(values)
-    if count == 0:
-        return Bounds(low, high)
-    tail = (1 - level) / 2
-    if count > MANY:
-        half = scipy.special.stdtrit(count - 1, 1 - tail) * float(values.std(ddof=1)) / count**0.5
-        mean = float(values.mean())
-        return Bounds(max(low, mean - half), min(high, mean + half))
-    weights = _weights(count)
-    means = weights[:, :count] @ np.sort(values)
-    lower = np.quantile(means + low * weights[:, count], tail)
-    upper = np.quantile(means + high * weights[:, count], 1 - tail)
-    return Bounds(float(lower), float(upper))
-
-
-def _by_cluster(
-    values: NDArray[np.float64], clusters: Sequence[str], low: float, high: float
-) -> tuple[NDArray[np.float64], float, float]:
-    """One value per cluster, whose mean is the mean of all values, and the range of such values.
-
-    The mean is a ratio of two sums over clusters; each cluster gets its linear share of it.
-    """
-    place = np.unique(np.asarray(clusters), return_inverse=True)[1]
-    sizes = np.bincount(place).astype(float)
-    weights = sizes / sizes.mean()
-    mean = float(values.mean())
-    own = np.bincount(place, values) / sizes
-    most = float(weights.max())
-    return mean + weights * (own - mean), mean + most * (low - mean), mean + most * (high - mean)
-
-
-def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
-    """Return Clopper and Pearson's interval for the mean chance of independent draws.
-
-    The chances may differ from draw to draw: a sum of such draws is less spread than a binomial
-    one (W. Hoeffding, Annals of Mathematical Statistics 27, 1956), so the interval still holds.
-    """
-    if total == 0:
-        return Bounds(0.0, 1.0)
-    tail = (1 - level) / 2
-    low = scipy.special.betaincinv(hits, total - hits + 1, tail) if hits else 0.0
-    high = scipy.special.betaincinv(hits + 1, total - hits, 1 - tail) if hits < total else 1.0
-    return Bounds(float(low), float(high))
-
-
-@lru_cache(maxsize=2)  # several figures of one run have the same seeds
-def _weights(count: int) -> NDArray[np.float64]:
-    """Evenly distributed weights of `count` values and one imagined value; rows add up to 1."""
-    drawn = torch.empty(WEIGHTS, count + 1, dtype=torch.float64)
-    drawn.exponential_(generator=stream(0, "weights", count))
-    return (drawn / drawn.sum(1, keepdim=True)).numpy()

@@ -32,12 +32,12 @@ from hardcase.conditions import (
     measure_worst,
 )
 from hardcase.conditions.declared import DECLARABLE, parse_range, profile
-from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.corruptions import CORRUPTIONS, corrupt
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem, choice
 from hardcase.models.health import answers
 from hardcase.randomness import keys_of
+from hardcase.statistics import bounded_mean_interval
 from hardcase.tensors import chunks, from_bytes, to_grid
 from hardcase.types import Images, Model
 

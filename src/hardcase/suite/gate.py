@@ -16,13 +16,13 @@ from hardcase.analysis.conditions import percent, span
 from hardcase.analysis.references import against, beside_references, paired_differences
 from hardcase.analysis.slices import attempted_labels, having, tagged_seeds
 from hardcase.cache import write_atomically
-from hardcase.conditions.risk import RiskComparison, needed_seeds
+from hardcase.conditions.risk import RiskComparison
 from hardcase.config import LimitsConfig, limits_in
 from hardcase.environment import one_line
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, needed_images
 
 Outcome = Literal["pass", "fail", "cannot tell"]
 MORE_SEEDS = "more seeds: hardcase run ... --seeds N"
@@ -280,7 +280,7 @@ def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
     seen = against(run, baseline, margin=margin)
     needed = None
     if seen.verdict == "cannot tell" and seen.seeds > 1 and margin:
-        needed = needed_seeds(paired_differences(run, baseline), margin)
+        needed = needed_images(paired_differences(run, baseline), margin)
     return _compared("the baseline", seen, needed)
 
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 import hardcase as hc
 from hardcase.analysis.references import against, paired_differences
-from hardcase.conditions.risk import POWER, bounded_mean_interval, needed_seeds
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.runs.results import Run
+from hardcase.statistics import POWER, bounded_mean_interval, needed_images
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase_studies.bench import Bench
@@ -133,7 +133,7 @@ def _power(bench: Bench, first: Run, second: Run, name: str) -> Table:
         rows.append([f"{count} images", shares[-1]])
         if shares[-1] > 0.995:
             break
-    told = needed_seeds(differences, effect) if effect else 0
+    told = needed_images(differences, effect) if effect else 0
     measured = crossing(counts, shares, POWER)
     rows.append([f"needed for {POWER:.0%}, by these draws", measured or f"more than {counts[-1]}"])
     rows.append([f"needed for {POWER:.0%}, as a run tells it", told])

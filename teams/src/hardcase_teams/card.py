@@ -22,7 +22,7 @@ from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.report.decision import risk_sentence, verdict
 from hardcase.runs.results import Run
-from hardcase.statistics import interval
+from hardcase.statistics import wilson_interval
 from hardcase.suite.gate import Check, GateLimits, gate, outcome
 from hardcase.tensors import decode
 
@@ -74,7 +74,7 @@ class CardContent:
             known = record.get(key) or {}
             bounds = known.get("images_like_these")
             if key == "accuracy" and known.get("images"):
-                bounds = interval(round(known["value"] * known["images"]), known["images"])
+                bounds = wilson_interval(round(known["value"] * known["images"]), known["images"])
             if bounds:
                 yield name, percent(known["value"]), span(bounds), _before(before, key)
 
