@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from hardcase.context import SEEDS, Context
 from hardcase.data.files import Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
 from hardcase.errors import NO_SEEDS, Problem
-from hardcase.judges.background import judge_in_background
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
@@ -39,7 +38,7 @@ from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
 from hardcase.runs.start import plan_of
 from hardcase.splits import sample_of
-from hardcase.types import Budget, Findings, Images, Method, Model, is_photographic
+from hardcase.types import Budget, Findings, Images, Method, Model
 
 __all__ = ["Execution", "Witnesses", "check", "conduct", "resume", "run", "search"]
 
@@ -243,24 +242,19 @@ def conduct(
         say: Told why a run was not measured or judged.
     """
     judged = bool(context.config.judge) and context.task == "classes"  # judges know classes alone
-    with ExitStack() as beside:
-        with watching as watcher:
-            plan = plan_of(context)
-            by_features = context.config.judge_features or is_photographic(plan.images.shape)
-            if judged and by_features:
-                beside.enter_context(judge_in_background(folder, say))
-            done = start.start(plan, folder, watcher, again=again)
-        if not done.record["complete"]:
-            return done
-        criteria = context.config.criteria
-        if criteria is not None:
-            from hardcase.suite.coverage import reach
+    with watching as watcher:
+        done = start.start(plan_of(context), folder, watcher, again=again)
+    if not done.record["complete"]:
+        return done
+    criteria = context.config.criteria
+    if criteria is not None:
+        from hardcase.suite.coverage import reach
 
-            try:
-                done = reach(done, context.subject, criteria, training=context.train)
-            except Problem as problem:
-                say(f"coverage was not measured: {problem.what}")
-        done = measured(context, done, say)
+        try:
+            done = reach(done, context.subject, criteria, training=context.train)
+        except Problem as problem:
+            say(f"coverage was not measured: {problem.what}")
+    done = measured(context, done, say)
     if not judged:
         return done
     return finish(done, say=say, device=context.device, images=context.labelled)

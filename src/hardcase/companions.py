@@ -1,6 +1,7 @@
 """Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
 applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
-people answered). Nothing is imported before it is used, and nothing here imports torch.
+people answered, and who asks them). Nothing is imported before it is used, and nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ def load_verb(name: str) -> Any:
 
 
 def reader() -> Any:
-    """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
+    """The module that asks people and reads what they answered: ``rated(folder)``,
+    ``record(folder, runs=)``, ``ask(runs, budget=)``.
+    """
     for point in entry_points(group="hardcase.readers", name="study"):
         return point.load()
-    raise _not_installed("reading the answers of a study", "study")
+    raise _not_installed("asking people, and reading their answers,", "study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

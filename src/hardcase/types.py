@@ -20,8 +20,8 @@ from hardcase.randomness import Rng, balanced_order
 __all__ = [
     *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Encoded", "Evaluator"),
     *("Feedback", "Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model"),
-    *("Objective", "Offer", "Oracle", "Pairs", "Probe", "Scores", "Search", "Seeds", "Space", "State"),
-    *("Tap", "Targets", "VERDICT_WORDS", "WAYS", "Verdicts", "is_photographic"),
+    *("Objective", "Offer", "Oracle", "Pairs", "Probe", "Scores", "Search", "Seeds", "Space"),
+    *("State", "Tap", "Targets", "VERDICT_WORDS", "WAYS", "Verdicts", "is_photographic"),
 ]
 
 Encoded = tuple[Tensor, Mapping[str, Tensor]]

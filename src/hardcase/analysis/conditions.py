@@ -26,21 +26,20 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import COST_DRAWS, DRAWS, asked_under, failing_rows, with_pattern
 from hardcase.conditions.worst import most_questions
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, guarded
+from hardcase.errors import Problem
 from hardcase.runs.files import locked
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.statistics import binomial_interval, needed_images
 from hardcase.tensors import (
     chunks,
-    decode_all,
     encode_all,
     from_bytes,
     remade,
     tile_in_use,
     to_bytes,
 )
-from hardcase.types import WAYS, Findings, Judge, Model, Seeds
+from hardcase.types import WAYS, Model, Seeds
 
 EFFECT = 0.01
 """The difference of risks for which the number of images is told that shows it."""
@@ -271,32 +270,6 @@ def _checked_draw(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
     }
 
 
-def count_lost_labels(run: Run, judge: Judge) -> Run:
-    """Count, by a judge, the random failing draws that no longer show what the seed showed."""
-    shown = shown_draws(run)["shown"]
-    if not shown:
-        return run
-    label = torch.tensor([row["label"] for row in shown])
-    zero = torch.zeros(len(shown))
-    findings = Findings(
-        seed=torch.tensor([run.seed_rows[row["seed"]] for row in shown]),
-        x=decode_all([row["image"] for row in shown]),
-        expected=label,
-        predicted=torch.tensor([row["predicted"] for row in shown]),
-        **dict.fromkeys(("kind", "queries"), torch.zeros_like(label)),
-        **dict.fromkeys(("confidence", "score", "distance"), zero),
-        peer_predicted=torch.zeros(len(shown), 0, dtype=torch.int64),
-        code=torch.zeros(len(shown), 0),
-    )
-    with guarded("the judge"):
-        verdicts = judge(findings)
-    decided = [kept for kept in verdicts.label_kept if kept is not None]
-    if not decided:
-        return run
-    said = lost_share(decided.count(False), len(decided), len(shown))
-    return keep_lost_labels(run, "lost_labels", said)
-
-
 def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
     """Return how many random failing draws lost their label, with the interval of their share."""
     undecided = shown - decided  # may be lost or kept: the interval holds for both
@@ -400,12 +373,19 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
         who = f"{said['people']} people call" if "people" in said else "the judge calls"
         text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
         if said["shown"] > said["decided"]:
-            text += f", {said['shown'] - said['decided']} undecided"
-        told.append(f"{text} ({span([said['low'], said['high']])} lost)")
+            text += f", {said['shown'] - said['decided']} unsure"
+        text += f" ({span([said['low'], said['high']])} lost)"
+        if said.get("unreadable"):
+            text += f", {said['unreadable']} more show images that it cannot read unmodified either"
+        told.append(text)
         shown = said["shown"]
     if not told:
         return "no judge was asked whether the failing images still show what they showed"
-    return f"of {shown} random failing images {'; '.join(told)}"
+    text = f"of {shown} random failing images {'; '.join(told)}"
+    said = risk.get("lost_labels") or {}
+    if said.get("perhaps_mislabelled"):
+        text += f"; perhaps mislabelled: {len(said['perhaps_mislabelled'])} of {said['images']:,}"
+    return text
 
 
 def needed_in_words(risk: Mapping[str, Any]) -> str:

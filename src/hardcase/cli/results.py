@@ -148,11 +148,11 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    columns = ("run", "method", "failing, of attempted", "confirmed", "distinct", "queries")
+    columns = ("run", "method", "failing, of attempted", "accepted", "distinct", "queries")
     rows = []
     for run in table["runs"]:
-        confirmed = "not judged" if run["confirmed"] is None else rate(run["confirmed"])
-        counts = (rate(run["failing"]), confirmed, run["distinct"], int(run["queries"]))
+        accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
+        counts = (rate(run["failing"]), accepted, run["distinct"], int(run["queries"]))
         rows.append((run["name"], run["method"], *counts))
     yield grid("", columns, rows)
     yield table["sentence"]
@@ -171,12 +171,12 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
     config=o.Row(
         "A file with limits; hardcase.toml here by default. Flags override it.", "FILE.toml"
     ),
-    max_confirmed_rate=o.Row("Attempted seeds with a confirmed failure.", "SHARE"),
+    max_confirmed_rate=o.Row("Attempted seeds with an accepted failure.", "SHARE"),
     max_class_rate=o.Row("The same for every class alone.", "SHARE"),
     max_silent_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
     max_witnessed_rate=o.Row("Seeds with a witnessed failure; needs no judge.", "SHARE"),
     max_risk=o.Row("Pairs of image and declared condition that fail; no judge.", "SHARE"),
-    max_distinct=o.Row("Distinct groups of confirmed findings.", "N"),
+    max_distinct=o.Row("Distinct groups of accepted findings.", "N"),
     min_usable=o.Row("Fewer usable seeds than this never pass; 20 by default.", "N"),
     upper=o.Row("Pass only if the upper end of the 95 % interval holds too."),
     baseline=o.Row("The version before: risks are compared on common seeds.", "RUN"),
@@ -203,7 +203,7 @@ def gate(
     junit: Path | None = None,
     github: bool = False,
 ) -> None:
-    """Pass or fail a run by limits on risk and on what was confirmed; 1: fail, 4: cannot tell.
+    """Pass or fail a run by limits on risk and on what was accepted; 1: fail, 4: cannot tell.
     Without limits it must not be worse than its reference.
     """
     from dataclasses import asdict
@@ -234,7 +234,7 @@ def gate(
         tally = gates.GateTally(run, limits.accepted)
         accepted = tally.accepted
         about = {
-            "undecided": run.undecided(),
+            "unsure": run.counts()["funnel"]["unsure"],
             "accepted": [row["id"] for row in accepted],
             "accepted_unknown": tally.unused,
             "judge": str((run.record.get("judge") or {}).get("standing", "unknown")),
@@ -314,8 +314,8 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "still failing": rate(said["still_failing"]),
         "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
-    if said["confirmed"] is not None:
-        lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
+    if said["accepted"] is not None:
+        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",

@@ -96,7 +96,7 @@ def closing(run: Run) -> str:
 def broken(run: Run) -> str:
     """What a search could break, and how far that can be trusted."""
     record = run.record
-    by = "nothing is confirmed: no judge has seen these findings yet"
+    by = "nothing is accepted: no judge has seen these findings yet"
     if not len(run):
         by = "nothing was found, which is no proof that the model has no fault"
     elif record.get("claims"):
@@ -127,10 +127,13 @@ def _generated(record: dict[str, Any]) -> list[str]:
 def independence(record: dict[str, Any]) -> list[str]:
     """What a second judge says, and what witnesses and judge share, in lines; none in a run without
     them."""
+    from hardcase.judges.controls import controls_in_words
     from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = [held_out_in_words(judge["beside"])] if judge.get("beside") else []
+    lines = controls_in_words(judge.get("controls"))
+    if judge.get("held_out_check"):
+        lines.append(held_out_in_words(judge["held_out_check"]))
     return lines + independence_in_words(judge.get("independence"))
 
 
@@ -383,7 +386,7 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
     funnel = said["funnel"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
-    confirmed = funnel.get("confirmed")
+    accepted = funnel.get("accepted")
     kinds = said["kinds"] or {}
     lines = {
         shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
@@ -391,7 +394,7 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
         "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
         "failing": f"{failing:,} seeds {of}",
         **({"findings": kinds_in_words(kinds)} if kinds else {}),
-        "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
+        "accepted": "not judged" if accepted is None else f"{accepted:,} images",
         "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} per second",
     }
     searching = now.get("phase") == "searching"

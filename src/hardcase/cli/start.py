@@ -4,12 +4,8 @@ data of one's own, the way to a report, and what is kept.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -82,17 +78,16 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
         "device": flags.device or "auto",
     }
     runs: list[tuple[Run, Context]] = []
-    with _assistant(flags) as assistant:
-        for method in METHODS:
-            name = method["name"]
-            first = name == METHODS[0]["name"]
-            # the risk is the model's, whatever method searches it
-            own = {"references": REFERENCE} if first else {"conditions": "none"}
-            runs.append(_one({**base, **own, "method": method}, home / name, flags))
-            if first:  # something to look at while the rest goes on
-                page = write([runs[0][0]], home / "report")
-                flags.say(f"first images, not yet judged: {shown(page)}")
-        judged = _judged(runs, flags, assistant)
+    for method in METHODS:
+        name = method["name"]
+        first = name == METHODS[0]["name"]
+        # the risk is the model's, whatever method searches it
+        own = {"references": REFERENCE} if first else {"conditions": "none"}
+        runs.append(_one({**base, **own, "method": method}, home / name, flags))
+        if first:  # something to look at while the rest goes on
+            page = write([runs[0][0]], home / "report")
+            flags.say(f"first images, not yet judged: {shown(page)}")
+    judged = _judged(runs, flags)
     page = write(judged, home / "report")
     repaired = demonstrate(runs[0][1], judged[0], home / "repair", flags)
     _conclude(judged, page, flags, repaired)
@@ -138,40 +133,6 @@ def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) 
     _conclude([run], write([run], home / "report"), flags)
 
 
-@contextmanager
-def _assistant(flags: o.Flags) -> Iterator[subprocess.Popen[bytes] | None]:
-    """A second process that trains the judge meanwhile, on a CPU with a core for it; else none."""
-    import torch
-
-    from hardcase.data.sources import load
-    from hardcase.judges import panel
-    from hardcase.tensors import usable_device
-    from hardcase.training.cards import CARD
-
-    train, test = (load(WORLD["data"], split=split) for split in ("train", "test"))
-    there = (panel.folder(train, test, seed=0) / CARD).exists()
-    alone = there or usable_device(flags.device or "auto") != "cpu" or (os.cpu_count() or 1) < 2
-    if alone:
-        yield None
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads - 1))
-    words = ["train", "judge", "--data", WORLD["data"], "--progress", "none", "-q"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "hardcase", *words, "--device", "cpu"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield child
-    finally:
-        torch.set_num_threads(threads)
-        if child.poll() is None:
-            child.terminate()  # what it has trained is kept
-            child.wait()
-
-
 def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Context]:
     """One search, after the networks it needs."""
     from hardcase.api import measured
@@ -191,22 +152,12 @@ def _one(values: dict[str, Any], folder: Path, flags: o.Flags) -> tuple[Run, Con
     return measured(context, run, flags.say), context
 
 
-def _judged(
-    runs: list[tuple[Run, Context]],
-    flags: o.Flags,
-    assistant: subprocess.Popen[bytes] | None,
-) -> list[Run]:
+def _judged(runs: list[tuple[Run, Context]], flags: o.Flags) -> list[Run]:
     """The runs with verdicts, by a judge trained on the training digits that took no part in the
-    search; the assistant, who has begun with it, is helped."""
-    from hardcase.judges import panel
+    search."""
     from hardcase.judges.verdicts import finish
 
     with front_of(flags) as screen:
-        if assistant is not None:
-            context = runs[0][1]
-            panel.help_with(context.train, context.test, progress=screen.train)
-            if assistant.wait() != 0:
-                raise Problem("the judge could not be trained.", fix="hardcase train judge")
         asked: dict[str, Any] = {"say": note, "progress": screen.train, "train": True}
         return [
             finish(run, device=context.device, images=context.images, **asked)

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.imaging.blur import binomial
-from hardcase.judges.judge import RATED_DIGITS, Neighbours, SignalSource, closer
+from hardcase.judges.judge import Neighbours, SignalSource, closer
 from hardcase.judges.rules import Signals
+from hardcase.judges.training_data import FAMILIES
 from hardcase.randomness import own_randomness
 from hardcase.tensors import digest_tensors
 from hardcase.training.cards import UNSTATED
@@ -294,7 +295,6 @@ class Panel(SignalSource):
     references: Tensor
     counts: Tensor
     typical: Tensor
-    prior = RATED_DIGITS
 
     def __init__(
         self,
@@ -381,8 +381,11 @@ def build(config: Mapping[str, Any]) -> Panel:
     ensemble = [MemberConfig(**row) for row in training["ensemble"]]
     names = ("channels", "size", "classes", "references", "learned")
     with own_randomness(config["seed"], "judges"):
-        return Panel(
+        panel = Panel(
             ensemble,
             trainings=training.get("trainings", 1),
             **{name: config[name] for name in names},
         )
+    left_out = training.get("held_out_families", ())
+    panel.families = tuple(name for name in FAMILIES if name not in left_out)
+    return panel

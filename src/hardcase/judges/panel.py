@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase import registry
 from hardcase.cache import turn
 from hardcase.data.sources import load
 from hardcase.judges.calibration import PeopleCounts
@@ -24,7 +23,9 @@ from hardcase.judges.judge import (
     KIND,
     WEAK,
     Neighbours,
-    PanelJudge,
+    RatedImages,
+    Tell,
+    TrainedJudge,
     made_judge,
     panel_judge,
     split_rows,
@@ -57,10 +58,15 @@ from hardcase.types import Images
 
 VOTES = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
-    "valid": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
+    "domain": {"something": 1.0, "nearness": 1.0, "likeness": 0.25, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images."""
-Tell = Callable[[TrainingProgress], None] | None
+RATED_DIGITS = RatedImages(
+    source="",
+    rules={},
+    data=("mnist5k", "mnist"),
+)
+"""What people's ratings of digits gave: ``hardcase reproduce rated-digits`` makes it again."""
 _MEMBERS = TrainingRecipe(epochs=8, steps=660, batch=128, lr=3e-3, schedule="warm", decay=1e-2)
 _DENSITY = TrainingRecipe(epochs=3, steps=800, batch=128, lr=2.5e-3)
 MADE = 2**28
@@ -159,14 +165,17 @@ class PanelTraining:
         families = self.config.held_out_families
         exam = exam_of_digits(held_out, panel.density, rng, self.device, families)
         signals = Signals.average(panel.ask(exam.x, exam.expected))
-        rules = rules_from_exam(signals, exam, VOTES, thresholds=False)
+        rules = rules_from_exam(signals, exam, VOTES)
+        fixed = RATED_DIGITS.rules
+        known = {name: {**asdict(rule), **fixed.get(name, {})} for name, rule in rules.items()}
         return {
             "seed": self.seed,
             "seconds": sum(history.seconds for history in histories),
             "steps": sum(history.steps for history in histories),
             "warnings": [warning for history in histories for warning in history.warnings],
             "members": panel.hashes(),
-            "rules": {name: asdict(rule) for name, rule in rules.items()},
+            "rules": known,
+            "rated": asdict(RATED_DIGITS),
         }
 
     def learn(self, number: int) -> History:
@@ -290,7 +299,7 @@ class PanelTraining:
         """Keep features of real images of every class in turn, their usual nearness and cost."""
         panel = self.panel
         order, _ = balanced_order(self.fitted.y, self.fitted.id, seed=0)
-        sample = self.fitted.take(order[: len(panel.references)])
+        sample = self.fitted.take(order[: panel.references.shape[1]])
         known, others = (
             torch.cat(
                 [
@@ -409,20 +418,6 @@ def folder(
     return cards.folder_of(KIND, NAME, card_config(train, test, config, seed), train.hash)
 
 
-@registry.judge(
-    NAME,
-    needs="the training split of the data; hardcase train judge",
-    paper=(
-        "Riccio and Tonella, ICSE 2023 (the study it is measured against); "
-        "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020"
-    ),
-    cite=("riccio2023validity", "serra2020complexity", "wong2020fast"),
-    laws=(
-        "took no part in the search",
-        "never saw the seeds",
-        "never used in a search",
-    ),
-)
 def trained(
     train: Images,
     test: Images,
@@ -432,7 +427,7 @@ def trained(
     people: str | Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
-) -> PanelJudge:
+) -> TrainedJudge:
     """Return the judge of a data set: an ensemble trained on `train`, or from the cache.
 
     A training that was stopped goes on.
@@ -473,26 +468,6 @@ def trained(
     return judge
 
 
-def help_with(train: Images, test: Images, *, seed: int = 0, progress: Tell = None) -> None:
-    """Train members of the judge that another process is training, from the last on, until that
-    process works at the next one; it finds them finished.
-    """
-    config = config_for(train, test, seed=seed, device="cpu")
-    rows, _ = split_rows(train.y, train.id, config.held_out)
-    kept = unfinished_folder(folder(train, test, seed=seed, config=config))
-    panel = build(card_config(train, test, config, seed))
-    if not kept.is_dir():  # finished, or not begun
-        return
-    training = PanelTraining(panel, train.take(rows), config, seed, kept, progress)
-    training.learn(0)
-    for number in range(len(panel.members), 0, -1):
-        with turn(kept / f"{number}.lock", wait=False) as free:
-            pass
-        if not free or not kept.is_dir():
-            return
-        training.learn(number)
-
-
 def for_data(
     name: str,
     *,
@@ -502,7 +477,7 @@ def for_data(
     people: Path | None = None,
     device: torch.device | str = "cpu",
     progress: Tell = None,
-) -> PanelJudge:
+) -> TrainedJudge:
     """Return the judge of a data set by name, trained if it is missing.
 
     Args:
@@ -519,7 +494,7 @@ def for_data(
     return trained(first, second, seed=seed, people=people, device=device, progress=progress)
 
 
-def read(folder: Path) -> PanelJudge:
+def read(folder: Path) -> TrainedJudge:
     """Read a trained judge from its folder.
 
     Args:

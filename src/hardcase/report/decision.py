@@ -40,9 +40,9 @@ RISK_HELP = (
 )
 _NAMES = {
     "usable seeds": "seeds to decide on",
-    "confirmed": "confirmed failures",
-    "confirmed and confident": "confirmed failures made with high confidence",
-    "distinct": "distinct groups of confirmed failures",
+    "confirmed": "accepted failures",
+    "confirmed and confident": "accepted failures made with high confidence",
+    "distinct": "distinct groups of accepted failures",
     "witnessed": "failures on which all witnesses keep the label",
     "risk": "risk under the declared conditions",
 }
@@ -203,8 +203,8 @@ def _recorded(run: Run) -> GateLimits:
 
 
 def _limit(check: Check) -> dict[str, Any]:
-    spelt = check.name.replace("confirmed, class", "confirmed failures, class")
-    spelt = spelt.replace("confirmed, slice", "confirmed failures, seeds:")
+    spelt = check.name.replace("confirmed, class", "accepted failures, class")
+    spelt = spelt.replace("confirmed, slice", "accepted failures, seeds:")
     seen: dict[str, Any] = {"least": check.least, "most": check.most, "kind": "words"}
     if check.of is not None:
         seen = {name: rate(getattr(check, name), check.of) for name in ("least", "most")}
@@ -234,7 +234,7 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     if not judged:
         return (
             f"{number(failing)} of {number(of)} attempted seeds fail, and nobody has judged "
-            f"whether the inputs are fair: anything from 0 to {number(failing)} may be confirmed."
+            f"whether the inputs are fair: anything from 0 to {number(failing)} may be accepted."
         )
     least = len(tally.confirmed)
     seen = rate(least, of) or {}
@@ -242,12 +242,12 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     share = f"{percent(seen['share'])}, {span}"
     verb = "has" if least == 1 else "have"
     counted = (
-        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} a confirmed failure"
+        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} an accepted failure"
     )
     if not tally.undecided:
-        return f"{counted}; none is undecided."
+        return f"{counted}; none is unsure."
     most = rate(least + len(tally.undecided), of) or {}
-    open_ = f"Undecided: {number(len(tally.undecided))}"
+    open_ = f"Unsure: {number(len(tally.undecided))}"
     whole = f"{number(most['hits'])} of {number(of)} ({percent(most['share'])})"
     return f"{counted}. {open_}; with all of them it would be {whole}."
 

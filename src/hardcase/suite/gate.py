@@ -368,12 +368,12 @@ class GateTally:
         self.verdicts: Mapping[str, Mapping[str, Any]] = run.verdicts or {}
         self.unused = sorted({*accepted} - gone - {row["seed"] for row in self.accepted})
 
-    def status(self, row: Mapping[str, Any]) -> Literal["confirmed", "refused", "open"]:
+    def status(self, row: Mapping[str, Any]) -> Literal["accepted", "refused", "unsure"]:
         return statistics.verdict_status(self.verdicts.get(row["id"]))
 
     @cached_property
     def _confirmed(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if self.status(row) == "confirmed"]
+        return [row for row in self.rows if self.status(row) == "accepted"]
 
     @cached_property
     def confirmed(self) -> set[str]:
@@ -383,7 +383,7 @@ class GateTally:
     @cached_property
     def undecided(self) -> set[str]:
         """Seeds that may or may not have one: nothing is confirmed, and not everything refused."""
-        return {row["seed"] for row in self.rows if self.status(row) == "open"} - self.confirmed
+        return {row["seed"] for row in self.rows if self.status(row) == "unsure"} - self.confirmed
 
     @cached_property
     def silent(self) -> set[str]:

@@ -1,0 +1,90 @@
+"""Random failing samples of the conditions, judged one by one; and images perhaps mislabelled.
+
+A failure rate counts every sample that the model reads otherwise than labelled. Some of them the
+conditions have made unreadable, and some begin with an image that was not readable as labelled in
+the first place. Both are counted here, apart: a verdict on a sample is of this sample alone, and
+nothing that a judge doubts of the unmodified image is taken off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hardcase.analysis.conditions import keep_lost_labels, lost_share, shown_draws
+from hardcase.judges.judge import ask
+from hardcase.runs.results import Run
+from hardcase.tensors import decode_all
+from hardcase.types import Judge, Pairs
+
+LOST = ("lost", "foreign")
+
+
+def judge_samples(judge: Judge, samples: Pairs) -> dict[str, Any]:
+    """Count how many failing samples keep their label and how many have lost it.
+
+    Args:
+        judge: Who is asked, of every sample by itself.
+        samples: The samples, the images that they were made from, and their labels.
+
+    Returns:
+        ``lost``, ``decided`` and ``shown``, with the ends of the interval of the share lost that
+        hold whatever the unsure ones are; ``unreadable``: how many samples are counted apart since
+        the judge does not see the label in the unmodified image either.
+    """
+    words = ask(judge, samples).verdict
+    plain = ask(judge, unmodified(samples)).verdict
+    legible = [word for word, before in zip(words, plain, strict=True) if before not in LOST]
+    lost = sum(word in LOST for word in legible)
+    decided = sum(word != "unsure" for word in legible)
+    return {
+        **lost_share(lost, decided, len(legible)),
+        "unreadable": len(words) - len(legible),
+    }
+
+
+def perhaps_mislabelled(judge: Judge, images: Pairs, ids: Sequence[str]) -> list[str]:
+    """Return the images in which, unmodified, the judge does not see their label.
+
+    Args:
+        judge: Who is asked.
+        images: The images and their labels; only the originals are looked at.
+        ids: Their names.
+    """
+    words = ask(judge, unmodified(images)).verdict
+    return [name for name, word in zip(ids, words, strict=True) if word in LOST]
+
+
+def unmodified(pairs: Pairs) -> Pairs:
+    """Return the originals as they are."""
+    return Pairs(pairs.original, pairs.original, pairs.expected)
+
+
+def count_lost_labels(run: Run, judge: Judge) -> Run:
+    """Enter into a run what a judge says of its random failing samples, and which images are
+    perhaps mislabelled: of those that the model reads otherwise than labelled, or that a failing
+    sample was made from.
+    """
+    shown = shown_draws(run)["shown"]
+    if not shown:
+        return run
+    places = [run.seed_rows[row["seed"]] for row in shown]
+    samples = Pairs(
+        decode_all([row["image"] for row in shown]),
+        run.seed_images(places),
+        torch.tensor([row["label"] for row in shown]),
+    )
+    counted = judge_samples(judge, samples)
+    table = run.seeds.select(["id", "label", "predicted"]).to_pylist()
+    doubtful = [i for i, row in enumerate(table) if row["label"] != row["predicted"]]
+    rows = sorted({*doubtful, *places})
+    images = run.seed_images(rows)
+    labels = torch.tensor([table[row]["label"] for row in rows])
+    ids = [table[row]["id"] for row in rows]
+    counted["perhaps_mislabelled"] = perhaps_mislabelled(judge, Pairs(images, images, labels), ids)
+    counted["images"] = len(table)
+    if not (counted["decided"] or counted["unreadable"]):
+        return run
+    return keep_lost_labels(run, "lost_labels", counted)
