@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         Images as Images,
         Judge as Judge,
         Method as Method,
-        Pairs as Pairs,
+        ImagePairs as ImagePairs,
         Probe as Probe,
         Search as Search,
         Seeds as Seeds,

@@ -20,7 +20,7 @@ from hardcase.randomness import Rng, balanced_order
 __all__ = [
     *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Encoded", "Evaluator"),
     *("Feedback", "Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model"),
-    *("Objective", "Offer", "Oracle", "Pairs", "Probe", "Scores", "Search", "Seeds", "Space"),
+    *("Objective", "Offer", "Oracle", "ImagePairs", "Probe", "Scores", "Search", "Seeds", "Space"),
     *("State", "Tap", "Targets", "VERDICT_WORDS", "WAYS", "Verdicts", "is_photographic"),
 ]
 
@@ -363,7 +363,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ImagePairs:
     """What a judge is asked about: changed images, the images they were made from, and the class
     that each should still show. Nothing else of a run is in it, so nothing else can enter a
     verdict.
@@ -377,7 +377,7 @@ class Pairs:
         >>> import torch
         >>> import hardcase as hc
         >>> images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-        >>> len(hc.Pairs(images, images, torch.tensor([0, 1])))
+        >>> len(hc.ImagePairs(images, images, torch.tensor([0, 1])))
         2
     """
 
@@ -388,13 +388,13 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.expected)
 
-    def __getitem__(self, rows: Tensor | slice) -> Pairs:
-        return Pairs(self.x[rows], self.original[rows], self.expected[rows])
+    def __getitem__(self, rows: Tensor | slice) -> ImagePairs:
+        return ImagePairs(self.x[rows], self.original[rows], self.expected[rows])
 
     @staticmethod
-    def join(parts: Sequence[Pairs]) -> Pairs:
+    def join(parts: Sequence[ImagePairs]) -> ImagePairs:
         """Concatenate several."""
-        return Pairs(
+        return ImagePairs(
             torch.cat([part.x for part in parts]),
             torch.cat([part.original for part in parts]),
             torch.cat([part.expected for part in parts]),
@@ -460,7 +460,7 @@ class Judge(Protocol):
         True
     """
 
-    def __call__(self, pairs: Pairs) -> Verdicts: ...
+    def __call__(self, pairs: ImagePairs) -> Verdicts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,13 +294,13 @@ def _few(truth: Int[Tensor, " m"]) -> str:
 
 
 Folds = list[tuple[Tensor, Tensor]]
-"""Pairs of masks: images that rules are fitted to, and images these rules are then scored on."""
+"""ImagePairs of masks: images that rules are fitted to, and images these rules are then scored on."""
 
 
 def seed_folds(
     generator: Sequence[str], seed: Sequence[str], blocks: int = 5
 ) -> list[tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
-    """Pairs of (rows to fit, rows to measure) that share no seed image and no generator.
+    """ImagePairs of (rows to fit, rows to measure) that share no seed image and no generator.
 
     Each generator's images of each block of seeds are measured once, by rules fitted to the images
     that other generators made from other seeds; with one generator, to those from other seeds.
@@ -356,11 +356,10 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     answers = [people.half(number).label_kept == 1 for number in (1, 2)]
     scaled = fit_to_people(rule, evidence, torch.cat(answers))
     chances = torch.stack([scaled.probability(each).cpu() for each in trainings])
-    kept = (truth == 1).double()  # what people were split about counts as wrong ...
-    high = precise_from(chances.amin(0), kept, 1 - kept)
-    agreed = truth >= 0  # ... but not against a lost label, of which nobody need be warned
-    lost = (truth[agreed] == 0).double()
-    low = 1 - precise_from(1 - chances.amax(0)[agreed], lost, 1 - lost)
+    agreed = truth >= 0  # what people are split about is neither right nor wrong
+    kept = (truth[agreed] == 1).double()
+    high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
+    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept)
     return replace(scaled, low=min(low, high), high=high)
 
 

@@ -21,7 +21,7 @@ from hardcase.judges.training_data import background, with_shades_of
 from hardcase.randomness import stream
 from hardcase.runs.results import Run
 from hardcase.tensors import from_bytes, to_bytes
-from hardcase.types import Pairs
+from hardcase.types import ImagePairs
 
 EACH = 12
 """Controls of each kind."""
@@ -48,7 +48,7 @@ class Controls:
         kind: The kind of each.
     """
 
-    pairs: Pairs
+    pairs: ImagePairs
     kind: tuple[str, ...]
 
 
@@ -60,7 +60,7 @@ def plant_controls(run: Run, *, seed: int = 0) -> Controls:
     rng = stream(seed, "judge", "controls")
     labels = torch.from_numpy(run.seeds["label"].to_numpy().copy()).long()
     parts = [(UNCHANGED, _unchanged(run, labels, rng))]
-    if len(labels.unique()) > 1:
+    if len(set(labels.tolist())) > 1:
         first = torch.randperm(len(labels), generator=rng)[:EACH]
         second = _other_class(labels[first], labels, rng)
         originals = run.seed_images(first.tolist())
@@ -68,20 +68,20 @@ def plant_controls(run: Run, *, seed: int = 0) -> Controls:
         expected = labels[first]
         parts += [
             (OTHER_CLASS, _of_other_class(run, labels, rng)),
-            (OVERLAY, Pairs(_overlay(originals, others), originals, expected)),
-            (MORPH, Pairs(_morph(originals, others), originals, expected)),
+            (OVERLAY, ImagePairs(_overlay(originals, others), originals, expected)),
+            (MORPH, ImagePairs(_morph(originals, others), originals, expected)),
         ]
     kinds = [kind for kind, pairs in parts for _ in range(len(pairs))]
-    return Controls(Pairs.join([pairs for _, pairs in parts]), tuple(kinds))
+    return Controls(ImagePairs.join([pairs for _, pairs in parts]), tuple(kinds))
 
 
-def _unchanged(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -> Pairs:
+def _unchanged(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -> ImagePairs:
     """Images as they are, of those that the model reads as labelled: findings begin with these."""
     predicted = torch.from_numpy(run.seeds["predicted"].to_numpy().copy()).long()
     right = (labels == predicted).nonzero().squeeze(1)
     rows = right[torch.randperm(len(right), generator=rng)[:EACH]]
     images = run.seed_images(rows.tolist())
-    return Pairs(images, images, labels[rows])
+    return ImagePairs(images, images, labels[rows])
 
 
 def _other_class(
@@ -92,7 +92,7 @@ def _other_class(
     return (chance * (every[None] != labels[:, None])).argmax(1)
 
 
-def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -> Pairs:
+def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -> ImagePairs:
     """What the method made of images of one class, said to come from an image of another one that
     the model does not answer either; without findings, images of another class as they are.
     """
@@ -115,7 +115,7 @@ def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -
     claimed = (chance * other).argmax(1)
     possible = other.any(1)
     originals = run.seed_images(claimed[possible].tolist())
-    return Pairs(images[possible], originals, labels[claimed][possible])
+    return ImagePairs(images[possible], originals, labels[claimed][possible])
 
 
 def _overlay(

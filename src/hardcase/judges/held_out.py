@@ -460,8 +460,11 @@ def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
         trained_on = [word for name in judge.families for word in FAMILIES[name].words]
         parts = _searched(run)
         searched = [part for name in judge.families for part in parts.get(name, [])]
-    known_data = isinstance(images, Mapping) and images.get("data") == judge.data
-    if known_data and judge.learned is not None:
+    if (
+        isinstance(images, Mapping)
+        and images.get("data") == judge.data
+        and judge.learned is not None
+    ):
         both = int((judge.learned % 2 == 0).sum())  # witnesses are trained on even content hashes
         shared = {"shared": both, "witnesses": images["images"], "judge": len(judge.learned)}
     return {

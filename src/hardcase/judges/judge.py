@@ -29,7 +29,7 @@ from hardcase.randomness import balanced_order
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress
-from hardcase.types import VERDICT_WORDS, Images, Judge, Pairs, Verdicts
+from hardcase.types import VERDICT_WORDS, Images, Judge, ImagePairs, Verdicts
 
 KIND = "judge"
 """The kind of network that cards of judges state."""
@@ -210,7 +210,7 @@ def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[T
     return (others.amin(1, keepdim=True) / own).log().squeeze(1)
 
 
-def ask(judge: Judge, pairs: Pairs) -> Verdicts:
+def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
     """Return a judge's verdicts, whatever it is, checked for their form."""
     name = name_of(judge)
     with guarded(f"judge {name}"):
@@ -263,7 +263,7 @@ class TrainedJudge:
     rules: Mapping[str, DecisionRule]
     calibration: Mapping[str, Any] | None = None
 
-    def __call__(self, pairs: Pairs) -> Verdicts:
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
         """Return the verdicts on changed images, with the signals that led to them."""
         trainings, features = self._read(pairs)
         words, chances = verdict_words(self.rules, trainings)
@@ -274,11 +274,11 @@ class TrainedJudge:
             words, chances.tolist(), {"class_seen": mean.seen.tolist(), **columns}, features
         )
 
-    def p_kept(self, pairs: Pairs) -> Float[Tensor, " t"]:
+    def p_kept(self, pairs: ImagePairs) -> Float[Tensor, " t"]:
         """Return the probability that each image keeps its label."""
         return verdict_words(self.rules, self._read(pairs)[0])[1]
 
-    def _read(self, pairs: Pairs) -> tuple[list[Signals], Float[Tensor, "t f"]]:
+    def _read(self, pairs: ImagePairs) -> tuple[list[Signals], Float[Tensor, "t f"]]:
         device = self.panel.learned.device
         size = max(pairs.x[:1].numel(), 1)
         batch = 0
@@ -471,7 +471,7 @@ def _read_calibration(path: Path) -> dict[str, Any]:
 class NormJudge:
     """Judge by the size of the change alone: what is too small to change a label keeps it."""
 
-    def __call__(self, pairs: Pairs) -> Verdicts:
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
         """Call the label kept where no value changed by more than `NOTICEABLE`."""
         return Verdicts([("unsure", "kept")[small] for small in too_small(pairs).tolist()])
 
@@ -484,7 +484,7 @@ class NormJudge:
         }
 
 
-def too_small(pairs: Pairs) -> Bool[Tensor, " t"]:
+def too_small(pairs: ImagePairs) -> Bool[Tensor, " t"]:
     """Return which images changed too little, from their originals, to change what they show."""
     change = (pairs.x.short() - pairs.original.short()).abs().flatten(1)
     return change.amax(1) <= round(255 * NOTICEABLE)

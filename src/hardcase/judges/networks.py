@@ -163,13 +163,9 @@ class MemberConfig:
     deep: bool = field(default=False, metadata=UNSTATED)
 
 
-PANEL = (
-    MemberConfig(view="plain"),
-    MemberConfig(view="even", kernel=3),
-    MemberConfig(view="soft"),
-)
-"""For small grey images. A fourth member that was trained against attacks read neither rated nor
-attacked digits better, and took a third of the time.
+PANEL = (MemberConfig(view="even", kernel=3), MemberConfig(view="soft"))
+"""For small grey images. A third member that sees images as they are ranked rated digits no better
+(.940 against .940, AUROC over 250 digits), nor did a fourth that was trained against attacks.
 """
 
 PHOTO_PANEL = (
@@ -351,7 +347,7 @@ class Panel(SignalSource):
         # others: only its doubts count.
         readers = [i for i, own in enumerate(configs[:size]) if not (own.deep and own.attack)]
         found = []
-        parts = zip(answers.split(size), features.split(size * FEATURES, dim=1))
+        parts = zip(answers.chunk(self.trainings), features.chunk(self.trainings, dim=1))
         for number, (votes, looks) in enumerate(parts):
             near = Neighbours(self.references[number], self.counts).distances(looks)
             something = votes[:, :, :-1].logsumexp(2) - votes[:, :, -1]

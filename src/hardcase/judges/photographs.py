@@ -39,7 +39,7 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress
-from hardcase.types import Images, Pairs, Verdicts
+from hardcase.types import Images, ImagePairs, Verdicts
 
 TOP = 5
 """A label that is not among so many first answers is lost."""
@@ -57,7 +57,7 @@ class ReservedJudge:
     encoder: Encoder
     outputs: Int[Tensor, " k"] = field(repr=False)
 
-    def __call__(self, pairs: Pairs) -> Verdicts:
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
         """Return the verdicts on changed images."""
         logits, features = _read(self.encoder, self.outputs, pairs.x)
         expected = pairs.expected.cpu()

@@ -17,12 +17,12 @@ from hardcase.analysis.conditions import keep_lost_labels, lost_share, shown_dra
 from hardcase.judges.judge import ask
 from hardcase.runs.results import Run
 from hardcase.tensors import decode_all
-from hardcase.types import Judge, Pairs
+from hardcase.types import Judge, ImagePairs
 
 LOST = ("lost", "foreign")
 
 
-def judge_samples(judge: Judge, samples: Pairs) -> dict[str, Any]:
+def judge_samples(judge: Judge, samples: ImagePairs) -> dict[str, Any]:
     """Count how many failing samples keep their label and how many have lost it.
 
     Args:
@@ -45,7 +45,7 @@ def judge_samples(judge: Judge, samples: Pairs) -> dict[str, Any]:
     }
 
 
-def perhaps_mislabelled(judge: Judge, images: Pairs, ids: Sequence[str]) -> list[str]:
+def perhaps_mislabelled(judge: Judge, images: ImagePairs, ids: Sequence[str]) -> list[str]:
     """Return the images in which, unmodified, the judge does not see their label.
 
     Args:
@@ -57,9 +57,9 @@ def perhaps_mislabelled(judge: Judge, images: Pairs, ids: Sequence[str]) -> list
     return [name for name, word in zip(ids, words, strict=True) if word in LOST]
 
 
-def unmodified(pairs: Pairs) -> Pairs:
+def unmodified(pairs: ImagePairs) -> ImagePairs:
     """Return the originals as they are."""
-    return Pairs(pairs.original, pairs.original, pairs.expected)
+    return ImagePairs(pairs.original, pairs.original, pairs.expected)
 
 
 def count_lost_labels(run: Run, judge: Judge) -> Run:
@@ -71,7 +71,7 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     if not shown:
         return run
     places = [run.seed_rows[row["seed"]] for row in shown]
-    samples = Pairs(
+    samples = ImagePairs(
         decode_all([row["image"] for row in shown]),
         run.seed_images(places),
         torch.tensor([row["label"] for row in shown]),
@@ -83,7 +83,9 @@ def count_lost_labels(run: Run, judge: Judge) -> Run:
     images = run.seed_images(rows)
     labels = torch.tensor([table[row]["label"] for row in rows])
     ids = [table[row]["id"] for row in rows]
-    counted["perhaps_mislabelled"] = perhaps_mislabelled(judge, Pairs(images, images, labels), ids)
+    counted["perhaps_mislabelled"] = perhaps_mislabelled(
+        judge, ImagePairs(images, images, labels), ids
+    )
     counted["images"] = len(table)
     if not (counted["decided"] or counted["unreadable"]):
         return run

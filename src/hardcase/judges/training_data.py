@@ -352,11 +352,8 @@ def families_of_space(text: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a training batch is made of: `clean` are real images as they are, of the others these
-    shares are interpolated or corrupted, and the rest is only augmented.
-    """
+    """What a training batch is made of; the rest is only augmented."""
 
-    clean: float = field(default=0.0, metadata=UNSTATED)
     interpolated: float = 0.125
     corrupted: float = 0.25
     kinds: int = 3
@@ -373,11 +370,6 @@ def training_batch(
     held_out: Collection[str] = (),
 ) -> tuple[Float[Tensor, "m c h w"], Float[Tensor, "m k1"]]:
     """Return made images and their soft targets: shares of the classes, last the share of none."""
-    unmixed = round(len(x) * shares.clean)
-    clean = x[:unmixed]
-    clean_targets = targets[:unmixed]
-    x = x[unmixed:]
-    targets = targets[unmixed:]
     corrupted = int(len(x) * shares.corrupted)
     start = len(x) - corrupted
     augmented = start - int(len(x) * shares.interpolated)
@@ -399,10 +391,7 @@ def training_batch(
     ]
     images, soft_targets = (torch.cat(part) for part in zip(*made, strict=True))
     images = _changed(images, "retouching", rng, held_out)
-    return (
-        torch.cat([clean, moved, images]),
-        torch.cat([clean_targets, targets[:easy], soft_targets]),
-    )
+    return torch.cat([moved, images]), torch.cat([targets[:easy], soft_targets])
 
 
 def _changed(x: Tensor, family: str, rng: torch.Generator, held_out: Collection[str]) -> Tensor:

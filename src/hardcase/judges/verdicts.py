@@ -55,7 +55,7 @@ from hardcase.runs.tables import to_parquet
 from hardcase.runs.verify import strict_arithmetic
 from hardcase.tensors import chunks
 from hardcase.training import cards
-from hardcase.types import Judge, Pairs, Verdicts
+from hardcase.types import Judge, ImagePairs, Verdicts
 
 _COLUMNS = {
     "id": pa.string(),
@@ -96,7 +96,7 @@ def judge(
 
     Args:
         run: A stored run or its folder.
-        by: Any callable from `Pairs` to `Verdicts`, a name of ``hardcase list judges``,
+        by: Any callable from `ImagePairs` to `Verdicts`, a name of ``hardcase list judges``,
             ``file.py:name``, or the folder of a trained judge; without it the judge of the run's
             data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
@@ -352,7 +352,7 @@ def finish(
         return run
 
 
-def pairs_of(run: Run, rows: Sequence[int]) -> Pairs:
+def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
     """Return findings of a stored run beside the images that they were made from."""
     table = run.findings.take(pa.array(rows, pa.int64()))
     places = [run.seed_rows[name] for name in table["seed"].to_pylist()]
@@ -360,7 +360,7 @@ def pairs_of(run: Run, rows: Sequence[int]) -> Pairs:
     if places:
         x = run.images(rows)
         original = run.seed_images(places)
-    return Pairs(x, original, _column(table, "expected").long())
+    return ImagePairs(x, original, _column(table, "expected").long())
 
 
 def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[float]]]:

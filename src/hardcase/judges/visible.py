@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from hardcase.imaging.blur import binomial
 from hardcase.tensors import chunks, from_bytes
-from hardcase.types import Pairs
+from hardcase.types import ImagePairs
 
 NEAR = 3
 """Pixels around an edge in which a change may be a part of the shape."""
@@ -22,7 +22,7 @@ STEEP = 0.1
 BATCH = 1024
 
 
-def visible_change(pairs: Pairs) -> dict[str, list[float]]:
+def visible_change(pairs: ImagePairs) -> dict[str, list[float]]:
     """Return the measured numbers of each image by their names.
 
     ``noise``: root mean square of the change, in grey levels of 1, more than `NEAR` pixels away
@@ -35,7 +35,7 @@ def visible_change(pairs: Pairs) -> dict[str, list[float]]:
         >>> import hardcase as hc
         >>> from hardcase.judges.visible import visible_change
         >>> blank = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
-        >>> pairs = hc.Pairs(torch.full_like(blank, 51), blank, torch.tensor([0]))
+        >>> pairs = hc.ImagePairs(torch.full_like(blank, 51), blank, torch.tensor([0]))
         >>> round(visible_change(pairs)["noise"][0], 3)
         0.2
     """

@@ -235,11 +235,13 @@ _ERRORS = _entries(
     {
         "images": Whole,
         "label_kept": _entries({"auroc": _AUROC, **_ERROR_RATES}),
-        "methods": dict[str, _entries(_ERROR_RATES)],
+        "methods": GenericAlias(dict, (str, _entries(_ERROR_RATES))),
     }
 )
 _CONTROL = _entries(_each(Whole, "planted kept lost unsure"))
-_CONTROLS = _entries({**_each(Whole, "found planted accepted"), "kinds": dict[str, _CONTROL]})
+_CONTROLS = _entries(
+    {**_each(Whole, "found planted accepted"), "kinds": GenericAlias(dict, (str, _CONTROL))}
+)
 _AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE})
 _JUDGE = _entries(
     {},

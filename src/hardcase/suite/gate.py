@@ -201,7 +201,7 @@ def _judged(tally: GateTally, check: Check) -> Check:
 
 def _distinct(tally: GateTally, limit: int) -> Check:
     least = tally.groups()
-    undecided = sum(tally.status(row) == "open" for row in tally.rows)
+    undecided = sum(tally.status(row) == "unsure" for row in tally.rows)
     most = least + undecided
     text = (
         f"{least} distinct groups of confirmed findings, {undecided} findings undecided; "

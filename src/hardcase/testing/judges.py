@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.judges.judge import ask
-from hardcase.types import Judge, Pairs
+from hardcase.types import Judge, ImagePairs
 
 __all__ = ["check_judge"]
 
@@ -17,12 +17,12 @@ Answer = tuple[str, float | None]
 """A verdict, and the probability beside it."""
 
 
-def check_judge(judge: Judge, pairs: Pairs, others: Pairs | None = None) -> None:
+def check_judge(judge: Judge, pairs: ImagePairs, others: ImagePairs | None = None) -> None:
     """Check that no verdict of a judge hangs on what else it is asked about, in what order, or how
     often.
 
     Args:
-        judge: Any callable from `hardcase.Pairs` to `hardcase.Verdicts`.
+        judge: Any callable from `hardcase.ImagePairs` to `hardcase.Verdicts`.
         pairs: Images that it is asked about; two at least.
         others: Images that they are mixed with; by default noise under the same labels.
 
@@ -34,7 +34,7 @@ def check_judge(judge: Judge, pairs: Pairs, others: Pairs | None = None) -> None
         >>> import hardcase as hc
         >>> from hardcase.testing import check_judge
         >>> images = torch.arange(2 * 64, dtype=torch.uint8).reshape(2, 1, 8, 8)
-        >>> pairs = hc.Pairs(images, images, torch.tensor([0, 1]))
+        >>> pairs = hc.ImagePairs(images, images, torch.tensor([0, 1]))
         >>> def bright(pairs):
         ...     return hc.Verdicts([("lost", "kept")[x.float().mean() > 60] for x in pairs.x])
         >>> check_judge(bright, pairs)
@@ -44,22 +44,22 @@ def check_judge(judge: Judge, pairs: Pairs, others: Pairs | None = None) -> None
     if others is None:
         rng = torch.Generator().manual_seed(0)
         noise = torch.randint(256, pairs.x.shape, generator=rng, dtype=torch.uint8)
-        others = Pairs(noise, pairs.original, pairs.expected)
+        others = ImagePairs(noise, pairs.original, pairs.expected)
     rows = torch.arange(count)
     first = _answers(judge, pairs)
     backwards = rows.flip(0)
     _compare(first, _answers(judge, pairs[backwards]), backwards, "in another order")
-    doubled = Pairs.join([pairs, pairs])
+    doubled = ImagePairs.join([pairs, pairs])
     _compare(first, _answers(judge, doubled), rows.repeat(2), "when the run is doubled")
     half = rows[: count // 2]
     _compare(first, _answers(judge, pairs[half]), half, "in half of the run")
-    for row in rows.split(1):
+    for row in rows[:, None]:
         _compare(first, _answers(judge, pairs[row]), row, "by itself")
-    mixed = _answers(judge, Pairs.join([others, pairs, others]))
+    mixed = _answers(judge, ImagePairs.join([others, pairs, others]))
     _compare(first, mixed[len(others) : len(others) + count], rows, "among other images")
 
 
-def _answers(judge: Judge, pairs: Pairs) -> list[Answer]:
+def _answers(judge: Judge, pairs: ImagePairs) -> list[Answer]:
     verdicts = ask(judge, pairs)
     chances: Sequence[float | None] = verdicts.p_kept or [None] * len(pairs)
     return list(zip(verdicts.verdict, chances, strict=True))

@@ -138,7 +138,7 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
     from hardcase.suite.replay import stored
 
     try:
-        return stored(run, confirmed=config.getoption("--hardcase-only") == "confirmed")
+        return stored(run, accepted=config.getoption("--hardcase-only") == "confirmed")
     except Problem as problem:
         raise pytest.UsageError(str(problem)) from problem
 
