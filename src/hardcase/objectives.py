@@ -320,7 +320,7 @@ class Sum:
     """Several objectives, each with its weight.
 
     Args:
-        terms: ImagePairs of a weight and an objective.
+        terms: Pairs of a weight and an objective.
     """
 
     terms: tuple[tuple[float, Objective], ...]

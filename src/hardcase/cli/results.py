@@ -175,7 +175,7 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
     max_class_rate=o.Row("The same for every class alone.", "SHARE"),
     max_silent_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
     max_witnessed_rate=o.Row("Seeds with a witnessed failure; needs no judge.", "SHARE"),
-    max_risk=o.Row("ImagePairs of image and declared condition that fail; no judge.", "SHARE"),
+    max_risk=o.Row("Pairs of image and declared condition that fail; no judge.", "SHARE"),
     max_distinct=o.Row("Distinct groups of accepted findings.", "N"),
     min_usable=o.Row("Fewer usable seeds than this never pass; 20 by default.", "N"),
     upper=o.Row("Pass only if the upper end of the 95 % interval holds too."),

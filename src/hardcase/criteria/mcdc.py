@@ -21,7 +21,7 @@ from hardcase.randomness import Rng, stream
 from hardcase.tensors import chunks
 from hardcase.types import State, Targets
 
-# ImagePairs of inputs that agree on almost all of a layer's signs, found by hashing.
+# Pairs of inputs that agree on almost all of a layer's signs, found by hashing.
 # The hash of a sign pattern is the sum of a random number for each positive unit, so flipping one
 # unit shifts it by a known amount, and the pattern one flip away is found by looking that hash up.
 

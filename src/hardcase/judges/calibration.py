@@ -294,13 +294,13 @@ def _few(truth: Int[Tensor, " m"]) -> str:
 
 
 Folds = list[tuple[Tensor, Tensor]]
-"""ImagePairs of masks: images that rules are fitted to, and images these rules are then scored on."""
+"""Pairs of masks: images that rules are fitted to, and images these rules are then scored on."""
 
 
 def seed_folds(
     generator: Sequence[str], seed: Sequence[str], blocks: int = 5
 ) -> list[tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
-    """ImagePairs of (rows to fit, rows to measure) that share no seed image and no generator.
+    """Pairs of (rows to fit, rows to measure) that share no seed image and no generator.
 
     Each generator's images of each block of seeds are measured once, by rules fitted to the images
     that other generators made from other seeds; with one generator, to those from other seeds.

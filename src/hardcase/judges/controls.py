@@ -96,26 +96,21 @@ def _of_other_class(run: Run, labels: Int[Tensor, " n"], rng: torch.Generator) -
     """What the method made of images of one class, said to come from an image of another one that
     the model does not answer either; without findings, images of another class as they are.
     """
-    table = run.findings.select(["expected", "predicted", "kind"])
+    table = run.findings.select(["expected", "predicted"])
     rows = torch.randperm(len(table), generator=rng)[:EACH]
-    images, shown, answered = run.seed_images([]), labels[:0], labels[:0]
-    if len(rows):
-        images = run.images(rows.tolist())
-        shown, answered = (
-            torch.from_numpy(table[name].to_numpy().copy()).long()[rows]
-            for name in ("expected", "predicted")
-        )
-    missing = min(EACH - len(rows), len(labels))
-    more = torch.randperm(len(labels), generator=rng)[:missing]
-    images = torch.cat([images, run.seed_images(more.tolist())])
-    shown = torch.cat([shown, labels[more]])
-    answered = torch.cat([answered, labels[more]])
+    more = torch.randperm(len(labels), generator=rng)[: EACH - len(rows)]
+    images = [run.images(rows.tolist())] * bool(len(rows))
+    images += [run.seed_images(more.tolist())] * bool(len(more))
+    known = (
+        torch.from_numpy(table[name].to_numpy().copy()).long()[rows] for name in table.column_names
+    )
+    shown, answered = (torch.cat([classes, labels[more]]) for classes in known)
     chance = torch.rand(len(shown), len(labels), generator=rng)
     other = (labels[None] != shown[:, None]) & (labels[None] != answered[:, None])
     claimed = (chance * other).argmax(1)
     possible = other.any(1)
     originals = run.seed_images(claimed[possible].tolist())
-    return ImagePairs(images[possible], originals, labels[claimed][possible])
+    return ImagePairs(torch.cat(images)[possible], originals, labels[claimed][possible])
 
 
 def _overlay(

@@ -29,7 +29,7 @@ from hardcase.randomness import balanced_order
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress
-from hardcase.types import VERDICT_WORDS, Images, Judge, ImagePairs, Verdicts
+from hardcase.types import VERDICT_WORDS, ImagePairs, Images, Judge, Verdicts
 
 KIND = "judge"
 """The kind of network that cards of judges state."""

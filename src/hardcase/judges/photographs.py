@@ -39,7 +39,7 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress
-from hardcase.types import Images, ImagePairs, Verdicts
+from hardcase.types import ImagePairs, Images, Verdicts
 
 TOP = 5
 """A label that is not among so many first answers is lost."""

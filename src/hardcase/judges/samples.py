@@ -17,7 +17,7 @@ from hardcase.analysis.conditions import keep_lost_labels, lost_share, shown_dra
 from hardcase.judges.judge import ask
 from hardcase.runs.results import Run
 from hardcase.tensors import decode_all
-from hardcase.types import Judge, ImagePairs
+from hardcase.types import ImagePairs, Judge
 
 LOST = ("lost", "foreign")
 

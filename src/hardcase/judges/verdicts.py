@@ -55,7 +55,7 @@ from hardcase.runs.tables import to_parquet
 from hardcase.runs.verify import strict_arithmetic
 from hardcase.tensors import chunks
 from hardcase.training import cards
-from hardcase.types import Judge, ImagePairs, Verdicts
+from hardcase.types import ImagePairs, Judge, Verdicts
 
 _COLUMNS = {
     "id": pa.string(),

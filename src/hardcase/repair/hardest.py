@@ -137,7 +137,7 @@ class Hardest:
         """A ``collate_fn`` for a `DataLoader` without worker processes: the batch, made harder.
 
         Args:
-            rows: ImagePairs of an image and its label.
+            rows: Pairs of an image and its label.
         """
         from torch.utils.data import default_collate, get_worker_info
 

@@ -374,7 +374,7 @@ def _sentences(pairs: Sequence[Mapping[str, Any]], classes: ClassNames) -> list[
 
 
 def weakness(sheet: Sheet, classes: ClassNames, told: Told = rate) -> dict[str, Any]:
-    """ImagePairs of classes with their findings, the labels worth a line of the matrix, and a row per
+    """Pairs of classes with their findings, the labels worth a line of the matrix, and a row per
     class."""
     pairs = _pairs(sheet)
     seen = {pair[role] for pair in pairs for role in ("expected", "predicted")}

@@ -80,7 +80,7 @@ def mann_whitney(a: Numbers, b: Numbers) -> Test:
 def wilcoxon(a: Numbers, b: Numbers) -> Test:
     """Test whether paired values differ (F. Wilcoxon, 1945).
 
-    ImagePairs without a difference are left out; none left gives p = 1.
+    Pairs without a difference are left out; none left gives p = 1.
     """
     from scipy.stats import wilcoxon as signed_ranks
 

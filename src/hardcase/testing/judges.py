@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hardcase.judges.judge import ask
-from hardcase.types import Judge, ImagePairs
+from hardcase.types import ImagePairs, Judge
 
 __all__ = ["check_judge"]
 

@@ -214,7 +214,8 @@ def _flips(judge: TrainedJudge, again: TrainedJudge, people: People) -> Table:
         "any change": sum(a != b for a, b in zip(one, two)),
         "accepted by one alone": sum((a == "kept") != (b == "kept") for a, b in zip(one, two)),
         "kept against lost": sum(
-            "kept" in both and {"lost", "foreign"} & both for both in map(set, zip(one, two))
+            "kept" in both and not both.isdisjoint({"lost", "foreign"})
+            for both in map(set, zip(one, two))
         ),
     }
     return Table(

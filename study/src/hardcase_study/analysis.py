@@ -196,7 +196,7 @@ def _outcomes(study: Study, rows: Sequence[Given], rng: np.random.Generator) -> 
 
 
 def anchoring(study: Study, given: Sequence[Given]) -> dict[str, Any]:
-    """Does the seed beside a test make people find its class? ImagePairs, tests alone, sham pairs."""
+    """Does the seed beside a test make people find its class? Pairs, tests alone, sham pairs."""
     groups: dict[str, list[Given]] = {"pair": [], "alone": [], "sham same": [], "sham other": []}
     for one in given:
         item = study.items[one.item]
@@ -262,7 +262,7 @@ def outcomes(study: Study, given: Sequence[Given]) -> dict[str, str]:
     """What people say of rated findings: ``confirmed``, ``rejected``, ``undecided``, by stimulus.
 
     A strict majority of the answers to a label item with a fixed number of answers, by two people
-    or more. ImagePairs of seed and test do not count: the seed anchors them.
+    or more. Pairs of seed and test do not count: the seed anchors them.
     """
     votes: dict[str, list[str]] = {}
     for one in given:
