@@ -1,6 +1,7 @@
 """Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
 applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
-people answered). Nothing is imported before it is used, and nothing here imports torch.
+people answered, and who asks them). Nothing is imported before it is used, and nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ def _loaded(point: EntryPoint) -> Any:
 
 
 def reader() -> Any:
-    """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
+    """The module that asks people and reads what they answered: ``rated(folder)``,
+    ``record(folder, runs=)``, ``ask(runs, budget=)``.
+    """
     for point in entry_points(group="hardcase.readers", name="study"):
         return _loaded(point)
-    raise _not_installed("reading the answers of a study", "study")
+    raise _not_installed("asking people, and reading their answers,", "study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
