@@ -28,6 +28,10 @@ CANNOT_TELL = 4
 NO_SEEDS = 5
 INTERRUPTED = 130
 UNREAD = 141
+NEAR = 0.1
+"""How much less like what was typed a second name may be that is suggested too."""
+FEW = 16
+"""Names up to which all are listed, also where a near one is suggested."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,18 +85,17 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
-    """The error for a name that does not exist: it lists the names that do and guesses which was
-    meant.
+    """The error for a name that does not exist: it guesses which was meant and lists the names that
+    do, if they are few or nothing is near.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     spelled = {name.lower(): name for name in known}
-    near = get_close_matches(given.lower(), spelled, n=1)
-    return Problem(
-        f"there is no {kind} {given!r}.",
-        f"known: {', '.join(known)}",
-        fix=spelled[near[0]] if near else "",
-    )
+    near = get_close_matches(given.lower(), spelled, n=3)
+    likeness = [SequenceMatcher(None, name, given.lower()).ratio() for name in near]
+    meant = [spelled[name] for name, like in zip(near, likeness) if like >= likeness[0] - NEAR]
+    listed = [] if meant and len(known) > FEW else [f"known: {', '.join(known)}"]
+    return Problem(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(meant))
 
 
 _interrupts = 0
@@ -332,9 +335,11 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
             for name, value in vars(module).items()
             if callable(value) and name[0] != "_" and value.__module__ == module.__name__
         ]
+        near = choice("function", member, known).fix
         raise Problem(
             f"{path} has no function {member!r}.",
             f"callable there: {', '.join(known) or 'nothing'}",
+            fix=f"{path}:{near}" if near else "",
         )
     return found  # type: ignore[no-any-return]  # callable, checked above
 

@@ -29,7 +29,7 @@ from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
-from hardcase.statistics import confirmed_by, holm, interval
+from hardcase.statistics import binomial_interval, confirmed_by, holm
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images
 
@@ -78,8 +78,8 @@ class SliceRates:
         return self.inside - self.outside
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share failing inside."""
-        return interval(self.failing, self.total)
+        """Clopper and Pearson's 95 % interval of the share failing inside."""
+        return binomial_interval(self.failing, self.total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hardcase.plain import parse_toml, read_text
 
 __all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
 
-PROFILES = ("scanner", "handheld", "fixed-camera", "outdoors", "microscope")
+PROFILES = ("scanner", "handheld", "phone", "fixed-camera", "outdoors", "microscope")
 """The declarations that come with the package, a file each."""
 UNITS: Mapping[str, tuple[str, ...]] = {
     "deg": ("deg", "degree", "degrees", "°"),

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from hardcase.cache import open_npz
 from hardcase.errors import Problem
-from hardcase.inference import mean_interval
 from hardcase.judges.own_run import FEWEST, own_rule
 from hardcase.judges.rules import (
     MISSED,
@@ -29,6 +28,7 @@ from hardcase.judges.rules import (
     precise_from,
     precision,
 )
+from hardcase.statistics import mean_interval
 from hardcase.tensors import digest_tensors, fingerprints
 from hardcase.types import Images
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +44,8 @@ from hardcase.judges.judge import (
 from hardcase.judges.own_run import FEWEST, OwnRule
 from hardcase.judges.panel import Tell
 from hardcase.judges.people import (
-    CERTAIN,
     FILE as ANSWERS,
     PersonAnswer,
-    by_own_signals,
     by_people,
     fitted_to_run,
     keep_for_others,
@@ -283,31 +279,7 @@ def judge_run(
     if not judged.record.get("risk"):
         return judged
 
-    if isinstance(judge, PanelJudge):
-        return count_lost_labels(judged, partial(_judge_draws, judged, judge))
     return count_lost_labels(judged, judge)
-
-
-def _judge_draws(run: Run, judge: PanelJudge, draws: Findings) -> Verdicts:
-    """Judge random draws of conditions by thresholds of their own, as those of a run are.
-
-    Most failing draws come from the few seeds that the judge doubts too. The label of a seed is
-    known, so what the judge lacks on the unchanged seed, against what is usual for seeds, is not
-    held against its draws.
-    """
-    rows = torch.arange(min(SEEN, len(run.seeds)))
-    labels = _column(run.seeds, "label").long()
-    odds = []
-    for places in (rows, draws.seed):
-        x = from_bytes(run.seed_images(places.tolist()).to(judge.panel.learned.device))
-        signals = judge.panel.ask(x, labels[places].to(x.device))
-        odds.append(judge.label_kept.probability(signals).logit(eps=CERTAIN).cpu())
-    usual, seeds = odds
-    lacking = (usual.median() - seeds).clamp_min(0)
-    said = judge(draws)
-    own = torch.tensor(said.columns["p_label_kept"], dtype=lacking.dtype).logit(eps=CERTAIN)
-    columns = {**said.columns, "p_label_kept": (own + lacking).sigmoid().tolist()}
-    return by_own_signals(judge, replace(said, columns=columns))[0]
 
 
 def _moved(

@@ -15,9 +15,16 @@ from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
 from hardcase.errors import Problem, Raised, guarded
-from hardcase.models.mistakes import CLEARLY, FINE, Mistake, diagnosis_of, odd_outputs, reordered
+from hardcase.models.mistakes import (
+    CLEARLY,
+    FINE,
+    Mistake,
+    diagnosis_of,
+    may_be_guessing,
+    odd_outputs,
+    reordered,
+)
 from hardcase.models.subject import is_softmax
-from hardcase.statistics import Rate
 from hardcase.tensors import TILE, chunks, from_bytes, margin, tile_rows
 from hardcase.types import Answer, Images, Method, Model, is_photographic
 
@@ -140,15 +147,7 @@ def check(
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
     some = images.take(rows).images()
-    try:
-        logits = answers(subject, some)
-    except Problem as problem:
-        cause = problem.__cause__
-        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
-            raise  # a problem of its own, or it called sys.exit or the like
-        raise _unfit(subject, some, cause) from problem
-    except Exception as error:
-        raise _unfit(subject, some, error) from error
+    logits = first_answers(subject, some)
     check_labels(some, some.name)
     _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
@@ -160,7 +159,7 @@ def check(
     else:
         notes = _notes(subject, logits, some)
         if not allow_low_accuracy:
-            _better_than_chance(subject, logits, some, accuracy)
+            _require_better_than_chance(subject, logits, some, accuracy)
             if accuracy < DOUBTFUL:
                 doubts = _suspicion(subject, some, accuracy)
         if accuracy < 1 - 2 * CLEARLY and not doubts:  # above it no other order is clearly better
@@ -177,6 +176,19 @@ def check(
     )
 
 
+def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
+    """The subject's logits; where it crashes, a problem that says why."""
+    try:
+        return answers(subject, images)
+    except Problem as problem:
+        cause = problem.__cause__
+        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
+            raise  # a problem of its own, or it called sys.exit or the like
+        raise _unfit(subject, images, cause) from problem
+    except Exception as error:
+        raise _unfit(subject, images, error) from error
+
+
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if re.search(r"alloc|memory|create a primitive", str(error)):
         fix = "more memory (ulimit -v), or a smaller model"
@@ -187,8 +199,9 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
     shape = " x ".join(map(str, images.x.shape[1:]))
-    what = f"the model fails on an image of {shape} from {images.name}"
-    return Problem(f"{what}: {type(error).__name__}: {error}", why, fix=fix)
+    raised = (str(error).splitlines() or ["no message"])[0][:200]
+    what = f"the model crashes on an image of {shape} from {images.name}"
+    return Problem(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
 
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
@@ -240,36 +253,54 @@ def _enough_claims(count: int, share: float) -> None:
         )
 
 
-def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
-    chance = 1 / len(images.classes)
-    one_class = len(set(images.y.tolist())) == 1
-    if accuracy > 2 * chance or (one_class and accuracy > 0):
-        return
+def _require_better_than_chance(
+    subject: Model, logits: Tensor, images: Images, accuracy: float
+) -> None:
+    """Raise for a model that guesses, that says one class of everything, or that is often wrong for
+    a reason that is found."""
+    classes = len(images.classes)
     right = round(accuracy * len(images))
-    if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
-        return  # of two classes nobody gets more than twice the chance
-    outputs = logits.shape[1]
     predicted = logits.argmax(1)
+    present = len(set(images.y.tolist()))
+    constant = present > 1 and len(set(predicted.tolist())) == 1
+    guesses = may_be_guessing(right, len(images), classes)
+    if present == 1 and right:
+        return
+    rarely = classes > 2 and accuracy <= 2 / classes
+    if not (guesses or constant or rarely):
+        return
+    cause = _cause(subject, images, logits)
+    if not (guesses or constant) and (cause is None or cause.name == "no weights"):
+        return  # it is weak, and nothing says why
+    if present == 1:
+        raise _one_class(logits, images)
+    said = ""
     share = predicted.bincount().max().item() / len(images)
-    low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
-    seen = f"inputs {low:.2f}..{high:.2f}, {outputs} outputs, data has {len(images.classes)}"
-    seen += " classes."
     if share > 0.9:
-        seen += f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
+        said = f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
+    low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
+    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
     why = "None of the usual mistakes explains it: it may be weak on these images."
     fix = "--set subject.mean=... subject.std=..."
-    cause = _cause(subject, images, logits)
-    if one_class:
-        chance = 1 / outputs
-        label = int(images.y[0])
-        why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
-        why += f" {label} of {outputs}."
-        fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
-    elif cause:
+    if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
-    raise Problem(
-        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
-        f" {100 * chance:.0f} %.",
+    raise _chance(accuracy, images, f"{seen}{said}", why, fix)
+
+
+def _one_class(logits: Tensor, images: Images) -> Problem:
+    label = int(images.y[0])
+    outputs = logits.shape[1]
+    why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
+    fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
+    return _chance(0.0, images, f"{outputs} outputs.", f"{why} {label} of {outputs}.", fix, outputs)
+
+
+def _chance(
+    accuracy: float, images: Images, seen: str, why: str, fix: str, classes: int = 0
+) -> Problem:
+    chance = 100 / (classes or len(images.classes))
+    return Problem(
+        f"accuracy {100 * accuracy:.1f} % (n = {len(images):,}); chance is {chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. Seen: {seen}",
         why,
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
@@ -385,7 +416,7 @@ def _coarse(subject: Model, logits: Tensor) -> list[str]:
             f"the outputs are saturated: the best logit leads by {lead.median():.3g} in the median,"
             " so probabilities are 0 or 1 and searches by gradients find little"
         )
-    values = len(logits.unique())
+    values = len(logits.unique())  # type: ignore[no-untyped-call]  # torch does not say
     if values <= min(ROUNDED, logits.numel() / 8):
         notes.append(
             f"the outputs are rounded: {logits.numel():,} of them take {values} different values,"
@@ -399,9 +430,16 @@ def _coarse(subject: Model, logits: Tensor) -> list[str]:
 
 def _suspicion(subject: Model, images: Images, accuracy: float) -> list[str]:
     """What may be wrong with a model that is often wrong."""
+    weak = f"accuracy is only {100 * accuracy:.0f} %"
     began = monotonic()
     answers(subject, images.take(torch.arange(min(SOME, len(images)))))
     if (monotonic() - began) * ROUNDS > PATIENCE:
-        return [f"only {100 * accuracy:.0f} % right; hardcase doctor tries what may be wrong"]
+        return [f"{weak}; hardcase doctor tries what may be wrong"]
     cause = _cause(subject, images)
-    return [f"only {100 * accuracy:.0f} % right. Here {cause}"] if cause else []
+    if cause:
+        return [f"{weak}. Here {cause}"]
+    counts = images.y.bincount()
+    largest = f"{images.classes[int(counts.argmax())]!r} of every image"
+    share = 100 * counts.max().item() / len(images)
+    chance = 100 / len(images.classes)
+    return [f"{weak}; chance is {chance:.0f} %, saying {largest} gets {share:.0f} %"]

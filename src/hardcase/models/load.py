@@ -229,17 +229,26 @@ def _stated(spec: str, how: Loading) -> Subject:
     return subject
 
 
-def _local(spec: str, how: Loading) -> Subject:
-    """A network that lies in a file; what it states nothing of is tried."""
+def _local(spec: str, how: Loading) -> Model:
+    """A network or a function that lies in a file; what it states nothing of is tried."""
     net = opened_network(spec, how)
     if isinstance(net, Subject):
         return net
+    if not isinstance(net, nn.Module):
+        return with_outputs(partial(_of_function, net, spec, how), how)
     if "@" in spec or named_path(spec).suffix not in WHOLE:
         net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
     return _subject(net, spec, _with_normalisation(net, how))
 
 
-def opened_network(spec: str, how: Loading) -> nn.Module:
+def _of_function(function: Callable[..., Any], spec: str, how: Loading, outputs: str) -> Model:
+    """The model of a function of images that a function in a file returned."""
+    about: dict[str, Any] = {"mean": how.mean, "std": how.std, "channels": how.channels}
+    about |= {"classes": how.test.classes, "device": how.device, "outputs": outputs}
+    return function_model(function, from_bytes(how.test.x[:2]), spec, **about)
+
+
+def opened_network(spec: str, how: Loading) -> Any:
     """The network in a file, or that a function in a file makes, with the weights of another."""
     weights, _, code = spec.rpartition("@")
     form, _, name = code.partition(":")
@@ -251,14 +260,16 @@ def opened_network(spec: str, how: Loading) -> nn.Module:
     else:
         net = network_of_code(code)
     if weights:
+        if not isinstance(net, nn.Module):
+            raise Problem(f"{code} returns {type(net).__name__}, which takes no weights.")
         note = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if note:
             _log.info("%s: %s", weights, note)
     return net
 
 
-def network_of_code(code: str) -> nn.Module:
-    """The network that ``file.py:factory`` makes, without weights of another file."""
+def network_of_code(code: str) -> Any:
+    """What ``file.py:factory`` makes, without weights of another file."""
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
         raise Problem(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
@@ -358,18 +369,19 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
     return model
 
 
-def from_file(path: Path, factory: str) -> nn.Module:
-    """The module that a function in a Python file makes."""
+def from_file(path: Path, factory: str) -> Any:
+    """The module, or the function of images, that a function in a Python file makes."""
     if not path.is_file():
         raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     make = file_member(path, factory)
     with guarded(f"{path}:{factory}"):
         net = make()
-    if not isinstance(net, nn.Module):
-        raise Problem(
-            f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module."
-        )
-    return net
+    if isinstance(net, nn.Module) or (callable(net) and not isinstance(net, type)):
+        return net
+    raise Problem(
+        f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module, or a"
+        " function of images."
+    )
 
 
 def is_stated(spec: str) -> bool:

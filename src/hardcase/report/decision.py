@@ -7,19 +7,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from hardcase.analysis.conditions import (
-    cost_in_words,
-    dear,
-    doubt_in_words,
-    in_words,
-    needed_in_words,
-    shown_draws,
-)
 from hardcase.errors import Problem
 from hardcase.report.words import listed, number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 from hardcase.types import WAYS, ClassNames
+from hardcase.wording import numbers as number_words
+from hardcase.wording.summary import decide
 
 PICTURES = 3
 """Findings on the first screen of a run without risk."""
@@ -82,7 +76,7 @@ def decision(
         "figures": figures(run),
         "conditions": dearest(run),
         "risk_help": RISK_HELP if risk else None,
-        "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
+        "doubt": "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
         "confirmed": rates_of(run)(least, len(tally.labels)),
@@ -108,41 +102,24 @@ def figures(run: Run) -> dict[str, str]:
         seen = run.rate(round(known["value"] * images), images)
         what = "claims about unchanged images" if record.get("claims") else "the unchanged images"
         lines["accuracy"] = f"{seen} of {what}"
-    if not record.get("risk"):
-        return {**lines, "risk": "not measured: no conditions were declared"}
-    return lines | in_words(record)
+    risk = record.get("risk")
+    if not risk:
+        return {**lines, "failure rate": "not measured"}
+    return {**lines, "failure rate": number_words.rate(risk)}
 
 
 def risk_sentence(record: Mapping[str, Any]) -> str:
     """Return the figure that decides, with its interval, as one sentence."""
-    risk = record["risk"]
-    declared = record.get("conditions") or {}
-    low, high = (percent(side) for side in risk["images_like_these"])
-    return (
-        f"It fails under {percent(risk['value'])} of random {declared.get('name', '')} conditions"
-        f" (95\u00a0% interval for images like these: {low} to {high}). Of the unchanged images it"
-        f" gets {percent(risk['clean_error'])} wrong."
-    )
+    return str(decide(record, limit=None, margin=0.0))
 
 
 def dearest(run: Run) -> list[dict[str, Any]]:
-    """Return the conditions that cost most, each with a failing draw that it decides."""
-    risk = run.record.get("risk")
-    if not risk:
-        return []
-    kept = shown_draws(run)
-    rows = list[dict[str, Any]]()
-    for row in dear(risk["costs"]):
-        place = kept["examples"].get(row["condition"])
-        example = None
-        if place is not None:
-            drawn = kept["shown"][place]
-            names = ("seed", "label", "predicted", "words")
-            example = {name: drawn[name] for name in names}
-            example |= {"place": place, "seed_row": run.seed_rows[drawn["seed"]]}
-        text = cost_in_words(row, run.record.get("conditions") or {})
-        rows.append({**row, "text": text, "example": example})
-    return rows
+    """Return the conditions with an effect, the largest first."""
+    effects = (run.record.get("risk") or {}).get("effects") or []
+    return [
+        {**row, "text": f"{row['condition']}: {number_words.difference(row)}", "example": None}
+        for row in effects
+    ]
 
 
 def where_in_one_sentence(
@@ -287,7 +264,4 @@ def _next(
         held = f"hardcase gate NEXT --baseline {name}"
         if said != "cannot tell":
             steps.append(("Hold the next version against this one.", held))
-        more = needed_in_words(risk)
-        if more and not any("--seeds" in text for text, _ in steps):
-            steps.append((f"{more[0].upper()}{more[1:]}.", None))
     return [{"text": text, "command": command} for text, command in steps]

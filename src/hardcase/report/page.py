@@ -50,7 +50,7 @@ from hardcase.types import ClassNames
 HERE = Path(__file__).parent
 FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
 """How the page writes numbers: functions of `words`."""
-FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+FIGURES = ("conditions", "risk", "least_scale", "worst_case", "rare")
 """What run.json says of the declared conditions, and report.json too."""
 SCHEMA = 1
 TRIPLES = 12
@@ -517,7 +517,8 @@ def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
             named[name] = value
         elif isinstance(value, Mapping | list):
             inner = value if isinstance(value, Mapping) else dict(enumerate(value, 1))
-            named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
+            single = "witness" if name == "witnesses" else name.removesuffix("s")
+            named |= {f"{single} {key}": str(one) for key, one in inner.items()}
     return named
 
 

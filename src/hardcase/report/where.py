@@ -31,11 +31,11 @@ from hardcase.analysis.slices import Outcome, Rules, Slice, slices_of_run
 from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem
 from hardcase.guides.archive import LEVELS
-from hardcase.inference import max_statistic
 from hardcase.randomness import stream
 from hardcase.report.words import Sheet, Told, number, percent, plural, rate
 from hardcase.runs.results import Run, seed_claims
 from hardcase.runs.verify import CURVES, read_beside
+from hardcase.statistics import max_statistic
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import WAYS, ClassNames
 

@@ -26,7 +26,7 @@ from hardcase.errors import Problem
 from hardcase.plain import DEEPEST, opened, read_plain
 
 LOCK = ".lock"
-FOLDERS = ("findings", "verdicts", "state")
+FOLDERS = ("measured", "findings", "verdicts", "state")
 """The folders inside a run folder."""
 LARGE = 2**31
 """Bytes, at most, of a file that holds what was found and is read whole."""
@@ -231,22 +231,40 @@ _PEOPLE = _entries(
 _AXIS = _entries({**_INTERVAL, "name": str, "cells": Whole})
 _MAP = _entries({"kind": Literal["figure", "photograph"], "axes": _several(_AXIS)})
 _COVERAGE = _entries({}, {"criterion": str, **_each(Number | None, "before after")})
-_COST = _entries({**_INTERVAL, "condition": str, "cost": Number})
-_REFERENCE = _entries(
-    {**_INTERVAL, **_each(str, "name training"), **_each(Number, "accuracy risk difference")}
-    | {"seeds": Whole}
-)
 _LOST = {**_INTERVAL, **_each(Whole, "lost decided shown")}
 _MEASURED = {"value": Number, "images_like_these": Pair}
+_ESTIMATE = {**_INTERVAL, "value": Number}
+_BASELINE = _entries(
+    {**_ESTIMATE, "name": str, "images": Whole}
+    | _each(_entries(_ESTIMATE), "unmodified difference unmodified_difference"),
+    {"training": str},
+)
+_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value images"))
 _RISK = _entries(
-    {**_MEASURED, **_each(Whole, "failing draws seeds"), "these_images": Pair}
-    | {"clean_error": Number},
     {
-        "costs": _several(_COST),
-        "references": _several(_REFERENCE),
+        **_ESTIMATE,
+        **_each(Whole, "failing samples images of reserved ties"),
+        "unmodified": _entries({**_ESTIMATE, "failing": Whole}),
+        "gap": _entries(_ESTIMATE),
+        "settled": str,
+    },
+    {
+        "baselines": _several(_BASELINE),
+        "effects": _several(_entries({**_ESTIMATE, "condition": str})) | None,
+        "worst_region": _REGION | None,
+        "wider": _several(_entries({**_ESTIMATE, "scale": Number})) | None,
         "lost_labels": _entries(_LOST) | None,
         "lost_labels_people": _entries({**_LOST, "people": Whole}) | None,
-        "needed": _entries({"effect": Number, "seeds": Whole}) | None,
+    },
+)
+_PHASE = _entries(
+    {"status": Literal["not begun", "running", "done", "skipped", "failed"]},
+    {
+        "why": str,
+        "elapsed": Number,
+        "tile": Whole | None,
+        "totals": Counts,
+        "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
     },
 )
 _WORST_CASE = _entries(
@@ -306,8 +324,10 @@ _RECORD = _entries(
         "verdicts": dict[str, list[Whole]] | None,
         "coverage": _several(_COVERAGE) | None,
         "conditions": dict[str, str] | None,
+        "conditions_digest": str | None,
         "risk": _RISK | None,
-        "risk_excess": _entries(_MEASURED) | None,
+        "phases": GenericAlias(dict, (str, _PHASE)),
+        "given": dict[str, str],
         "least_scale": _LEAST_SCALE | None,
         "worst_case": _WORST_CASE | None,
         "rare": _entries({"volume": Number, "seeds": Whole}) | None,
@@ -359,15 +379,18 @@ def wrong_record(content: Any, kind: type[_Entries] = _RECORD) -> str:
 
 # --- the ledger: a line for every stored shard, with size and checksum of its files and its counts
 
-NAME = "state/ledger.jsonl"
+LEDGERS = {"measure": "state/measured.jsonl", "search": "state/ledger.jsonl"}
+"""The ledger of each phase that has shards."""
 OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``seeds.parquet`` instead of a shard."""
 
 
-def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def files_of(number: int, phase: str = "search") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the files of a shard, or of what else has a line: those it has, and may have."""
+    if phase == "measure":
+        return (f"measured/part-{number:05d}.parquet",), ()
     if number < 0:
         return ("seeds.parquet" if number == SEEDS else "",), ()
     part = f"findings/part-{number:05d}.parquet"
@@ -388,15 +411,16 @@ class Entry:
 
 
 class Ledger:
-    """The file ``state/ledger.jsonl`` of a run folder, which has one writer.
+    """Which shards of a phase a run folder holds; the file has one writer.
 
     A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
 
-    def __init__(self, folder: Path, run: Callable[[], str] = str) -> None:
+    def __init__(self, folder: Path, run: Callable[[], str] = str, phase: str = "search") -> None:
         self.folder = folder
         self.run = run
-        self.path = folder / NAME
+        self.phase = phase
+        self.path = folder / LEDGERS[phase]
         self.pending: set[Path] = set()
         self.flushed = monotonic()
         self.known: dict[int, Entry] | None = None
@@ -418,7 +442,7 @@ class Ledger:
                 continue
             with suppress(ValidationError):
                 said = _Line.model_validate_json(body)
-                needed, perhaps = files_of(said.shard)
+                needed, perhaps = files_of(said.shard, self.phase)
                 whole = {*needed} <= said.files.keys() <= {*needed, *perhaps}
                 if whole and (not run or said.run in ("", run)):
                     files = {name: (size, crc) for name, (size, crc) in said.files.items()}

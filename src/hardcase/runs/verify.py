@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from random import Random, SystemRandom
@@ -34,6 +35,7 @@ from hardcase.models.health import answers
 from hardcase.plain import read_plain
 from hardcase.runs.files import (
     FOLDERS,
+    Ledger,
     checked_json,
     file_size_and_crc,
     files_of,
@@ -142,11 +144,16 @@ def _notes(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
-    """Files against the ledger, their number against the record."""
-    entries = store.ledger.read()
-    for number in sorted(entries):
-        for name in _changed_files(store, number):
-            yield f"{name} is missing or not what was stored"
+    """Files against the ledgers, their number against the record."""
+    for ledger in (store.measured, store.ledger):
+        for number in sorted(ledger.read()):
+            for name in _changed_files(store, number, ledger):
+                yield f"{name} is missing or not what was stored"
+    measured = sum(int(one.summary.get("images", 0)) for one in store.measured.read().values())
+    if (record.get("risk") or {}).get("images", measured) != measured:
+        yield f"{store.measured.path.name} is damaged: it lacks some of its lines"
+    if not store.searching:
+        return
     shards = record.get("shards")
     if not isinstance(shards, int):
         yield "run.json does not say how many shards the run has"
@@ -155,14 +162,14 @@ def _shards(store: Store, record: Mapping[str, Any]) -> Iterator[str]:
         if number >= shards:
             yield f"findings/part-{number:05d}.parquet is not of this run"
     if record.get("complete"):
-        lacking = {*range(-1, shards)} - entries.keys()
+        lacking = {*range(-1, shards)} - store.ledger.read().keys()
         if lacking:
             yield f"state/ledger.jsonl is damaged: it lacks {len(lacking)} of its lines"
 
 
-def _changed_files(store: Store, number: int) -> list[str]:
-    """The files of an entry of the ledger that are not what was stored."""
-    files = store.ledger.read()[number].files
+def _changed_files(store: Store, number: int, ledger: Ledger) -> list[str]:
+    """The files of an entry of a ledger that are not what was stored."""
+    files = ledger.read()[number].files
     return [
         name
         for name, (size, check) in files.items()
@@ -227,6 +234,11 @@ def repair_record(folder: Path) -> Repaired:
         set_aside(folder / BEGUN)
         store.write(BEGUN, checked_json({"record": now, "config": store.config()}))
         return Repaired(now, [f"{BEGUN} was damaged or missing; it is written anew"])
+    if now and store.searching and not _search_known(now):  # killed while the search began
+        now = {**now, **begun["record"]}
+        store.write_record(now)
+        if not _other_settings(store, begun["first_config"]):
+            store.write("config.toml", begun["config"].encode())
     record = {**begun["record"], **now}
     notes = []
     if not now or run_digest(now) != run_digest(begun["record"]):
@@ -242,6 +254,12 @@ def repair_record(folder: Path) -> Repaired:
     return Repaired(record, notes)
 
 
+def _search_known(record: Mapping[str, Any]) -> bool:
+    """Whether a record says that its search has begun."""
+    phases = record.get("phases") or {}
+    return (phases.get("search") or {}).get("status") != "not begun"
+
+
 def _why(place: Path | None, what: str) -> str:
     """What was done to a file that was `what`, or not there."""
     return f"was {what} and is set aside as {place.name}" if place else "was missing"
@@ -253,12 +271,26 @@ def repair_shards(store: Store, *, shards: int | None = None) -> list[int]:
     """
     entries = store.ledger.read()
     strangers = {number for number in store.parts() if shards is not None and number >= shards}
-    damaged = {number for number in entries if number >= 0 and _changed_files(store, number)}
+    changed = partial(_changed_files, store, ledger=store.ledger)
+    damaged = {number for number in entries if number >= 0 and changed(number)}
     for number in strangers | damaged:
         entries.pop(number, None)
         for name in sum(files_of(number), ()):
             set_aside(store.folder / name)
     return sorted(damaged - strangers)
+
+
+def repair_measured(store: Store) -> list[int]:
+    """Set aside parts of the measurement that are not what was stored, so that they are measured
+    again; returns their numbers.
+    """
+    entries = store.measured.read()
+    damaged = [number for number in entries if _changed_files(store, number, store.measured)]
+    for number in damaged:
+        entries.pop(number)
+        for name in files_of(number, "measure")[0]:
+            set_aside(store.folder / name)
+    return sorted(damaged)
 
 
 def set_aside(path: Path) -> Path | None:
@@ -345,7 +377,7 @@ def behaviour_of(
     some = images.take(rows).images()
     fewer = some.take(torch.arange(0, len(some), max(1, len(some) // SERVED)))
     found = {
-        role: _fingerprint(model, fewer if _is_server(model) else some)
+        role: _fingerprint(model, fewer if is_server(model) else some)
         for role, model in networks.items()
     }
     if campaign is not None and campaign.method.details.get("generator"):
@@ -361,11 +393,15 @@ def require_behaviour(
     networks: Mapping[str, Model],
     images: ImageSet,
     campaign: Campaign | None = None,
+    *,
+    known: bool = False,
 ) -> None:
-    """Refuse networks that do not answer as those did that a run began with."""
+    """Refuse networks that do not answer as those did that a run began with; with `known`, about
+    the images that its search began with.
+    """
     stored = record.get("behaviour") or {}
     for role, now in behaviour_of(networks, images, campaign).items():
-        then = Fingerprint.from_json(stored.get(role))
+        then = Fingerprint.from_json(stored.get(f"searched {role}" if known else role))
         if then is not None and (len(then.values) != len(now.values) or then.changed(now)):
             raise _other(role, then, now, fix=ANOTHER)
 
@@ -400,7 +436,7 @@ class Canaries:
             seed: Everything about them follows from it, unless one of the networks is a server.
             shards: How many shards there will be, to tell what servers are asked beside them.
         """
-        served = [role for role, one in networks.items() if _is_server(one)]
+        served = [role for role, one in networks.items() if is_server(one)]
         luck = SystemRandom() if served else Random(f"canaries of {seed}")
         chosen = luck.sample(range(len(images)), _count(images, POOL, NUMBERS // 8))
         some = images.take(torch.tensor(chosen)).images()
@@ -434,7 +470,7 @@ class Canaries:
         asked = 0
         for role, then in self.known.items():
             model = _without_memory(networks[role])
-            served = _is_server(model)
+            served = is_server(model)
             luck = SystemRandom() if served else Random(f"canaries of {self.seed}, shard {shard}")
             others = images.x[: TILE // 2]
             # together a whole tile: nothing is added that would tell these rows from others
@@ -538,7 +574,7 @@ def _fingerprint(model: Model, images: Images, *, twice: bool = False) -> Finger
     """What one network answers; one whose bits are not promised is asked twice."""
     plain = _without_memory(model)
     first = Fingerprint.of(answers(plain, images, TILE))
-    exact = steady(model.device) and strict_arithmetic() and not _is_server(model)
+    exact = steady(model.device) and strict_arithmetic() and not is_server(model)
     if exact and not twice:
         return first
     again = Fingerprint.of(answers(plain, images, TILE - 3))
@@ -558,7 +594,8 @@ def _count(images: ImageSet, most: int, numbers: int) -> int:
     return min(len(images), most, max(TILE, numbers // max(channels * height * width, 1)))
 
 
-def _is_server(model: Any) -> bool:
+def is_server(model: Any) -> bool:
+    """Return whether a model is asked over a network."""
     while hasattr(model, "model"):
         model = model.model
     return hasattr(model, "url")

@@ -66,7 +66,8 @@ ATOMIC = 4000
 _log = logging.getLogger(__name__)
 
 OnStep = Callable[[Counts], None]
-Source = Callable[[], Campaign]
+Source = Callable[[], Any]
+"""Builds the ingredients of a phase, in whatever process needs them."""
 Stopped = Callable[[], bool]
 
 
@@ -80,6 +81,28 @@ class Task:
     limits: Limits
     deadline: float | None = None
     canaries: Canaries | None = None
+
+    def work(
+        self,
+        campaign: Campaign,
+        guides: Sequence[Guide] = (),
+        on_step: OnStep = lambda counts: None,
+    ) -> ShardOutcome:
+        """Search this shard in a worker, and pack what it found."""
+        return next(search_here(campaign, on_step, lambda: False, [self], guides))
+
+
+@runtime_checkable
+class WorkItem(Protocol):
+    """A shard of any phase: it is worked on with the ingredients of its phase."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def deadline(self) -> float | None: ...
+
+    def work(self, ingredients: Any, guides: Sequence[Guide], on_step: OnStep) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +219,6 @@ def search_on_device(
             yield waiting.result()
 
 
-def run_task(
-    campaign: Campaign,
-    task: Task,
-    guides: Sequence[Guide] = (),
-    on_step: OnStep = lambda counts: None,
-) -> ShardOutcome:
-    """Search one shard in a worker, and pack what it found."""
-    return next(search_here(campaign, on_step, lambda: False, [task], guides))
-
-
 @cache
 def _nothing_found() -> tuple[Any, bytes]:
     """The table of a shard without findings, which are many where a model rarely fails."""
@@ -319,11 +332,11 @@ class Executor(Protocol):
 
     def begin(self, guides: Sequence[Guide]) -> None: ...
 
-    def submit(self, task: Task) -> Hashable: ...
+    def submit(self, task: Any) -> Hashable: ...
 
     def wait(self, handles: Sequence[Hashable], seconds: float) -> Sequence[Hashable]: ...
 
-    def result(self, handle: Hashable) -> ShardOutcome: ...
+    def result(self, handle: Hashable) -> Any: ...
 
     def live_counts(self) -> Mapping[int, Counts]: ...
 
@@ -332,16 +345,16 @@ def run_shards(
     executor: Executor,
     on_step: OnStep,
     stopped: Stopped,
-    todo: Iterable[Task],
+    todo: Iterable[Any],
     guides: tuple[Guide, ...],
-) -> Iterator[ShardOutcome]:
-    """The outcomes of `todo` in the order they finish; lost shards are run again, and an error is
-    raised when the shards that are under way are home.
+) -> Iterator[Any]:
+    """The outcomes of `todo` (each a `WorkItem`) in the order they finish; lost shards are run
+    again, and an error is raised when the shards that are under way are home.
     """
     executor.begin(guides)
     fresh = iter(todo)
-    lost = deque[Task]()
-    running = dict[Hashable, Task]()
+    lost = deque[Any]()
+    running = dict[Hashable, Any]()
     error: Exception | None = None
     losses = 0
     while True:
@@ -424,7 +437,7 @@ class Processes:
             self.guides = Path(self.folder.name) / f"guides-{self.rounds}.bin"
             self.guides.write_bytes(pickle.dumps(tuple(guides)))
 
-    def submit(self, task: Task) -> Future[ShardOutcome]:
+    def submit(self, task: Any) -> Future[Any]:
         # as bytes: tensors would go through shared memory, of which there may be little
         content = pickle.dumps(task)
         with _signals_wait():
@@ -437,9 +450,9 @@ class Processes:
     def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
         return list(wait(handles, seconds, FIRST_COMPLETED).done)
 
-    def result(self, handle: Any) -> ShardOutcome:
+    def result(self, handle: Any) -> Any:
         try:
-            outcome: ShardOutcome = handle.result()
+            outcome = handle.result()
         except BrokenProcessPool as error:
             raise WorkerLost("A worker process was killed.") from error
         self.latest.pop(outcome.number, None)
@@ -494,9 +507,9 @@ def gpus(count: int) -> tuple[str, ...]:
     return tuple(named or map(str, range(count)))[:count]
 
 
-# What a worker process knows: its campaign, or why there is none; where its counts go; the guides
-# of the round, with the file they were read from.
-_campaign: Campaign | None = None
+# What a worker process knows: the ingredients of its phase, or why there are none; where its counts
+# go; the guides of the round, with the file they were read from.
+_ingredients: Any = None
 _unbuilt: Problem | None = None
 _news: SimpleQueue[Any] | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
@@ -504,7 +517,7 @@ _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
     """In a new worker process: a GPU of its own, a fair share of the cores, the campaign built."""
-    global _campaign, _news, _unbuilt
+    global _ingredients, _news, _unbuilt
     place = places.get()
     if place:
         os.environ[VISIBLE] = place  # before anything is on a GPU here
@@ -518,7 +531,7 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     _news = news
     try:
         with guarded("building the campaign in a worker process"):
-            _campaign = pickle.loads(source)()
+            _ingredients = pickle.loads(source)()
     except Problem as problem:  # told by the first task: an initializer could only break the pool
         _unbuilt = problem
 
@@ -531,12 +544,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(content: bytes, guides: Path | None) -> ShardOutcome:
+def _work(content: bytes, guides: Path | None) -> Any:
     global _known
     if _unbuilt is not None:
         raise _unbuilt
-    assert _campaign is not None
-    task: Task = pickle.loads(content)
+    assert _ingredients is not None
+    task: WorkItem = pickle.loads(content)
     if guides != _known[0]:
         _known = (guides, pickle.loads(guides.read_bytes()) if guides else ())
     sent = monotonic()
@@ -551,4 +564,4 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
             with suppress(OSError):
                 _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
 
-    return run_task(_campaign, task, _known[1], on_step)
+    return task.work(_ingredients, _known[1], on_step)

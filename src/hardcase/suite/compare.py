@@ -18,11 +18,10 @@ from hardcase.analysis.slices import attempted_labels
 from hardcase.cache import write_atomically
 from hardcase.environment import for_people
 from hardcase.errors import Problem
-from hardcase.inference import median_interval, newcombe_paired
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate, confirmed_by
+from hardcase.statistics import Rate, confirmed_by, median_interval, newcombe_paired
 
 
 class Tried:

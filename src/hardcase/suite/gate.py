@@ -12,17 +12,18 @@ from unittest import SkipTest
 from xml.etree import ElementTree
 
 from hardcase import statistics
-from hardcase.analysis.conditions import percent, span
-from hardcase.analysis.references import against, beside_references, paired_differences
+from hardcase.analysis.references import common_samples
 from hardcase.analysis.slices import attempted_labels, having, tagged_seeds
 from hardcase.cache import write_atomically
-from hardcase.conditions.risk import RiskComparison, needed_seeds
+from hardcase.conditions.risk import RiskComparison
 from hardcase.config import LimitsConfig, limits_in
 from hardcase.environment import one_line
 from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
+from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate
+from hardcase.statistics import Bounds, Rate, bounded_mean_interval, needed_images
+from hardcase.wording.numbers import percent, span
 
 Outcome = Literal["pass", "fail", "cannot tell"]
 MORE_SEEDS = "more seeds: hardcase run ... --seeds N"
@@ -234,11 +235,10 @@ def _risk(run: Run, limit: float) -> Check:
     if not risk:
         decide = "a run with declared conditions: hardcase run ... --conditions NAME"
         return Check("risk", "cannot tell", "the risk was not measured", decide, limit=limit)
-    low, high = risk["images_like_these"]
+    low, high = risk["low"], risk["high"]
     outcome = _between(low > limit, high <= limit)
-    interval = f"images like these {span((low, high))}"
-    text = f"risk {percent(risk['value'])} ({interval}), limit {percent(limit)}"
-    failing, draws = risk["failing"], risk["draws"] * risk["seeds"]
+    text = f"failure rate {percent(risk['value'])} ({span(low, high)}), limit {percent(limit)}"
+    failing, draws = risk["failing"], max(risk["samples"], 1) * risk["images"]
     return _check("risk", outcome, text, MORE_SEEDS, failing, failing, draws, limit)
 
 
@@ -266,21 +266,26 @@ def _least_scale(run: Run, least: float) -> Check:
 
 
 def _compare_reference(run: Run, margin: float) -> Check:
-    """The risk beside that of the first reference that it was measured with, seed by seed."""
-    for name, seen in beside_references(run.record, margin=margin).items():
-        needed = run.record["risk"].get("needed") or {}
-        return _compared(name, seen, needed.get("seeds"))
-    text = "risk: no limit was declared, and there is no reference to compare with"
-    decide = "--max-risk SHARE, --baseline OLD, or a run with --set references=MODEL"
+    """The failure rate beside that of the first baseline it was measured with."""
+    for one in run.record["risk"]["baselines"]:
+        found = one["difference"]
+        bounds = Bounds(found["low"], found["high"])
+        seen = RiskComparison(found["value"], bounds, one["images"], margin)
+        return _compared(one["name"], seen, None)
+    text = "failure rate: no limit was declared, and there is no baseline to compare with"
+    decide = "--max-risk SHARE, or --baseline OLD"
     return Check("risk", "cannot tell", text, decide, limit=margin)
 
 
 def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
-    """The risk beside that of the version before, seed by seed, under the same conditions."""
-    seen = against(run, baseline, margin=margin)
+    """The failure rate beside that of the version before, image by image."""
+    mine, theirs = common_samples(run, measured_rows(run.store), baseline)
+    differences = mine.shares - theirs.shares
+    bounds = bounded_mean_interval(differences, -1.0, 1.0, clusters=mine.clusters)
+    seen = RiskComparison(float(differences.mean()), bounds, len(mine), margin)
     needed = None
     if seen.verdict == "cannot tell" and seen.seeds > 1 and margin:
-        needed = needed_seeds(paired_differences(run, baseline), margin)
+        needed = needed_images(differences, margin)
     return _compared("the baseline", seen, needed)
 
 

@@ -24,13 +24,14 @@ from hardcase.analysis.references import Excess, changed, excess
 from hardcase.analysis.slices import attempted_labels
 from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
-from hardcase.config import parse, read
+from hardcase.config import Config, is_run, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import stream
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
-from hardcase.runs.start import plan_of, start
+from hardcase.runs.start import start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
 from hardcase.statistics import confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
@@ -247,26 +248,33 @@ def against_nulls(
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
-    if config.baseline is None:
+    old = previous(config)
+    if old is None:
         raise Problem(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
-    retraining = retrained or _another_training(config.baseline)
-    models = {"swapped": (config.baseline, config.model)}
+    retraining = retrained or _another_training(old)
+    models = {"swapped": (old, config.model)}
     if retraining is not None:
-        models["retrained"] = (retraining, config.baseline)
+        models["retrained"] = (retraining, old)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
-        null = config.model_copy(update={"model": model, "baseline": was})
+        say(f"null: {model} in place of {config.model}, {was} in place of {old}")
+        null = config.model_copy(update={"model": model, "baseline": (was,)})
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
+
+
+def previous(config: Config) -> str | None:
+    """Return the version before, of which a search looks for regressions; None without one."""
+    first = next(iter(config.baseline), None)
+    return None if first is None or is_run(first) else first
 
 
 def nearest(run: Run) -> dict[str, float]:

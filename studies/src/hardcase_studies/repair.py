@@ -22,7 +22,7 @@ from scipy import stats
 from torch import Tensor
 
 from hardcase.conditions import ConditionBox, Conditions, condition_box
-from hardcase.conditions.risk import failing_rows
+from hardcase.conditions.risk import answered
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import load
 from hardcase.errors import Problem
@@ -204,7 +204,7 @@ def _findings(before: Subject, train: ImageSet, box: ConditionBox, seed: int) ->
     z = climb(logits, box, origin, steps=40, step_size=0.1)
     with torch.no_grad():
         made = to_grid(box.decode(z, origin))
-        failed = failing_rows(logits(made), y)[0].cpu()
+        failed = answered(logits(made), y).failed.cpu()
     if not bool(failed.any()):
         raise Problem("no finding on training images: there is nothing to add.")
     rows = failed.nonzero().squeeze(1)

@@ -22,7 +22,6 @@ from torch.nn.functional import interpolate
 from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
-from hardcase.inference import Interval, newcombe_paired
 from hardcase.judges import panel
 from hardcase.judges.judge import PanelJudge
 from hardcase.models.fetching import is_fetched, load as load_fetched
@@ -37,7 +36,7 @@ from hardcase.models.witnesses import (
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import MARGIN
 from hardcase.spaces.latent import latent
-from hardcase.statistics import interval
+from hardcase.statistics import Interval, newcombe_paired, wilson_interval
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
 from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
 from hardcase_studies.bench import Bench
@@ -389,7 +388,7 @@ def rate(table: Float[Tensor, "n t"]) -> Interval:
     known = table[table.isfinite()]
     if not len(known):
         return Interval(float("nan"), float("nan"), float("nan"))
-    low, high = interval(int(known.sum()), len(known))
+    low, high = wilson_interval(int(known.sum()), len(known))
     return Interval(float(known.mean()), low, high)
 
 

@@ -27,12 +27,11 @@ from hardcase.campaign.in_memory import search_campaign
 from hardcase.campaign.record import Campaign, parse_keep
 from hardcase.context import Context
 from hardcase.data.sources import load
-from hardcase.inference import Interval
 from hardcase.judges import panel
 from hardcase.judges.grouping import groups
 from hardcase.models.witnesses import SEEDS, default_witnesses
 from hardcase.randomness import Rng, keys_of, stream
-from hardcase.statistics import holm, interval as wilson
+from hardcase.statistics import Interval, holm, wilson_interval as wilson
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import KINDS, Budget, Images, Model, Seeds

@@ -13,7 +13,7 @@ import numpy as np
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.inference import Interval
+from hardcase.statistics import Interval
 from hardcase_study import confirmed, papers
 from hardcase_study.agreement import (
     bradley_terry,

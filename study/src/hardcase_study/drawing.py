@@ -78,9 +78,9 @@ class Source:
 
         A draw is named after what it shows, so that a run is known by its draws.
         """
-        from hardcase.analysis.conditions import shown_draws
+        from hardcase.analysis.conditions import shown_samples
 
-        shown = () if run.record.get("claims") else shown_draws(run)["shown"]
+        shown = () if run.record.get("claims") else shown_samples(run)
         if not shown:
             raise Problem(
                 f"{run.folder} keeps no failing draws of declared conditions to ask about.",

@@ -1,4 +1,4 @@
-"""Intervals of means, medians and differences, and permutation tests: what varies is an argument.
+"""Intervals of means and medians over independent units: what varies is an argument.
 
 All intervals are two-sided and hold in 95 of 100 experiments. How they are made depends on how many
 independent units (runs, trainings, seeds) there are:
@@ -16,18 +16,16 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy  # its parts are imported when they are used
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from numpy.typing import NDArray
 
-from hardcase.errors import Problem
-from hardcase.randomness import stream
-from hardcase.statistics import Numbers, interval
-from hardcase.tensors import chunks
+from hardcase.statistics.rates import Bounds, wilson_interval
+from hardcase.statistics.tests import Numbers, flips
 
 __all__ = [
-    *("Interval", "flips", "largest_t", "max_statistic", "mean_interval", "median_interval"),
-    *("newcombe_paired", "without_interval"),
+    *("ALL_FLIPS", "DRAWN_FLIPS", "LEAST_EXACT", "LEAST_T", "LEVEL", "Interval"),
+    *("log_interval", "mean_interval", "median_interval", "without_interval"),
 ]
 
 LEVEL = 0.95
@@ -38,8 +36,6 @@ LEAST_EXACT = 6
 ALL_FLIPS = 12
 """Up to so many units an interval tries every pattern of signs; beyond, patterns are drawn."""
 DRAWN_FLIPS = 4000
-PERMUTATIONS = 20_000
-"""Sign flips that a test draws where there are too many to try them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +53,12 @@ class Interval:
     low: float
     high: float
     kind: str = ""
+
+    def within(self, low: float, high: float) -> Interval:
+        """The same with no end outside of what the value can be."""
+        if not self.known:
+            return self
+        return replace(self, low=max(low, self.low), high=min(high, self.high))
 
     @property
     def known(self) -> bool:
@@ -91,15 +93,25 @@ def without_interval(value: float, kind: str) -> Interval:
 
 
 def mean_interval(
-    values: Numbers, *, unit: str = "runs", rng: torch.Generator | None = None
+    values: Numbers,
+    *,
+    unit: str = "runs",
+    within: tuple[float, float] = (-math.inf, math.inf),
+    rng: torch.Generator | None = None,
 ) -> Interval:
     """The mean of independent units with its 95 % interval.
 
     Truth values, and mixed zeros and ones, are a share with Wilson's interval. Equal values have no
     interval: they show no spread from which one could be made. From six units on the ends are order
     statistics of the means of all subsets (J. Hartigan, JASA 1969): a value lies outside them where
-    a sign-flip test of the deviations from it has p ≤ 5 %. For laws as skewed as an exponential one
-    all of these cover about 90 % with ten units or fewer.
+    a sign-flip test of the deviations from it has p ≤ 5 %. For skewed laws all of these cover less
+    than 95 % with ten units or fewer (`docs/statistics.md` has the shares).
+
+    Args:
+        values: One number per unit.
+        unit: What the units are called, where the interval says how many there are.
+        within: The range that a mean cannot leave: its interval does not either.
+        rng: What patterns of signs are drawn from, where there are too many to try them all.
 
     Example:
         >>> print(mean_interval([11.0, 14, 18, 13, 6, 9]).text(".3g"))
@@ -112,7 +124,7 @@ def mean_interval(
         return without_interval(math.nan, "")
     value = float(sample.mean())
     if given.dtype == torch.bool or (0 < value < 1 and set(sample) == {0.0, 1.0}):
-        return Interval(value, *interval(int(sample.sum()), count))
+        return Interval(value, *wilson_interval(int(sample.sum()), count))
     if count < LEAST_T:
         return without_interval(value, f"(no interval: {count} {unit})")
     if sample.min() == sample.max():
@@ -121,12 +133,12 @@ def mean_interval(
         from scipy.stats import t
 
         half = float(t.ppf((1 + LEVEL) / 2, count - 1) * sample.std(ddof=1) / count**0.5)
-        return Interval(value, value - half, value + half, f"(t, {count} {unit})")
+        return Interval(value, value - half, value + half, f"(t, {count} {unit})").within(*within)
     flipped = flips(count, ALL_FLIPS, DRAWN_FLIPS, rng).numpy() < 0
     flipped = flipped[flipped.any(1)]
     means = np.sort((flipped @ sample) / flipped.sum(1))
     outside = int((1 - LEVEL) / 2 * (len(means) + 1))
-    return Interval(value, float(means[outside - 1]), float(means[-outside]))
+    return Interval(value, float(means[outside - 1]), float(means[-outside])).within(*within)
 
 
 def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
@@ -157,84 +169,18 @@ def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:
     return Interval(value, float(low), float(high))
 
 
-def newcombe_paired(first: Bool[Tensor, " n"], second: Bool[Tensor, " m"]) -> Interval:
-    """The difference of two shares of the same rows, first minus second.
+def log_interval(estimates: NDArray[np.float64], *, floor: float) -> Bounds:
+    """Return a 95 % interval for the mean of positive, skewed estimates of which these are repeats.
 
-    R. G. Newcombe, Statistics in Medicine 1998, 2635-2650, method 10: built from Wilson's
-    intervals, so that 0 of 200 against 0 of 200 is not told as if it were certain.
-
-    Example:
-        >>> yes = torch.ones(10, dtype=torch.bool)
-        >>> print(newcombe_paired(yes, yes))
-        0.000 [-0.278, 0.278]
+    Cox's interval for the mean of a log-normal variable with Student's quantile (U. Olsson, Journal
+    of Statistics Education 13, 2005). Zeros count as a hundredth of the floor.
     """
-    total = len(first)
-    if total == 0 or len(second) != total:
-        raise Problem(f"shares of {total} and {len(second)} rows cannot be compared row by row.")
-    both = int((first & second).sum())
-    neither = int((~first & ~second).sum())
-    one = int((first & ~second).sum())
-    other = total - both - neither - one
-    p = (both + one) / total
-    q = (both + other) / total
-    low_p, high_p = interval(both + one, total)
-    low_q, high_q = interval(both + other, total)
-    margins = (both + one) * (other + neither) * (both + other) * (one + neither)
-    balance = float(both * neither - one * other)
-    if balance > 0:
-        balance = max(balance - total / 2, 0.0)  # his correction for continuity
-    phi = balance / math.sqrt(margins or math.inf)
-
-    def joint(a: float, b: float) -> float:
-        return math.sqrt(max(a * a - 2 * phi * a * b + b * b, 0.0))
-
-    difference = p - q
-    return Interval(
-        difference,
-        difference - joint(p - low_p, high_q - q),
-        difference + joint(high_p - p, q - low_q),
-    )
-
-
-def max_statistic(
-    values: Float[Tensor, "n k"],
-    *,
-    rng: torch.Generator,
-    permutations: int = PERMUTATIONS,
-) -> Float[Tensor, " k"]:
-    """Adjusted p-values of the best of `k` measures that were taken on the same rows.
-
-    Signs are flipped for whole rows, and each measure's |t| is compared with the largest |t| of
-    each flip (P. Westfall and S. Young, 1993): the chance that the best of k measures that show
-    nothing looks as good. A measure without any spread has p = 1.
-    """
-    table = values.double()
-    signs = flips(len(table), int(math.log2(permutations)), permutations, rng)
-    observed = _absolute_t(table.mean(0), table)
-    largest = largest_t(signs, table)
-    p = (largest[:, None] >= observed[None] * (1 - 1e-9)).double().mean(0)
-    return torch.where(observed > 0, p, 1.0)
-
-
-def largest_t(signs: Float[Tensor, "p n"], table: Float[Tensor, "n k"]) -> Float[Tensor, " p"]:
-    """The largest |t| over the columns for each pattern of signs."""
-    parts = (signs[rows] @ table / len(table) for rows in chunks(len(signs), 2048))
-    return torch.cat([_absolute_t(part, table).amax(1) for part in parts])
-
-
-def _absolute_t(means: Float[Tensor, "*p k"], table: Float[Tensor, "n k"]) -> Float[Tensor, "*p k"]:
-    """|t| of means of flipped rows: flips leave the sum of squares as it is."""
-    count = len(table)
-    variance = (table.square().mean(0) - means.square()).clamp_min(0) * count / max(count - 1, 1)
-    t = means.abs() / (variance / count).sqrt().clamp_min(1e-12)
-    return torch.where(means.abs() > 1e-15, t, 0.0)
-
-
-def flips(count: int, most: int, drawn: int, rng: torch.Generator | None) -> Float[Tensor, "p n"]:
-    """All patterns of signs of up to `most` units, else the observed one and `drawn` others."""
-    if count <= most:
-        patterns = torch.arange(2**count)[:, None] >> torch.arange(count)
-        return (1 - 2 * (patterns & 1)).double()
-    rng = rng or stream(0, "sign flips")
-    others = torch.randint(2, (drawn, count), generator=rng, device=rng.device).cpu()
-    return torch.cat([torch.ones(1, count), 1 - 2 * others]).double()
+    if not estimates.any():
+        return Bounds(0.0, floor)
+    count = len(estimates)
+    logs = np.log(np.maximum(estimates, floor / 100))
+    spread = float(logs.var(ddof=1))
+    variance = spread / count + spread**2 / (2 * (count - 1))
+    half = scipy.special.stdtrit(count - 1, 0.975) * variance**0.5
+    centre = float(logs.mean()) + spread / 2
+    return Bounds(float(np.exp(centre - half)), float(min(1.0, np.exp(centre + half))))

@@ -1,24 +1,17 @@
-"""Rates with Wilson's interval, the funnel of a run in counts and words, tests of two samples."""
+"""What runs count: the funnel, the kinds of findings, the status of a verdict."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from hardcase.errors import Problem
 from hardcase.types import KINDS
 
 __all__ = [
-    *("METRICS", "STEPS", "Numbers", "Rate", "Test", "a12", "cliffs_delta", "count"),
-    *("holm", "interval", "kinds_in_words", "magnitude", "mann_whitney", "mcnemar"),
-    *("settings_in_words", "undecided", "verdict_status", "wilcoxon"),
+    *("METRICS", "STEPS", "Metric", "Verdict", "confirmed_by", "count", "kinds_in_words"),
+    *("settings_in_words", "undecided", "verdict_status"),
 ]
 
 STEPS = (
@@ -41,7 +34,7 @@ class Metric:
     laws: tuple[str, ...] = ()
 
 
-_WILSON = "Wilson's interval, JASA 1927"
+_INTERVAL = "Clopper and Pearson, Biometrika 1934"
 _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
@@ -58,7 +51,7 @@ _RATES = {
 METRICS = (
     Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
     Metric("attempted", "usable seeds that were searched from", "a run"),
-    *(Metric(name, text, needs, _WILSON) for name, (needs, text) in _RATES.items()),
+    *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
         "distinct",
         "groups of confirmed findings that look like one fault",
@@ -86,84 +79,6 @@ METRICS = (
     ),
 )
 """What runs count and measure."""
-
-
-def interval(hits: float, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a proportion, at 95 % unless `z` says otherwise."""
-    if total == 0:
-        return 0.0, 1.0
-    share = hits / total
-    weight = z * z / total
-    centre = (share + weight / 2) / (1 + weight)
-    half = z * math.sqrt(share * (1 - share) / total + weight / (4 * total)) / (1 + weight)
-    low = 0.0 if hits == 0 else max(0.0, centre - half)
-    return low, 1.0 if hits == total else min(1.0, centre + half)
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A proportion that is never told without its counts and its 95 % interval (Wilson's).
-
-    Args:
-        hits: How many are so.
-        of: Of how many.
-        units: Independent units among them, where there are fewer: the interval is of these, as if
-            those of one unit were all alike.
-
-    Example:
-        >>> print(Rate(29, 57))
-        29 of 57 = 50.9 % (38.3 to 63.4)
-    """
-
-    hits: int
-    of: int
-    units: int | None = None
-
-    @property
-    def share(self) -> float | None:
-        """The proportion; None of nothing."""
-        return self.hits / self.of if self.of else None
-
-    @property
-    def low(self) -> float:
-        return self._ends[0]
-
-    @property
-    def high(self) -> float:
-        return self._ends[1]
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        if self.units is None or not self.of:
-            return interval(self.hits, self.of)
-        return interval(self.hits * self.units / self.of, self.units)
-
-    def to_json(self) -> dict[str, Any]:
-        """The form it has in every JSON file: `hits`, `total`, `share`, `low`, `high`."""
-        low, high = self._ends
-        return {
-            "hits": self.hits,
-            "total": self.of,
-            "share": self.share,
-            "low": low,
-            "high": high,
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Rate:
-        """The rate that `to_json` wrote."""
-        return Rate(value["hits"], value["total"])
-
-    def __str__(self) -> str:
-        if self.share is None:
-            return "0 of 0"
-        return f"{self.hits:,} of {self.of:,} = {100 * self.share:.1f} % {self.bounds}"
-
-    @property
-    def bounds(self) -> str:
-        """The interval alone, in per cent: ``(38.3 to 63.4)``."""
-        low, high = self._ends
-        return f"({100 * low:.1f} to {100 * high:.1f})"
 
 
 _KIND_WORDS = {
@@ -316,115 +231,3 @@ def undecided(
     rows = [(row["seed"], verdict_status(verdicts.get(row["id"]))) for row in failing]
     known = {seed for seed, said in rows if said == "confirmed"}
     return len({seed for seed, said in rows if said == "open"} - known)
-
-
-Numbers = Sequence[float] | Sequence[int] | Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """A two-sided test: its statistic, its p-value, and how many values took part."""
-
-    statistic: float
-    p: float
-    count: int
-
-
-def cliffs_delta(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, minus the chance that it is below.
-
-    From -1 to 1 (N. Cliff, 1993).
-    """
-    one = _sample(a, 1)
-    two = _sample(b, 1).sort().values
-    below = torch.searchsorted(two, one)
-    above = len(two) - torch.searchsorted(two, one, right=True)
-    return float((below - above).sum() / (len(one) * len(two)))
-
-
-def a12(a: Numbers, b: Numbers) -> float:
-    """The chance that a value of `a` is above one of `b`, ties counting half.
-
-    From 0 to 1 (A. Vargha and H. Delaney, 2000).
-    """
-    return (cliffs_delta(a, b) + 1) / 2
-
-
-def magnitude(delta: float) -> str:
-    """A word for a Cliff's delta, by the thresholds of J. Romano et al., 2006."""
-    for limit, word in ((0.147, "negligible"), (0.33, "small"), (0.474, "medium")):
-        if abs(delta) < limit:
-            return word
-    return "large"
-
-
-def mann_whitney(a: Numbers, b: Numbers) -> Test:
-    """Test whether values of one sample tend to be larger (H. Mann and D. Whitney, 1947).
-
-    Two samples that cannot differ give p = 1.
-    """
-    from scipy.stats import mannwhitneyu
-
-    one = _sample(a, 1)
-    two = _sample(b, 1)
-    count = len(one) + len(two)
-    if len({*one.tolist(), *two.tolist()}) == 1:
-        return Test(len(one) * len(two) / 2, 1.0, count)
-    found = mannwhitneyu(one.numpy(), two.numpy(), alternative="two-sided")
-    return Test(float(found.statistic), float(found.pvalue), count)
-
-
-def wilcoxon(a: Numbers, b: Numbers) -> Test:
-    """Test whether paired values differ (F. Wilcoxon, 1945).
-
-    Pairs without a difference are left out; none left gives p = 1.
-    """
-    from scipy.stats import wilcoxon as signed_ranks
-
-    one = _sample(a, 1)
-    two = _sample(b, 1)
-    if len(one) != len(two):
-        raise Problem(
-            f"{len(one)} and {len(two)} values are no pairs; the signed-rank test needs as many of"
-            " each."
-        )
-    gap = (one - two)[one != two]
-    if not len(gap):
-        return Test(0.0, 1.0, 0)
-    found = signed_ranks(gap.numpy())
-    return Test(float(found.statistic), float(found.pvalue), len(gap))
-
-
-def mcnemar(only_first: int, only_second: int) -> Test:
-    """Test whether two yes-or-no answers to the same questions differ (Q. McNemar, 1947).
-
-    Exact, from the pairs that disagree.
-    """
-    from scipy.stats import binomtest
-
-    count = only_first + only_second
-    statistic = float(min(only_first, only_second))
-    if not count:
-        return Test(statistic, 1.0, 0)
-    return Test(statistic, float(binomtest(only_first, count, 0.5).pvalue), count)
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number, in the order given (S. Holm, 1979)."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected = [0.0] * len(p)
-    worst = 0.0
-    for rank, i in enumerate(order):
-        worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
-        corrected[i] = worst
-    return corrected
-
-
-def _sample(values: Numbers, least: int) -> Float[Tensor, " n"]:
-    sample = torch.as_tensor(values, dtype=torch.float64).flatten()
-    if len(sample) < least or not bool(sample.isfinite().all()):
-        raise Problem(
-            f"a sample of {len(sample)} values cannot be compared; it needs {least} or more, all"
-            " finite."
-        )
-    return sample

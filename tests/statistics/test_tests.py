@@ -1,16 +1,16 @@
-"""Statistics against scipy and against their definitions."""
-
-from __future__ import annotations
+"""Tests of samples against scipy and against their definitions."""
 
 from itertools import product
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from scipy import stats as reference
 
 from hardcase import statistics
 from hardcase.errors import Problem
-from hardcase.statistics import Rate
+from hardcase.randomness import stream
+from hardcase.statistics import max_statistic
 
 values = st.lists(st.integers(-5, 5), min_size=2, max_size=12)
 
@@ -62,20 +62,18 @@ def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
     assert corrected[p.index(min(p))] == pytest.approx(min(1.0, min(p) * len(p)))
 
 
-def test_a_rate_tells_its_counts_and_its_interval():
-    assert str(Rate(29, 57)) == "29 of 57 = 50.9 % (38.3 to 63.4)"
-    assert str(Rate(0, 0)) == "0 of 0"
-    assert str(Rate(1200, 4800)) == "1,200 of 4,800 = 25.0 % (23.8 to 26.2)"
-    told = Rate(3, 9).to_json()
-    assert list(told) == ["hits", "total", "share", "low", "high"]
-    assert Rate.from_json(told) == Rate(3, 9)
-    assert Rate(0, 0).to_json() == {"hits": 0, "total": 0, "share": None, "low": 0.0, "high": 1.0}
+def test_holm_by_hand() -> None:
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-@pytest.mark.parametrize(("hits", "total"), [(0, 7), (3, 9), (20, 20), (29, 57)])
-def test_the_interval_of_a_rate_is_wilsons(hits, total):
-    from scipy.stats import binomtest
-
-    theirs = binomtest(hits, total).proportion_ci(method="wilson")
-    ours = Rate(hits, total)
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+def test_the_best_of_many_that_show_nothing_is_seldom_called_something():
+    rng = stream(5, "best")
+    drawn = (torch.randn(9, 24, generator=rng) for _ in range(200))
+    best = [float(max_statistic(sample, rng=rng).min()) <= 0.05 for sample in drawn]
+    assert sum(best) / 200 <= 0.05 + 2.6 * (0.05 * 0.95 / 200) ** 0.5
+    shifted = torch.randn(12, 24, generator=rng)
+    shifted[:, 3] += 3
+    p = max_statistic(shifted, rng=rng)
+    assert int(p.argmin()) == 3
+    assert float(p[3]) < 0.01
+    assert float(max_statistic(torch.zeros(5, 2), rng=rng).min()) == 1
