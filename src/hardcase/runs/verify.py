@@ -32,6 +32,7 @@ from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
+from hardcase.models.subject import Subject
 from hardcase.plain import read_plain
 from hardcase.runs.files import (
     FOLDERS,
@@ -321,6 +322,8 @@ LATER = 86_400.0 + 3_601.0
 """Seconds by which the clock is wrong where a local network is asked about canaries."""
 LAST_BITS = 1e-6
 """Fraction by which answers of one server may differ that were the same when they were compared."""
+ROUGH = 0.02
+"""Share of the spread of its answers by which two answers of a local network may differ at all."""
 REPEATS = 8.0
 """Times the difference of two answers by which a third may differ, where they are not the same."""
 
@@ -451,6 +454,8 @@ class Canaries:
                 *(role, 2 * len(x) + TILE * shards, 2 * len(x), TILE, shards),
             )
         known = {role: _fingerprint(one, asked, twice=True) for role, one in networks.items()}
+        for role, one in networks.items():
+            _require_function(role, one, known[role])
         return Canaries(asked, known, seed)
 
     @staticmethod
@@ -493,6 +498,24 @@ class Canaries:
             fix = "see to the server, then go on" if served else "a model that is a function"
             raise _other(role, expected, now, *why, fix=fix)
         return asked
+
+
+def _require_function(role: str, model: Model, known: Fingerprint) -> None:
+    """Refuse a local network that answers its first images otherwise by now, or canaries otherwise
+    from call to call: no later answer could be compared with what it said.
+    """
+    inner: Any = model
+    while hasattr(inner, "model"):
+        inner = inner.model
+    drift = inner.drift() if isinstance(inner, Subject) else 0.0
+    spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
+    unsteady = known.within > REPEATS * ROUGH * spread
+    if drift > ROUGH or (unsteady and not _is_server(model)):
+        raise Problem(
+            f"the {role} answers the same images differently from call to call.",
+            "Its answers change with time, or with how often it was asked.",
+            fix="a model that is a function of its image",
+        )
 
 
 @dataclass(frozen=True, slots=True)
