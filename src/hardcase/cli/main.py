@@ -304,7 +304,7 @@ def _more() -> dict[str, list[str]]:
             groups.setdefault(verb.group, []).append(verb.name)
     return {
         **groups,
-        "with hardcase-study, hardcase-studies or hardcase-teams": [*companion_verbs()],
+        "people, papers, other programs": [*companion_verbs()],
     }
 
 
