@@ -180,6 +180,9 @@ def coverage(
     words = {row["criterion"]: _convention(row["convention"]) for row in rows}
     answer(flags, rows, table_of(rows, columns), facts(words))
     if not flags.json:
+        for row in rows:
+            if "note" in row:
+                note(row["note"])
         note("coverage says what was reached; raising it need not reveal more faults")
 
 
