@@ -73,38 +73,41 @@ def config_of(
 
 
 def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> None:
-    """Refuse ingredients other than the run's; another machine is said."""
-    from hardcase.analysis.slices import seeds_of
-    from hardcase.runs.identity import (
-        MACHINE,
-        Identity,
-        parts_of,
-        require_same,
-    )
+    """Refuse ingredients other than the run's; another machine is said.
+
+    Args:
+        run: A stored run.
+        context: What a verb has made ready for it.
+        flags: Whether changes are allowed.
+        used: What the verb uses: ``model``, ``seeds``; nothing: all that the search was made of.
+    """
+    from hardcase.runs.identity import MACHINE, Identity, parts_of, require_same, stored_identity
     from hardcase.runs.plan import plan_of
     from hardcase.runs.verify import require_behaviour
 
-    then = Identity.from_json(run.record.get("identity"))
+    then = stored_identity(run.record)
     if then is None:
         note("note: this run was stored before ingredients were recorded: it is unverified")
         return
-    made = str(run.seeds["id"][0]).startswith("generated")
     machine = Identity(parts_of(device=context.subject.device.type))
     other = then.only(machine.parts).differences(machine)
     if other:
         note(f"note: this run began with another {', another '.join(other)}")
     try:
         if not used:
-            require_same(then, plan_of(context).identity(context.campaign), but=MACHINE)
+            now = plan_of(context).identity(context.campaign)
+            require_same(then.only(now.parts), now, but=MACHINE)
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and not made:
+        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated seeds"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
-        if not other and "seeds" not in used:
-            require_behaviour(run.record, {"model": context.subject}, seeds_of(run))
+        if "model" in used and not other:
+            with context.measurement.arithmetic():
+                images = context.measured_images
+                require_behaviour(run.record, {"model": context.subject}, images)
     except Problem as problem:
         if not flags.allow_changes:
             raise Problem(problem.what, *problem.why, fix="--allow-changes") from problem

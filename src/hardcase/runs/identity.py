@@ -167,6 +167,18 @@ def run_digest(record: Mapping[str, Any]) -> str:
     return identity.digest if identity else ""
 
 
+def stored_identity(record: Mapping[str, Any]) -> Identity | None:
+    """Return every ingredient that a run has stored, those of its search among them; None if it
+    stored none.
+    """
+    first = Identity.from_json(record.get("identity"))
+    search = (record.get("phases") or {}).get("search") or {}
+    then = Identity.from_json(search.get("identity"))
+    if first is None or then is None:
+        return first
+    return Identity({**first.parts, **then.parts})
+
+
 def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
     """The identity of a judge, of which run.json says `entry`; it belongs to the verdicts."""
     facts = ("data", "members", "rules", "calibration", "encoders")

@@ -163,7 +163,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
         "tile": None,
         "precision": config.precision,
         "hashes": {"subject": context.subject.hash},
-        "given": dict(config.given),
+        "given": dict(_resolved(context, {}).given),
         "keep": config.keep,
     }
     if CLAIMED in context.sample.context:
