@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice, file_member
+from hardcase.errors import Problem, choice, file_member, guarded
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -43,14 +43,20 @@ def companion_verbs() -> dict[str, str]:
 def load_verb(name: str) -> Any:
     """Import the function or the typer application of a verb in `companion_verbs`."""
     for point in entry_points(group="hardcase.verbs", name=name):
-        return point.load()
+        return _loaded(point)
     raise _not_installed(f"`hardcase {name}`", _EXTRAS.get(name, "studies"))
+
+
+def _loaded(point: EntryPoint) -> Any:
+    """What an entry point names; whatever its import does is told by the name of the point."""
+    with guarded(f"importing {point.value} for {point.name!r}"):
+        return point.load()
 
 
 def reader() -> Any:
     """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
     for point in entry_points(group="hardcase.readers", name="study"):
-        return point.load()
+        return _loaded(point)
     raise _not_installed("reading the answers of a study", "study")
 
 
@@ -79,7 +85,12 @@ def studies() -> dict[str, PaperStudy]:
     """
     found = {}
     for name, point in _studies().items():
-        package = import_module(point.module.partition(".")[0])
+        try:
+            with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
+                package = import_module(point.module.partition(".")[0])
+        except Problem as problem:  # the others can still be listed
+            found[name] = PaperStudy(name=name, summary=problem.what)
+            continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
         found[name] = described.get(name, PaperStudy(name=name))
     return found
@@ -94,7 +105,7 @@ def find(name: str) -> Callable[[Any], Any]:
     points = _studies()
     if name not in points:
         raise choice("experiment", name, list(points))
-    study: Callable[[Any], Any] = points[name].load()
+    study: Callable[[Any], Any] = _loaded(points[name])
     return study
 
 

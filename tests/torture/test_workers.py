@@ -174,13 +174,13 @@ class Ending(Quarters):
     def forward(self, x):
         Ending.calls += 1
         if Ending.calls > 25 and os.path.exists("deadly"):
-            os._exit(7)
+            os.kill(os.getpid(), 9)
         return super().forward(x)
 def make(): return Ending()
 """
 
 
-def test_a_model_that_ends_the_process_leaves_the_finished_shards(tmp_path):
+def test_a_model_that_kills_the_process_leaves_the_finished_shards(tmp_path):
     save_toys(tmp_path, 40)
     (tmp_path / "model.py").write_text(ENDING)
     (tmp_path / "deadly").touch()

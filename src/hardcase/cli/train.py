@@ -252,7 +252,7 @@ def judge(
         ]
     else:
         limits = project_limits(None)  # which the answers then decide
-        limit = limits and limits.confirmed_rate
+        limit = limits and limits.accepted_rate
         given: dict[str, Any] = {"budget": ask, "limit": limit, "seed": flags.seed or 0}
         judged = ask_about(runs, judges, others, **given)
     for before, run in zip(earlier, judged):

@@ -371,7 +371,7 @@ def named(spec: str, device: torch.device | str = "cpu") -> Judge:
     """Return a judge by its name: ``file.py:name``, an installed one, or the folder of a trained
     one.
     """
-    installed = parts("judge").get(spec)
+    installed = parts("judge", spec).get(spec)
     ours = installed is None or installed.make.__module__.startswith("hardcase.")
     if spec.rpartition(":")[0].endswith(".py") or not ours:
         made: Any = resolve("judge", spec).make

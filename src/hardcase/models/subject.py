@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Endless, Problem, choice, interrupts, reraise, within
+from hardcase.errors import Endless, Problem, choice, guarded, within
 from hardcase.graphs import replayed
 from hardcase.models.names import COUNT as IMAGENET_CLASSES, merged, same_outputs
 from hardcase.tensors import digest, digest_tensors, digest_values, in_tiles
@@ -179,10 +179,9 @@ class Subject(nn.Module):
         images = batch
         if not self._plain:
             images = prepared(batch, self.mean, self.std, self.channels)
-        before = interrupts()
         with self._tapped(taps) if taps else nullcontext(dict[str, _Kept]()) as seen:
             try:
-                with within(LOOPING, Endless):
+                with guarded(f"model {self.name}"), within(LOOPING, Endless):
                     if taps or not images.is_cuda:
                         logits = self.net(images)
                     else:
@@ -193,8 +192,6 @@ class Subject(nn.Module):
                     f"Calls without a subject.timeout are broken off after {LOOPING:g} s.",
                     fix="--set subject.timeout=SECONDS, which finds out the inputs to blame",
                 ) from late
-            except BaseException as error:  # the user's code may raise anything, sys.exit included
-                reraise(error, f"model {self.name}", before=before)
         if any(kept.changed for kept in seen.values()):  # from now on copies are kept
             self._writes_over = True
             return self._tile(batch, rows, taps)

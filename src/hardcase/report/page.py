@@ -517,7 +517,8 @@ def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
             named[name] = value
         elif isinstance(value, Mapping | list):
             inner = value if isinstance(value, Mapping) else dict(enumerate(value, 1))
-            named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
+            single = "witness" if name == "witnesses" else name.removesuffix("s")
+            named |= {f"{single} {key}": str(one) for key, one in inner.items()}
     return named
 
 

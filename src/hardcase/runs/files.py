@@ -239,7 +239,7 @@ _BASELINE = _entries(
     | _each(_entries(_ESTIMATE), "unmodified difference unmodified_difference"),
     {"training": str},
 )
-_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value images"))
+_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value overall images"))
 _RISK = _entries(
     {
         **_ESTIMATE,
@@ -348,6 +348,7 @@ class _Summary(_Entries):
     gradients: Whole = 0
     failing: Whole = 0
     findings: Whole = 0
+    canaries: Whole = 0
     elapsed: Number = 0
     kinds: dict[str, Whole] = {}
     service: dict[str, Whole] = {}

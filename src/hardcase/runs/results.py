@@ -342,11 +342,11 @@ class Run:
 
         return write([self], Path(out) if out else self.folder / "report")
 
-    def export(self, to: str, out: str | Path) -> Path:
+    def export(self, to: str, out: str | Path, *, allow_damaged: bool = False) -> Path:
         """The findings in another program's form, as ``hardcase export --to`` names it."""
         from hardcase.suite.export import export
 
-        return export(self, to, Path(out))
+        return export(self, to, Path(out), allow_damaged=allow_damaged)
 
     def __len__(self) -> int:
         return len(self.findings)

@@ -6,6 +6,7 @@
 * `paired`: differences of two answers to the same questions.
 * `tests`: whether samples differ, and corrections for asking several times.
 * `ordering`: how well a score orders.
+* `decisions`: pass, fail or inconclusive.
 * `planning`: how many images it takes to decide.
 * `counts`: what runs count.
 
@@ -25,6 +26,7 @@ from hardcase.statistics.counts import (
     undecided,
     verdict_status,
 )
+from hardcase.statistics.decisions import LimitDecision, Outcome, decide, decide_counts
 from hardcase.statistics.means import (
     ALL_FLIPS,
     DRAWN_FLIPS,
@@ -71,8 +73,10 @@ __all__ = [
     "Bounds",
     "ImagesNeeded",
     "Interval",
+    "LimitDecision",
     "Metric",
     "Numbers",
+    "Outcome",
     "Rate",
     "Test",
     "Verdict",
@@ -85,6 +89,8 @@ __all__ = [
     "cliffs_delta",
     "confirmed_by",
     "count",
+    "decide",
+    "decide_counts",
     "flips",
     "holm",
     "images_to_decide",

@@ -32,7 +32,7 @@ from hardcase.randomness import stream
 from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.runs.start import start
-from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
+from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
 from hardcase.statistics import confirmed_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
@@ -101,13 +101,17 @@ class Replay:
         ]
 
 
-def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
+def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = False) -> Replay:
     """Query `model` with the stored findings of `run` that left their label, and with its seeds.
 
     Args:
         run: The run whose findings are queried again.
         model: The model to query, e.g. one that was repaired.
         batch: Images that the network is given in one call; changes no result.
+        allow_damaged: Go on with what is left of a damaged run.
+
+    Raises:
+        Problem: If the run is damaged or has no findings that failed.
 
     Example:
         >>> import tempfile
@@ -118,6 +122,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
@@ -207,9 +212,10 @@ class Stored:
         return f"{self.classes[self.expected]}-{self.classes[self.predicted]}-{self.id}"
 
 
-def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
+def stored(run: Run, *, confirmed: bool = False, allow_damaged: bool = False) -> list[Stored]:
     """The findings on which the model left the seed's label; with `confirmed`, only those the judge
-    confirmed."""
+    confirmed. A damaged run is refused, unless it is allowed."""
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     said = run.verdicts
     if confirmed and said is None:
         raise Problem(
