@@ -217,7 +217,8 @@ class Subject(nn.Module):
             return 0.0
         x, then = self._first
         apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
-        return apart / max(then[then.isfinite()].std().nan_to_num(0.0).item(), 1e-12)
+        spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
+        return float(apart / max(spread, 1e-12))
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""
