@@ -185,6 +185,8 @@ class Config(_Section):
     """Random samples of the conditions per image."""
     measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
     """Images that are measured; by default all of the split, as far as a minute is enough."""
+    effects: bool | None = None
+    """Measure the effect of every condition; by default where there is time for it."""
     rare: bool = False
     """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (

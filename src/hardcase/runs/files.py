@@ -239,7 +239,7 @@ _BASELINE = _entries(
     | _each(_entries(_ESTIMATE), "unmodified difference unmodified_difference"),
     {"training": str},
 )
-_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value images"))
+_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value overall images"))
 _RISK = _entries(
     {
         **_ESTIMATE,

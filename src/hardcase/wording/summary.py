@@ -147,9 +147,10 @@ def _needed(found: Mapping[str, Any], limit: float, images: int) -> str:
 def _measured(record: Mapping[str, Any], model: str) -> Decision:
     risk = record["risk"]
     low, high = percent(risk["low"]), percent(risk["high"])
+    interval = span(risk["low"], risk["high"])
     text = (
-        f"{model} fails in {rate(risk)} of {_of(record)}. A limit up to {low} would fail, from"
-        f" {high} on pass."
+        f"{model} fails in {percent(risk['value'])} of {_of(record)} ({interval})."
+        f" A limit up to {low} would fail, from {high} on pass."
     )
     return Decision("MEASURED", text)
 
