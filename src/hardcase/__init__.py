@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hardcase.models import zoo as zoo
     from hardcase.models.subject import Subject as Subject
     from hardcase.randomness import Rng as Rng
+    from hardcase.report import report as report
     from hardcase.repair import (
         Hardest as Hardest,
         RepairRecipe as RepairRecipe,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run as Run
     from hardcase.suite.compare import compare as compare
     from hardcase.suite.coverage import coverage as coverage
+    from hardcase.suite.export import export as export
     from hardcase.suite.gate import assert_failure_rate as assert_failure_rate
     from hardcase.suite.replay import replay as replay
     from hardcase.suite.shrink import shrink as shrink

@@ -19,7 +19,6 @@ from hardcase.cli.run import (
     KEPT_NETWORKS,
     NEEDED,
     closing,
-    decision_of,
     interrupted,
     left_behind,
     watched,
@@ -64,17 +63,19 @@ def demo(flags: o.Flags, seeds: int = 60, task: DemoTask = DemoTask.classes) -> 
     if task != DemoTask.classes:
         _claims_demo(CANVASES[task], home, seeds, flags)
         return
+    from hardcase.suite.gate import decision_of
+
     before = _measured(WORLD["model"], home / "before", flags)
-    _say_step(1, "measure", str(decision_of(before)), flags)
+    _say_step(1, "measure", str(decision_of(before)[0]), flags)
     repaired = _repaired(before, home / "repair", flags)
     _say_step(2, "repair", headline(repaired.record), flags)
     after = _measured(repaired.model, home / "after", flags)
-    _say_step(3, "measure", str(decision_of(after)), flags)
+    _say_step(3, "measure", str(decision_of(after)[0]), flags)
     page = repaired.folder / "report.html"
     if flags.json:
         runs = {"before": before, "after": after}
         records = {name: {"folder": str(run.folder), **run.record} for name, run in runs.items()}
-        decisions = {name: decision_of(run).word for name, run in runs.items()}
+        decisions = {name: decision_of(run)[0].word for name, run in runs.items()}
         as_json({"decisions": decisions, **records, "repair": repaired.record, "page": str(page)})
     elif not flags.quiet:
         tell("\n".join(["", *figure_lines(repaired.record), "", *_next(home, page)]))
@@ -158,7 +159,7 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
     elif flags.quiet:
         tell(str(page))
     else:
-        tell("\n".join([*closing(run, decision_of(run)), f"report   {shown(page)}"]))
+        tell("\n".join([*closing(run, decision_of(run)[0]), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
 
@@ -167,7 +168,8 @@ def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) 
     """One search of a detector or tagger under declared conditions, and its report."""
     from hardcase.api import conduct
     from hardcase.config import parse
-    from hardcase.report.page import write
+    from hardcase.report import report as write_report
+    from hardcase.suite.gate import decision_of
 
     base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "seeds": seeds}
     place = {"seed": flags.seed or 0, "device": flags.device or "auto"}

@@ -43,10 +43,11 @@ from hardcase.wording.gate import (
     rate_line,
     ties_line,
 )
+from hardcase.wording.summary import Decision, decide as decide_run, failure_of
 
 __all__ = [
-    *("Check", "GateLimits", "GateTally", "assert_failure_rate", "checks", "gate", "github"),
-    *("outcome", "read_known", "require_believable", "weakness_of", "write_junit"),
+    *("Check", "GateLimits", "GateTally", "assert_failure_rate", "checks", "decision_of", "gate"),
+    *("github", "outcome", "read_known", "require_believable", "weakness_of", "write_junit"),
 ]
 
 LABELS = "people (hardcase judge RUN --ask 20), or a label check that is sure of more"
@@ -186,6 +187,19 @@ def checks(
         unmodified = paired_rates(run, baseline, reserved=True, unmodified=True)
         waiting.append(_against(run, unmodified, limits.margin, unmodified=True))
     return [decided(len(waiting)) for decided in waiting]
+
+
+def decision_of(run: Run, limits: GateLimits | None = None) -> tuple[Decision, list[Check]]:
+    """Return what a run comes to in one sentence, and what each limit comes to.
+
+    Args:
+        run: A run, which may be unfinished.
+        limits: What it may show at most; those that it was started with where none are given.
+    """
+    chosen = GateLimits.of(run.store.settings()) if limits is None else limits
+    known = bool(run.record.get("risk")) or chosen.on_findings
+    found = checks(run, chosen) if known and failure_of(run.record) is None else []
+    return decide_run(run.record, found), found
 
 
 def outcome(found: Sequence[Check]) -> Outcome:
