@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from hardcase.models import zoo as zoo
     from hardcase.models.subject import Subject as Subject
     from hardcase.randomness import Rng as Rng
-    from hardcase.report import report as report
     from hardcase.repair import (
         Hardest as Hardest,
         RepairRecipe as RepairRecipe,
         RepairResult as RepairResult,
         repair as repair,
     )
+    from hardcase.report import report as report
     from hardcase.runs.results import Run as Run
     from hardcase.suite.compare import compare as compare
     from hardcase.suite.coverage import coverage as coverage

@@ -10,6 +10,7 @@ from hardcase.analysis.conditions import doubt_in_words, in_words, shown_draws
 from hardcase.analysis.references import against
 from hardcase.cli.main import main
 from hardcase.errors import Problem
+from hardcase.report import report
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.suite.gate import GateLimits, checks, compare_baseline, gate
@@ -138,7 +139,7 @@ def test_failing_draws_are_kept_with_an_example_of_what_costs_most(versions):
     seed = run.seed_images([run.seed_rows[example["seed"]]])
     assert image.shape == seed.shape
     assert not torch.equal(image, seed)
-    page = run.report()
+    page = report(run)
     text = page.read_text()
     first = text[: text.index('id="r1-funnel"')]
     assert "The conditions that cost most" in first
@@ -192,7 +193,7 @@ def test_worst_case_and_rare_failures_are_measured_on_request_and_reported(tmp_p
     assert run.verification.state == "verified"
     assert "no probability in the field" in in_words(run.record)["rare"]
     assert gate(run, GateLimits(least_scale=1.0))[-1].outcome in ("pass", "fail")
-    told = json.loads((run.report().parent / "report.json").read_text())["runs"][0]
+    told = json.loads((report(run).parent / "report.json").read_text())["runs"][0]
     keys = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
     assert {key: told[key] for key in keys} == {key: run.record[key] for key in keys}
 
@@ -206,6 +207,6 @@ def test_kept_draws_that_are_none_are_left_out(stored, shown):
     try:
         keep_beside(stored.store, CONDITIONS, {**kept, "shown": shown, "examples": {"rotation": 7}})
         assert shown_draws(stored) == {"shown": [], "examples": {}}
-        assert stored.report().is_file()
+        assert report(stored).is_file()
     finally:
         keep_beside(stored.store, CONDITIONS, kept)

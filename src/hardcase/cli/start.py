@@ -159,6 +159,8 @@ def _conclude(run: Run, page: Path, flags: o.Flags) -> None:
     elif flags.quiet:
         tell(str(page))
     else:
+        from hardcase.suite.gate import decision_of
+
         tell("\n".join([*closing(run, decision_of(run)[0]), f"report   {shown(page)}"]))
     if flags.show:
         typer.launch(page.absolute().as_uri())
@@ -169,7 +171,6 @@ def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) 
     from hardcase.api import conduct
     from hardcase.config import parse
     from hardcase.report import report as write_report
-    from hardcase.suite.gate import decision_of
 
     base = {"method": "natural", "conditions": "scanner", "data": "canvas5k", "seeds": seeds}
     place = {"seed": flags.seed or 0, "device": flags.device or "auto"}
@@ -183,7 +184,7 @@ def _claims_demo(world: dict[str, Any], home: Path, seeds: int, flags: o.Flags) 
     if run is None or interrupted(run):
         note(KEPT_NETWORKS)
         raise typer.Exit(INTERRUPTED)
-    _conclude(run, write([run], home / "report"), flags)
+    _conclude(run, write_report(run, out=home / "report"), flags)
 
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
@@ -322,10 +323,10 @@ def open_run(
     ] = False,
 ) -> None:
     """Write the report of a run and open it in the browser."""
-    from hardcase.report.page import write
+    from hardcase.report import report
 
     # always anew: a page that came with somebody else's folder may hold any script
-    page = write([opened(folder)], folder / "report")
+    page = report(opened(folder))
     tell(str(page))
     if not quiet and typer.launch(page.absolute().as_uri()):
         note("no browser could be opened; open the page above by hand")

@@ -300,6 +300,7 @@ def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any]:
     doubts = [weakness_of(run), against_people_in_words(record)] if judged else []
     samples = lost_in_words(record["risk"]) if (record.get("risk") or {}).get("lost_labels") else ""
     return {
+        "done": judged or bool(people),
         "sentences": check_sentences(record, steps, folder=folder_as_typed(run), **about),
         "doubts": [text for text in doubts if text],
         "controls": [
@@ -398,8 +399,10 @@ def _not_tested(run: Run, skipped: Mapping[str, int | None], sheet: Sheet) -> li
         lines += _unsearched_classes(run, sheet)
         method = record.get("method")
         lines.append(f"Other searches: a model that withstands {method} may not withstand them.")
-    if record.get("risk"):
-        lines.append("Conditions that were not declared, and wider ranges of those that were.")
+    risk = record.get("risk")
+    if risk:
+        wider = "" if risk.get("wider") else ", and wider ranges of those that were"
+        lines.append(f"Conditions that were not declared{wider}.")
     lines.append(f"Other data than the {record.get('split')} split of {record.get('data')}.")
     return lines
 

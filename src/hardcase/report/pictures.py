@@ -25,8 +25,8 @@ from hardcase.tensors import remade
 LARGE = 1_500_000
 SMALL = 2_000_000
 MAPPED = 400_000
-"""Characters that the large pairs, the thumbnails and the cells of maps on a page may take: the page
-then stays under 5 MB.
+"""Characters that the large pairs, the thumbnails and the cells of maps may take: a page then stays
+under 5 MB.
 """
 
 SIDES = (224, 160, 112, 80, 56, 40, 28)

@@ -78,7 +78,11 @@ def conditions_sentence(record: Mapping[str, Any]) -> str:
     images = f"{risk['images']:,}"
     if risk.get("of", risk["images"]) > risk["images"]:
         images += f" of {risk['of']:,}"
-    where = f"Measured on {images} images of {record.get('data')}"
+    what = f"{images} images"
+    claims = record.get("claims")
+    if claims:
+        what = f"{images} claims about {claims['images']:,} images"
+    where = f"Measured on {what} of {record.get('data')}"
     declared = dict(record.get("conditions") or {})
     if not declared:
         return f"{where}, unmodified."
