@@ -247,8 +247,12 @@ def test_runs_with_nothing_to_show_are_reported(base):
 
 
 PART = {"hits": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98}
-ROW = {"precision": PART, "recall": PART, "unsure": PART}
-MEASURED = {"images": 500, "label_kept": {**ROW, "auroc": {"value": 0.946}}, "methods": {"sinvad": ROW}}
+ROW = dict.fromkeys(("precision", "precision_where_agreed", "recall", "lost_right", "unsure"), PART)
+MEASURED = {
+    "images": 500,
+    "label_kept": {**ROW, "auroc": {"value": 0.946}},
+    "methods": {"sinvad": ROW},
+}
 
 
 @pytest.mark.parametrize(
