@@ -157,16 +157,21 @@ def _files(runs: Sequence[Run], used: Sequence[Key]) -> Files:
         for kind, of, row in sorted({*used}):
             if of == number:
                 rows.setdefault(kind, []).append(row)
-        stored = {"test": run.stored_images, "seed": run.stored_seed_images}
         for kind, chosen in rows.items():
-            if kind in stored:
-                images = map(remade, stored[kind](chosen))
-            else:
-                samples = shown_samples(run)
-                name = "image" if kind == "sample" else kind
-                images = iter([samples[row][name] for row in chosen])
-            files |= {(kind, number, row): image for row, image in zip(chosen, images)}
+            images = _stored(run, kind, chosen)
+            files |= {(kind, number, row): remade(one) for row, one in zip(chosen, images)}
     return files
+
+
+def _stored(run: Run, kind: str, rows: Sequence[int]) -> list[bytes]:
+    """Images of one kind by their rows: of findings, of searched images, or of kept samples."""
+    if kind == "test":
+        return run.stored_images(rows)
+    if kind == "seed":
+        return run.stored_seed_images(rows)
+    samples = shown_samples(run)
+    name = "image" if kind == "sample" else "unmodified"
+    return [samples[row][name] for row in rows]
 
 
 def reduced(data: bytes, width: int | None) -> bytes:
