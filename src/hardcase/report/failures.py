@@ -48,6 +48,7 @@ def failing_samples(run: Run) -> list[Failure]:
             "brief": change_in_brief(sample["words"]),
             "misread_unmodified": sample["seed"] in misread,
             "confidence": None,
+            "support": None,
             "verdict": None,
             "accepted": False,
         }
