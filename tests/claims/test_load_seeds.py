@@ -165,7 +165,7 @@ def test_the_report_draws_boxes_and_tells_supports(run, tmp_path):
     assert said["claims"]["task"] == "boxes"
     assert sum(said["claims"]["ways"].values()) == len(set(run.findings["seed"].to_pylist()))
     assert len(said["claims"]["sizes"]) == 3
-    shown = said["triples"][0]["support"]
+    shown = said["pairs"][0]["support"]
     assert shown["seed"] > 0 > shown["finding"]
     assert "Claims that were lost" in page.read_text()
 

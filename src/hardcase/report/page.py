@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +30,7 @@ from hardcase.report.where import claims_section, differences, failure_map, seve
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.files import refuse_links
 from hardcase.runs.results import Run, against_people_in_words, people_said
-from hardcase.statistics import settings_in_words
+from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits, weakness_of
 from hardcase.suite.replay import stored_excess
 from hardcase.types import ClassNames
@@ -137,7 +138,7 @@ def _section(run: Run, count: int, limits: GateLimits | None) -> dict[str, Any]:
         "weak": weak,
         "claims": claims_section(run, sheet, told) if searched else None,
         "search": search(run, sheet, counts) if searched else None,
-        "check": label_check(run, counts["funnel"]) if len(run) else None,
+        "check": label_check(run, counts["funnel"]),
         "map": failure_map(run) if searched else None,
         "curves": severities(run),
         "gallery": gallery(sheet, samples, count),
@@ -243,6 +244,7 @@ def search(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "clusters": steps["distinct"],
         "accepted": steps["accepted"],
         "findings": counts["findings"],
+        "kinds": kinds_in_words(Counter(sheet.kind)) if set(sheet.kind) - {"label"} else None,
         "budget": words.budget(record.get("budget") or {}) or None,
         "settings": settings_in_words(record.get("options") or {}) or None,
         "totals": {name: value for name, value in totals.items() if value},
@@ -287,9 +289,15 @@ def _thin(rows: list[Any]) -> list[Any]:
     return [rows[i] for i in np.linspace(0, len(rows) - 1, POINTS).round().astype(int).tolist()]
 
 
-def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any]:
-    """What the label check says of the findings, its controls, and what people said."""
+def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any] | None:
+    """What the label check says of findings and failing samples, its controls, and what people
+    said; None where there was nothing to check.
+    """
     record = run.record
+    risk = record.get("risk") or {}
+    sampled = bool({"lost_labels", "lost_labels_people"} & risk.keys())
+    if not len(run) and not sampled:
+        return None
     judge = record.get("judge") or {}
     judged = run.verdicts is not None
     people = record.get("people")
@@ -298,9 +306,8 @@ def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any]:
         independent.append(held_out_in_words(judge["held_out_check"]))
     about: dict[str, Any] = {"findings": len(run), "judged": judged}
     doubts = [weakness_of(run), against_people_in_words(record)] if judged else []
-    samples = lost_in_words(record["risk"]) if (record.get("risk") or {}).get("lost_labels") else ""
     return {
-        "done": judged or bool(people),
+        "done": judged or bool(people) or sampled,
         "sentences": check_sentences(record, steps, folder=folder_as_typed(run), **about),
         "doubts": [text for text in doubts if text],
         "controls": [
@@ -308,7 +315,7 @@ def label_check(run: Run, steps: Mapping[str, int | None]) -> dict[str, Any]:
             for kind, found in ((judge.get("controls") or {}).get("kinds") or {}).items()
         ],
         "people": people_said(people) if people else None,
-        "samples": samples or None,
+        "samples": lost_in_words(risk) if sampled else None,
         "independence": independent,
         "errors": errors(judge),
         "card": judge or None,
