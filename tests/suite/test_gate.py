@@ -20,7 +20,7 @@ SOUND = {"calibrated": True, "accuracy": 0.97}
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
     """Thirty attempted seeds, six of them failing, three of those confirmed, one confidently."""
-    said = [verdict(kept=i < 3, silent=i == 0) for i in range(6)]
+    said = [verdict(("lost", "kept")[i < 3], silent=i == 0) for i in range(6)]
     found = {i: [200] for i in range(6)}
     folder = tmp_path_factory.mktemp("gate") / "run"
     return write_run(folder, levels=DARK, found=found, verdicts=said, judge=SOUND)
@@ -80,7 +80,7 @@ def test_junit_and_annotations(tmp_path, judged):
 
 def open_run(folder, confirmed, undecided, refused=0, **given):
     """Forty attempted seeds of which so many are confirmed, undecided and refused."""
-    said = [verdict()] * confirmed + [verdict(kept=None)] * undecided + [verdict(kept=False)] * refused  # fmt: skip
+    said = [verdict()] * confirmed + [verdict("unsure")] * undecided + [verdict("lost")] * refused  # fmt: skip
     found = {i: [200] for i in range(len(said))}
     about = {"judge": SOUND, **given}
     return write_run(folder, levels=[10] * 40, found=found, verdicts=said, **about)
@@ -101,16 +101,16 @@ def test_the_undecided_count_both_ways(tmp_path, confirmed, undecided, limit, ex
     run = open_run(tmp_path / "run", confirmed, undecided, refused=confirmed + undecided < 40)
     found = gate(run, GateLimits(confirmed_rate=limit))
     assert outcome(found) == expected
-    assert run.undecided() == undecided
+    assert run.counts()["funnel"]["unsure"] == undecided
     assert (found[1].least, found[1].most, found[1].of) == (confirmed, confirmed + undecided, 40)
     assert bool(found[1].decide) == (expected == "cannot tell")
 
 
 def test_a_seed_with_one_confirmed_finding_is_decided(tmp_path):
-    said = [verdict(), verdict(valid=None), verdict(kept=False), verdict(kept=None)]
+    said = [verdict(), verdict("unsure"), verdict("lost"), verdict("unsure")]
     found = {0: [200, 210], 1: [200, 210]}
     run = write_run(tmp_path / "run", levels=DARK, found=found, verdicts=said, judge=SOUND)
-    assert run.undecided() == 1
+    assert run.counts()["funnel"]["unsure"] == 1
     (check,) = gate(run, GateLimits(confirmed_rate=0.5))[1:]
     assert (check.least, check.most) == (1, 2)
 
