@@ -151,10 +151,6 @@ def gate(
     Raises:
         Problem: If there is nothing to decide, or one of the runs cannot be believed.
     """
-    if baseline is not None and baseline.folder.resolve() == run.folder.resolve():
-        raise Problem(
-            f"{run.folder} is held against itself.", fix="--baseline with a run of the old version"
-        )
     require_believable(run)
     if baseline is not None:  # a run without findings is false
         require_believable(baseline)
