@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
@@ -181,6 +183,8 @@ class Config(_Section):
     """Random samples of the conditions per image."""
     measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
     """Images that are measured; by default all of the split, as far as a minute is enough."""
+    effects: bool | None = None
+    """Measure the effect of every condition; by default where there is time for it."""
     rare: bool = False
     """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (
@@ -338,11 +342,23 @@ def check_names(config: Config) -> None:
         Problem: With the first that is wrong.
     """
     _known_method(config.method)
+    _exchanged(config)
     _known_data(config.data)
-    witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    named = [*config.peers, *witnesses, *(one for one in config.baseline if not is_run(one))]
-    for spec in (config.model, *named):
+    others = [*config.peers, *(config.witnesses or ()), *config.baseline]
+    words = ("none", "default")
+    models = [one for one in others if one.partition(":")[0] not in words and not is_run(one)]
+    for spec in (config.model, *models):
         _known_model(spec)
+
+
+def _exchanged(config: Config) -> None:
+    """Tell of a model that is given as data, and data as the model."""
+    forms = {row["name"].partition(":")[0] for row in rows("data") if ":" in row["name"]}
+    kind, colon, _ = config.model.partition(":")
+    names = [row["name"] for row in rows("data")]
+    if (colon and kind in forms) or config.model.partition("?")[0] in names:
+        fix = f"--model {config.data} --data {config.model}"
+        raise Problem(f"{config.model} is data, and it is named as the model.", fix=fix)
 
 
 def is_run(name: Any) -> bool:
@@ -372,11 +388,10 @@ def _known_data(spec: str) -> None:
     path = named_path(rest.partition("?")[0])
     if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in known if ":" in name}:
         if rest and not path.exists():
-            raise Problem(
-                f"{path} does not exist.",
-                f"Looked from {Path.cwd()}.",
-                fix=f"{kind}:PATH with a path that exists",
-            )
+            beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+            near = get_close_matches(path.name, beside, n=1)
+            fix = f"--data {kind}:{path.parent / near[0]}" if near else f"{kind}:PATH of data"
+            raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
         return
     others = [point.name for point in entry_points(group="hardcase.data")]
     name = spec.partition("?")[0]
@@ -402,8 +417,38 @@ def _known_model(spec: str) -> None:
         )
     elif code.rpartition(":")[0].endswith(".py"):
         _present(code.rpartition(":")[0])
+    elif kind == "hf":
+        _folder_or_hub(name.partition("?")[0])
+    elif ":" not in code and not named_path(code).exists():
+        raise _unknown_form(code)
     if weights:
         _present(weights)
+
+
+def _folder_or_hub(name: str) -> None:
+    """Tell that there is no such folder before a hub is asked for a network of that name."""
+    path = named_path(name)
+    if path.is_dir():
+        return
+    beside = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
+    near = get_close_matches(path.name, [found.parent.name for found in beside], n=1)
+    if near or name.startswith((".", "/", "~")):
+        fix = f"--model hf:{path.parent / near[0]}" if near else "hf:PATH of a folder that exists"
+        raise Problem(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
+    logging.getLogger(__name__).warning("there is no folder %s; the hub is asked for it", name)
+
+
+def _unknown_form(name: str) -> Problem:
+    """The error for a model whose name says neither where it is nor what kind it is."""
+    if "." in name or "/" in name:
+        return Problem(
+            f"there is no file {name}.", f"Looked from {Path.cwd()}.", fix="hardcase list models"
+        )
+    known = [str(row["name"]) for row in rows("models")]
+    fix = f"zoo:{name}" if name in known else f"torchvision:{name}, timm:{name} or hf:{name}"
+    forms = "zoo:NAME, file.py:factory, weights@file.py:factory, onnx:FILE, http://..., timm:NAME"
+    what = f"{name!r} does not say where the model is from."
+    return Problem(what, f"known forms: {forms} ...", fix=f"--model {fix}")
 
 
 def _present(path: str) -> None:
@@ -493,9 +538,14 @@ def _value(text: str) -> Any:
 def wrong_value(place: str, error: ValidationError) -> Problem:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
+    given = first["input"]
     rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    is_share = first["type"] == "less_than_equal" and first["ctx"]["le"] == 1
+    fix = ""
+    if is_share and 1 < given <= 100:
+        fix = f"{given / 100:g}, the share that {given:g} % is"
     return Problem(
-        f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}."
+        f"{place} is {given!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
     )
 
 
@@ -535,6 +585,8 @@ def _problem(error: ValidationError) -> Problem:
 def _missing(places: Sequence[str]) -> Problem:
     """All that is missing, told at once."""
     flags = [place.removesuffix(".name") for place in places]
+    if "model" in flags and "method" in flags:  # the method follows from the model
+        flags.remove("method")
     if len(flags) == 1:
         return Problem(
             f"{flags[0]} is not given.",

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,6 +52,10 @@ MOST_MEASURED = 10_000
 """Images that are measured, at most."""
 FEWEST_DIVIDED = 100
 """Images from which on half of them is reserved for proofs of repair."""
+SOME = 16
+"""Images that are asked about to time a black box."""
+QUERIES = 400
+"""Queries per image that a black box is asked where nobody says how many."""
 
 
 class Context(CampaignSplits):
@@ -307,7 +312,18 @@ class Context(CampaignSplits):
             images=self.images,
             load=partial(self.model, label_only=False),
             progress=self.progress,
+            search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,
         )
+
+    def _search_seconds(self) -> float:
+        """How long a black box is asked at most, by one timed call."""
+        rows = from_bytes(self.sample.x[:SOME]).to(self.subject.device)
+        self.subject(rows[:1])
+        began = monotonic()
+        self.subject(rows)
+        each = (monotonic() - began) / len(rows)
+        queries = self.config.budget.queries or QUERIES
+        return each * queries * (self.config.seeds or SEEDS)
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
@@ -336,7 +352,10 @@ class Context(CampaignSplits):
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
-        return surrogates_for(self.subject, self.shape, train, load)
+        if self.options.get("search") == "surrogates":
+            return surrogates_for(self.subject, self.shape, train, load)
+        seconds = self._search_seconds()
+        return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -583,11 +602,14 @@ class Context(CampaignSplits):
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
         method = self._within_conditions(method, options)
         known = {name: option.default for name, option in part.options.items()}
+        settings = {**known, **options, **method.details.get("options", {})}
+        if self.config.budget.queries is not None and "queries" in settings:
+            settings["queries"] = self.config.budget.queries
         details = {
             **method.details,
             "generator": card,
             "cite": part.cite,
-            "options": {**known, **options, **method.details.get("options", {})},
+            "options": settings,
         }
         oracle = wanted_oracle(
             self.config.oracle,

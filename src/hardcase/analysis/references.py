@@ -286,7 +286,10 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
         )
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
     if len(seeds) < 4:
-        raise Problem(f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.")
+        raise Problem(
+            f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.",
+            "Two versions that are the same network disagree on no image.",
+        )
     near = torch.tensor(
         [[float(said[seed]) for seed in seeds] for said in (found, *nulls.values())],
         dtype=torch.float64,

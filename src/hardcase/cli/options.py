@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +14,8 @@ from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
@@ -88,6 +91,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
         "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
+        "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
@@ -138,8 +142,29 @@ def shared(name: str) -> Any:
 AsFormat = Annotated[
     Format, typer.Option("--format", help="json: the result alone on standard output.")
 ]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
-OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def existing(folder: Path) -> Path:
+    """The folder that was named, if it exists: this is told before anything is imported."""
+    from hardcase.errors import Problem
+
+    if not folder.exists():
+        fix = "the folder given to --out"
+        runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+        if runs:
+            fix = shown(runs[-1].parent)
+        raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
+    return folder
+
+
+def _all_existing(folders: list[Path]) -> list[Path]:
+    return [existing(folder) for folder in folders]
+
+
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help="Run folders.", callback=_all_existing)
+]
+OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", callback=existing)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +192,7 @@ class CampaignFlags:
     conditions: str | None = None
     samples: int | None = None
     measure: str | None = None
+    effects: bool = False
     rare: bool = False
     oracle: str | None = None
     keep: str | None = None
@@ -385,12 +411,38 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(sanitize(redact(text)))
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(sanitize(redact(text)), err=True)
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
+
+
+_ALIGNED = re.compile(r"\s*(?:\S(?:.{0,24}?\S)?\s{2,})*")
+"""What stands before the text of a line: an indent, or names and the gaps after them."""
+
+
+def _wrapped(text: str, *, terminal: bool) -> str:
+    """The text with its lines broken between words where a terminal would break them within."""
+    if not terminal:
+        return text
+    width = get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        head = _ALIGNED.match(line)
+        hanging = " " * min(len(head[0]) if head else 0, width // 2)
+        lines += wrap(
+            line,
+            width,
+            subsequent_indent=hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 _words: list[str] = []

@@ -160,14 +160,14 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
             yield line
     searched = any(run["attempted"] for run in table["runs"])
     columns = ["run", "method", "failure rate"]
-    columns += ["failing, of attempted", "confirmed", "distinct", "queries"] * searched
+    columns += ["failing, of attempted", "accepted", "distinct", "queries"] * searched
     rows = []
     for run in table["runs"]:
         row = [run["name"], run["method"]]
         row.append(measured_rate(run["risk"]) if run["risk"] else "not measured")
         if searched:
-            confirmed = "not judged" if run["confirmed"] is None else rate(run["confirmed"])
-            row += [rate(run["failing"]), confirmed, run["distinct"], int(run["queries"])]
+            accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
+            row += [rate(run["failing"]), accepted, run["distinct"], int(run["queries"])]
         rows.append(row)
     yield grid("", columns, rows)
     yield table["sentence"]
@@ -342,12 +342,22 @@ def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
     return values
 
 
+ALLOW_DAMAGED = o.Row("Go on with what is left of a damaged run.")
+
+
 @o.takes(
     *("settings", "trust_pickle", "device", "offline", *o.FOREIGN, *o.SAYS),
     model=o.Row("The other version; zoo:NAME, file.py:factory ..."),
     out=o.Row("Every finding with the new prediction.", "FILE.json"),
+    allow_damaged=ALLOW_DAMAGED,
 )
-def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None) -> None:
+def replay(
+    folder: o.OneRun,
+    flags: o.Flags,
+    model: str,
+    out: Path | None = None,
+    allow_damaged: bool = False,
+) -> None:
     """Predict the stored findings of a run with another version of the model: fixed,
     still failing, newly failing.
     """
@@ -358,7 +368,7 @@ def replay(folder: o.OneRun, flags: o.Flags, model: str, out: Path | None = None
     run = opened(folder)
     context = Context(config_of(run, flags, model=model))
     same_ingredients(run, context, flags, "seeds")
-    found = again(run, context.subject)
+    found = again(run, context.subject, allow_damaged=allow_damaged)
     if out is not None:
         whole = {**found.summary(), "rows": found.rows()}
         write_atomically(out, json.dumps(whole, indent=1).encode())
@@ -373,8 +383,8 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "still failing": rate(said["still_failing"]),
         "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
-    if said["confirmed"] is not None:
-        lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
+    if said["accepted"] is not None:
+        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
@@ -410,8 +420,15 @@ def report(folders: o.Runs, flags: o.Flags, config: Path | None = None) -> None:
     *("conditions", "device", "offline", *o.FOREIGN, "out", "quiet", "verbose"),
     to=o.Row("Format to write."),
     draws=o.Row("Of hardest: draws per training image.", "K", least=1),
+    allow_damaged=ALLOW_DAMAGED,
 )
-def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int = 4) -> None:
+def export(
+    folder: o.OneRun,
+    flags: o.Flags,
+    to: To = To.imagefolder,
+    draws: int = 4,
+    allow_damaged: bool = False,
+) -> None:
     """Write the findings in another program's form: a data set, a table, CI annotations.
 
     hardest: the worst of K draws of each training image instead, to train elsewhere with.
@@ -428,7 +445,7 @@ def export(folder: o.OneRun, flags: o.Flags, to: To = To.imagefolder, draws: int
         where = export_hardest(context.subject, context.train, conditions, where, **asked)
         about = f"the worst of {draws} draws of each training image, to train with"
     else:
-        where = run.export(to, where)
+        where = run.export(to, where, allow_damaged=allow_damaged)
     tell(str(where))
     flags.say(about)
 

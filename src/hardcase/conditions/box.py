@@ -18,13 +18,13 @@ from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, Decla
 from hardcase.corruptions import CorruptionPart
 from hardcase.errors import Problem, file_member, guarded
 from hardcase.plain import read_plain
-from hardcase.randomness import Rng
+from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
 from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
 from hardcase.tensors import constant, digest
 from hardcase.types import Seeds
 
-__all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest"]
+__all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest", "samples_of"]
 
 DIGESTED = 16
 """Fixed rows, and samples of each, from which the digest of a declaration is made."""
@@ -429,6 +429,31 @@ def conditions_digest(conditions: Conditions, shape: tuple[int, ...]) -> str:
         True
     """
     return condition_box(conditions, shape).digest()
+
+
+def samples_of(
+    box: ConditionBox,
+    ids: Sequence[str],
+    count: int,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+    stream: str = "conditions",
+) -> ConditionDraws:
+    """Return the samples of declared conditions under which each image is measured.
+
+    Sample `k` of an image follows from the run's seed, the image's id and `k` alone.
+
+    Args:
+        box: The declared conditions.
+        ids: Names of the images.
+        count: Samples per image.
+        seed: The run's seed.
+        device: Where the samples are made.
+        stream: What they are for; another name gives fresh samples.
+    """
+    rows = torch.arange(len(ids), device=device)
+    return box.draw(Rng(seed, stream, keys_of(ids).to(device)), rows, count)
 
 
 def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:

@@ -33,7 +33,7 @@ from hardcase.errors import Problem
 from hardcase.graphs import replayed
 from hardcase.randomness import Rng, keys_of
 from hardcase.statistics import Bounds, bounded_mean_interval
-from hardcase.tensors import chunks, from_bytes, pad_rows, steady, tile_in_use, to_grid
+from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_in_use, to_grid
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
@@ -63,11 +63,13 @@ class Answers(NamedTuple):
         predicted: The answers.
         tied: Whether the label shares the largest output with another class, so that the order of
             the outputs decides.
+        margin: By how much another class leads the label, in outputs; below 0 where it does not.
     """
 
     failed: Bool[Tensor, " m"]
     predicted: Int[Tensor, " m"]
     tied: Bool[Tensor, " m"]
+    margin: Float[Tensor, " m"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class RiskTable:
         clean_tied: Whether that is a tie.
         failed: Which samples failed.
         tied: Which samples are ties.
+        margin: By how much another class leads the label in each sample.
         shown_seed: Images of a random choice of failing samples.
         shown_z: Their codes.
         shown_pattern: What their random patterns follow from.
@@ -100,6 +103,7 @@ class RiskTable:
     clean_tied: Bool[Tensor, " n"]
     failed: Bool[Tensor, "n k"]
     tied: Bool[Tensor, "n k"]
+    margin: Float[Tensor, "n k"]
     shown_seed: Int[Tensor, " t"]
     shown_z: Float[Tensor, "t d"]
     shown_pattern: Int[Tensor, " t"]
@@ -249,7 +253,7 @@ def measure_shard(
         empty = torch.zeros(0, 0)
         return RiskTable(
             *(shard.id, shard.y, clean.failed.cpu(), clean.predicted.cpu(), clean.tied.cpu()),
-            *(none, none, whole, empty, whole, whole, torch.zeros(len(shard), 0)),
+            *(none, none, none.float(), whole, empty, whole, whole, torch.zeros(len(shard), 0)),
             torch.zeros(len(shard), dtype=torch.int64),
             tuple(images),
         )
@@ -271,6 +275,7 @@ def measure_shard(
         clean_tied=clean.tied.cpu(),
         failed=failed.cpu(),
         tied=said.tied.reshape(failed.shape).cpu(),
+        margin=said.margin.reshape(failed.shape).cpu(),
         shown_seed=of.cpu() + offset,
         shown_z=drawn.z[of, sample].cpu(),
         shown_pattern=drawn.pattern[of, sample].cpu(),
@@ -377,7 +382,7 @@ def answered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Answers:
     largest = logits == logits.amax(1, keepdim=True)
     own = torch.zeros_like(largest).scatter_(1, y[:, None], value=True)
     tied = (largest & own).any(1) & (largest & ~own).any(1) & ~broken
-    return Answers((predicted != y) | broken, predicted, tied)
+    return Answers((predicted != y) | broken, predicted, tied, margin(logits, y))
 
 
 def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:

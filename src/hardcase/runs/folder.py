@@ -275,7 +275,7 @@ class Store:
 
     def parts(self) -> set[int]:
         """The numbers of the parts that are there, also of those that the ledger does not know."""
-        names = map(_PART.fullmatch, os.listdir(self.folder / "findings"))
+        names = map(_PART.fullmatch, _names_in(self.folder / "findings"))
         return {int(name[1]) for name in names if name}
 
     def deltas(self, number: int) -> dict[str, State]:
@@ -441,3 +441,11 @@ def _only_begun(folder: Path) -> bool:
         and not any((folder / "findings").glob("*"))
         and not any((folder / "verdicts").glob("*"))
     )
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What a folder of a run holds; nothing where there is none, as in what is no run."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -119,6 +119,7 @@ def measure_plan(context: Context) -> MeasurePlan:
         devices=_devices(context),
         cluster=config.cluster,
         allow_low_accuracy=config.allow_low_accuracy,
+        effects=config.effects,
     )
 
 
@@ -139,7 +140,7 @@ def _measured_at_once(context: Context, measurement: Measurement) -> int:
     numbers = math.prod(context.shape)
     if not steady(measurement.model.device):
         return 1024 if numbers < 2**15 else 128
-    return max(8, min(256, 2**20 // numbers))
+    return max(32, min(256, 2**20 // numbers))
 
 
 def _measure_about(context: Context) -> dict[str, Any]:
@@ -212,7 +213,7 @@ def plan_of(context: Context) -> Plan:
     source: Callable[[], Campaign] = partial(_itself, campaign)
     text = FROM_PYTHON
     if context.by_name:
-        source = partial(_campaign_of, config)
+        source = partial(_campaign_of, config.model_copy(update=_settled(context)))
         text = _resolved(context, _search_settings(context, shard)).to_toml()
     ingredients = {**code_digests(config.model_dump()), "training data": NONE}
     if "train" in context.loaded:  # where it was used
@@ -269,12 +270,28 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
+def _settled(context: Context) -> dict[str, Any]:
+    """What a clock has chosen: whether networks that nobody asked for are worth their training.
+    Workers, and whoever resumes the run, do not choose again.
+    """
+    config = context.config
+    changed: dict[str, Any] = {}
+    if config.witnesses is None and not context.witnesses:
+        changed["witnesses"] = ("none",)
+    search = context.method.details.get("options", {}).get("search")
+    if "surrogates" in context.part.given and search:
+        options = {**config.method.options(), "search": search}
+        changed["method"] = MethodConfig(name=config.method.name, **options)
+    return changed
+
+
 def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     """What was chosen for the search, and is not known before its ingredients are."""
     config = context.config
     options = context.method.details.get("options", {})
     plain = {name: value for name, value in options.items() if isinstance(value, PLAIN)}
     return {
+        **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
         "seeds": config.seeds or len(context.seeds),
         "method": MethodConfig(name=config.method.name, **plain),

@@ -59,7 +59,8 @@ class Progress:
     """Sums over the finished shards (`done` of `shards`), told after every one.
 
     `confusions` says how often which label was mistaken for which, `service` what it took to get
-    the subject's answers, where it counts that.
+    the subject's answers, where it counts that, `canaries` how often networks were asked whether
+    they still answer as before.
     """
 
     done: int = 0
@@ -69,6 +70,7 @@ class Progress:
     gradients: int = 0
     failing: int = 0
     findings: int = 0
+    canaries: int = 0
     confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
     service: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -78,7 +80,7 @@ class Progress:
         """Several finished shards, by their summaries in the ledger."""
         total = Progress()
         for one in summaries:
-            numbers = ("seeds", "queries", "gradients", "failing", "findings")
+            numbers = ("seeds", "queries", "gradients", "failing", "findings", "canaries")
             total += Progress(
                 done=1,
                 **{name: int(one.get(name, 0)) for name in numbers},
@@ -328,7 +330,7 @@ class ProgressLog:
         ended = all(one["status"] in ("done", "skipped") for one in phases.values())
         now = datetime.now(UTC).isoformat(timespec="seconds")
         stored = _summaries(self.store)
-        service = dict(Progress.sum(stored).service)
+        total = Progress.sum(stored)
         found = self.store.findings()
         kinds = found["kind"].value_counts().to_pylist()
         record = {
@@ -338,11 +340,12 @@ class ProgressLog:
             "finished": now if ended else None,
             "elapsed": self.elapsed(),
             "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
+            "canaries": total.canaries,
             "kinds": {row["values"]: row["counts"] for row in kinds},
             **run.counted(self.store.seed_groups(["status", "looked", "failing"]), found),
         }
-        if service:
-            record["service"] = service
+        if total.service:
+            record["service"] = dict(total.service)
         self.store.write_record(record)
         phase = "done" if whole else "stopped"
         self.write(phase)

@@ -25,6 +25,7 @@ from hardcase.companions import teams_module
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import NO_SEEDS, Problem
+from hardcase.models.health import require_gradients
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
 from hardcase.registry import citation_key
@@ -174,7 +175,7 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
         _opened(plan, store, watcher) as (campaign, todo, budget, record),
     ):
         with campaign.arithmetic():
-            todo = replace(todo, canaries=Canaries.drawn(campaign, plan.images))
+            todo = replace(todo, canaries=Canaries.of_campaign(campaign, plan.images, len(todo)))
         watcher.begin(record, len(todo.rows), plan.shard * plan.workers)
         guides = copy.deepcopy((*campaign.method.guides, *campaign.criteria))
         size = plan.rounds
@@ -182,7 +183,7 @@ def search(plan: Plan, store: Store, watcher: Watcher) -> bool:
             size = max(len(todo), 1)
         with (
             ProgressLog(store, record, len(todo), watcher, plan.metrics) as book,
-            _executing(plan, campaign, watcher) as search,
+            _executing(plan, campaign, watcher, len(todo)) as search,
         ):
             limit = seconds(budget.time)
             deadline = None if limit is None else monotonic() + limit - book.before
@@ -207,7 +208,7 @@ def resume(plan: Plan, out: Path, watcher: Watcher | None = None) -> Run:
 
 
 @contextmanager
-def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Round]:
+def _executing(plan: Plan, campaign: Campaign, watcher: Watcher, shards: int) -> Iterator[Round]:
     """What searches the shards of a round: this process, several of this machine, or a cluster."""
     callbacks = (watcher.on_step, watcher.stopped)
     if plan.cluster is None and plan.workers <= 1:
@@ -220,7 +221,7 @@ def _executing(plan: Plan, campaign: Campaign, watcher: Watcher) -> Iterator[Rou
         ) as cluster:
             yield partial(run_shards, cluster, *callbacks)
         return
-    with Processes(plan.source, plan.workers, plan.devices) as processes:
+    with Processes(plan.source, min(plan.workers, max(shards, 1)), plan.devices) as processes:
         yield partial(run_shards, processes, *callbacks)
 
 
@@ -253,6 +254,7 @@ def _begun(
     record = store.record()
     identity = plan.identity(campaign)
     with campaign.arithmetic():
+        require_gradients(campaign.subject, plan.images, campaign.method)
         if store.searching:
             then = Identity.from_json(record["phases"]["search"].get("identity"))
             if then is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -37,7 +38,7 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
 from hardcase.environment import keep_freed
-from hardcase.errors import INTERNAL, USAGE, Problem, Raised, guarded, user_line
+from hardcase.errors import INTERNAL, USAGE, Problem, Raised, end_lost_calls, guarded, user_line
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
     FINDINGS,
@@ -48,17 +49,21 @@ from hardcase.runs.tables import (
     table,
     to_parquet,
 )
-from hardcase.runs.verify import Canaries
+from hardcase.runs.verify import Canaries, networks_of
 from hardcase.types import Guide, Images
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""
+PER_CORE = 4
+"""Worker processes, at most, for each core of the machine."""
 PATIENCE = 3
 """How often in a row, for each worker, a shard may be lost before the run gives up."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that says which GPUs a process sees, and in which order."""
 ATOMIC = 4000
 """Bytes that a pipe takes whole or not at all: a worker's death leaves no half message."""
+
+_log = logging.getLogger(__name__)
 
 OnStep = Callable[[Counts], None]
 Source = Callable[[], Any]
@@ -158,8 +163,7 @@ def search_here(
                 guides=guides,
                 stop=partial(_stop, on_step, task.deadline),
             )
-        if task.canaries is not None:
-            task.canaries.check(campaign, task.images, task.number)
+        _check_canaries(campaign, task, spent)
         yield _packed(campaign, task, shard, spent)
 
 
@@ -207,8 +211,7 @@ def search_on_device(
     waiting: Future[ShardOutcome] | None = None
     with ThreadPoolExecutor(1) as packer:
         for task, shard, spent in searched:
-            if task.canaries is not None:
-                task.canaries.check(campaign, task.images, task.number)
+            _check_canaries(campaign, task, spent)
             if waiting is not None:
                 yield waiting.result()
             waiting = packer.submit(_packed, campaign, task, shard, spent)
@@ -279,6 +282,12 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
         raise _failure(task, error) from error
     spent["seconds"] = round(monotonic() - begun, 4)
     spent["service"] = dict(_service(campaign) - before)
+
+
+def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
+    """Ask the networks about images of their own, which count apart."""
+    if task.canaries is not None:
+        spent["canaries"] = task.canaries.check(networks_of(campaign), task.images, task.number)
 
 
 def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:
@@ -401,9 +410,9 @@ class Processes:
                 "The model, the method and the space must be made of importable classes.",
                 fix="workers=1, or a configuration file that names them",
             ) from error
-        self.workers = workers
+        self.workers = bounded_workers(workers)
         self.devices = tuple(devices)
-        self.slots = workers + 1
+        self.slots = self.workers + 1
         self.folder = tempfile.TemporaryDirectory(prefix="hardcase-")
         self.guides: Path | None = None
         self.rounds = 0
@@ -469,6 +478,16 @@ class Processes:
         self.latest.clear()
 
 
+def bounded_workers(wanted: int) -> int:
+    """Return how many processes are started: each core has a few, and a pool of any size waits for
+    all of its processes when it ends.
+    """
+    most = PER_CORE * (os.cpu_count() or 1)
+    if wanted > most:
+        _log.warning("%d workers are too many for this machine: %d are started", wanted, most)
+    return min(wanted, most)
+
+
 @contextmanager
 def _signals_wait() -> Iterator[None]:
     """Hold signals back: processes that are started in here never hear of them."""
@@ -508,6 +527,7 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     keep_freed()
+    end_lost_calls(True)
     _news = news
     try:
         with guarded("building the campaign in a worker process"):
