@@ -151,17 +151,18 @@ def test_the_judge_says_which_labels_are_lost(versions):
     shown = len(shown_draws(run)["shown"])
 
     def lost(kept):
-        def judge(findings):
-            return hc.Verdicts([True] * len(findings), kept[: len(findings)])
+        def judge(pairs):
+            unmodified = (pairs.x == pairs.original).flatten(1).all(1).tolist()
+            return hc.Verdicts(["kept" if one else word for one, word in zip(unmodified, kept)])
 
         return hc.judge(run, by=judge).record["risk"]["lost_labels"]
 
-    said = lost([i % 2 == 0 for i in range(shown)])
+    said = lost([("lost", "kept")[i % 2 == 0] for i in range(shown)])
     assert (said["lost"], said["decided"], said["shown"]) == (shown // 2, shown, shown)
     assert said["low"] < 0.5 < said["high"]
     assert f"{shown // 2} lost" in in_words(Run(run.folder).record)["labels"]
-    said = lost([False, *[None] * (shown - 1)])  # mostly undecided
-    assert said["low"] < 1 / shown < 0.99 < said["high"], "what is undecided may be either"
+    said = lost(["lost", *["unsure"] * (shown - 1)])
+    assert said["low"] < 1 / shown < 0.99 < said["high"], "what is unsure may be either"
 
 
 def test_without_limits_the_reference_decides(tmp_path):

@@ -22,7 +22,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Run, "verification", property(lambda run: Verification("verified")))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    said = [verdict(), verdict(kept=False), verdict(silent=True)]
+    said = [verdict(), verdict("lost"), verdict(silent=True)]
     write_run(tmp_path / "a", verdicts=said, **GIVEN)
     write_run(tmp_path / "b", levels=GIVEN["levels"], found={0: [130]})
     write_world(tmp_path)
@@ -48,7 +48,7 @@ def test_the_gate_passes_and_fails_with_its_own_code(home, capsys):
 
 
 def test_the_gate_says_when_it_cannot_tell(home, capsys):
-    said = [verdict(), verdict(kept=None), verdict(kept=False)]
+    said = [verdict(), verdict("unsure"), verdict("lost")]
     write_run(home / "c", verdicts=said, **GIVEN)
     words = ["gate", "c", "--max-confirmed-rate", "0.05", "--junit", "out.xml"]
     assert main(words) == 4

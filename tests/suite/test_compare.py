@@ -16,7 +16,7 @@ DARK = [10] * 12
 
 
 def pair(home, **second):
-    said = [verdict(kept=i < 6) for i in range(10)]
+    said = [verdict(("lost", "kept")[i < 6]) for i in range(10)]
     a = write_run(home / "a", levels=DARK, found={i: [200] for i in range(10)}, verdicts=said)
     given = {"found": {i: [150] for i in range(4)}, "verdicts": [verdict()] * 4, **second}
     return a, write_run(home / "b", levels=DARK, **given)
@@ -34,7 +34,7 @@ def test_rates_pairs_and_corrections(tmp_path):
     assert failing["p"] == pytest.approx(statistics.mcnemar(6, 0).p)
     assert failing["difference"]["value"] == pytest.approx(0.5)
     assert failing["difference"]["low"] < 0.5 < failing["difference"]["high"]
-    assert tests["seeds whose nearest finding is confirmed"]["only"] == [2, 0]
+    assert tests["seeds whose nearest finding is accepted"]["only"] == [2, 0]
     near = tests["L2 of the nearest finding of a failing seed"]
     assert near["a12"] == 1.0
     assert near["magnitude"] == "large"
@@ -43,15 +43,15 @@ def test_rates_pairs_and_corrections(tmp_path):
 
 
 def test_many_findings_of_a_seed_are_one_outcome(tmp_path):
-    """Of three findings of a seed the nearest counts, though a farther one is confirmed."""
+    """Of three findings of a seed the nearest counts, though a farther one is accepted."""
     found = {i: [20, 120, 200] for i in range(4)}
-    said = [verdict(kept=False), verdict(), verdict()] * 4
+    said = [verdict("lost"), verdict(), verdict()] * 4
     many = write_run(tmp_path / "many", levels=DARK, found=found, verdicts=said)
     found = {i: [200] for i in range(4)}
     one = write_run(tmp_path / "one", levels=DARK, found=found, verdicts=[verdict()] * 4)
     (both,) = compare(many, one).table["pairs"]
     tests = {test["what"]: test for test in both["tests"]}
-    assert tests["seeds whose nearest finding is confirmed"]["only"] == [0, 4]
+    assert tests["seeds whose nearest finding is accepted"]["only"] == [0, 4]
 
 
 def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
@@ -59,8 +59,8 @@ def test_unequal_budgets_and_unjudged_runs_are_said(tmp_path):
     assert table["sentence"].startswith("The budgets are not equal")
     assert table["differ"] == ["budget"]
     table = compare(*pair(tmp_path / "unjudged", verdicts=None)).table
-    assert table["runs"][1]["confirmed"] is None
-    assert all("confirmed" not in test["what"] for test in table["pairs"][0]["tests"])
+    assert table["runs"][1]["accepted"] is None
+    assert all("accepted" not in test["what"] for test in table["pairs"][0]["tests"])
 
 
 def test_no_shared_seeds_leaves_only_what_is_not_paired(tmp_path):

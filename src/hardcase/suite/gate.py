@@ -415,10 +415,6 @@ def weakness_of(run: Run) -> str:
     return ""
 
 
-_ACCEPTED = ("accepted", "confirmed")
-_UNSURE = ("unsure", "open")
-
-
 class GateTally:
     """The searched images of a run by what is known of their failures.
 
@@ -470,7 +466,7 @@ class GateTally:
 
     @cached_property
     def _accepted_rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if self._status(row) in _ACCEPTED]
+        return [row for row in self.rows if self._status(row) == "accepted"]
 
     @cached_property
     def accepted(self) -> set[str]:
@@ -486,7 +482,7 @@ class GateTally:
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["seed"] for row in self.rows if self._status(row) in _UNSURE}
+        found = {row["seed"] for row in self.rows if self._status(row) == "unsure"}
         return found - self.accepted
 
     @cached_property
