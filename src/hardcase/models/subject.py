@@ -125,9 +125,7 @@ class Subject(nn.Module):
         self.train(False)
         if self.uncopied:
             self._beginning = digest_tensors(self.net.state_dict())
-        self._first: tuple[Tensor, Tensor] | None = (
-            None  # the first images it was asked, its answer
-        )
+        self._first: tuple[Tensor, Tensor] | None = None  # images it was asked first, its answer
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
@@ -216,8 +214,9 @@ class Subject(nn.Module):
         if self._first is None:
             return 0.0
         x, then = self._first
-        apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
-        return apart / max(then[then.isfinite()].std().nan_to_num(0.0).item(), 1e-12)
+        apart: Tensor = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax()
+        spread: Tensor = then[then.isfinite()].std().nan_to_num(0.0)
+        return float(apart) / max(float(spread), 1e-12)
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""
