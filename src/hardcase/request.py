@@ -49,6 +49,7 @@ class Settings(SearchSettings, total=False):
 
     samples: int
     measure: int | Literal["all"]
+    effects: bool
     rare: bool
     criteria: str
     judge: bool

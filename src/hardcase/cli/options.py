@@ -91,6 +91,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
         "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
         "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
+        "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
@@ -191,6 +192,7 @@ class CampaignFlags:
     conditions: str | None = None
     samples: int | None = None
     measure: str | None = None
+    effects: bool = False
     rare: bool = False
     oracle: str | None = None
     keep: str | None = None

@@ -70,18 +70,13 @@ def interrupted(run: Run) -> bool:
 
 
 def decision_of(run: Run) -> Decision:
-    """What a run comes to, by the limits that it was started with."""
-    from hardcase.config import limits_in
+    """What a run comes to, by the limits that it was started with and the baseline beside it."""
     from hardcase.suite.gate import GateLimits, checks
-    from hardcase.wording.summary import decide, failure_of
+    from hardcase.wording.summary import decide
 
-    failed = failure_of(run.record)
-    if failed is not None:
-        return failed
-    given = limits_in(run.store.settings())
-    others = GateLimits(**{**given.model_dump(), "risk": None})
-    more = checks(run, others) if others.any and run.record.get("risk") else ()
-    return decide(run.record, limit=given.risk, margin=given.risk_margin, others=more)
+    measured = bool(run.record.get("risk"))
+    limits = GateLimits.of(run.store.settings()) if measured else GateLimits()
+    return decide(run.record, checks(run, limits) if measured else ())
 
 
 def closing(run: Run, said: Decision) -> list[str]:
@@ -92,11 +87,9 @@ def closing(run: Run, said: Decision) -> list[str]:
     if run.store.searching:
         search = [*_generated(run.record), search_sentence(run)]
         checked = check_sentences(run)
-    skipped = {"search": search, "check": checked}
-    for name, lines in skipped.items():
-        phase = (run.record.get("phases") or {}).get(name, {})
-        if phase.get("status") == "skipped" and phase.get("why") and name != "search":
-            lines[:] = [phase["why"]]
+    check = (run.record.get("phases") or {}).get("check", {})
+    if check.get("status") == "skipped" and len(run):
+        checked = [str(check.get("why", "skipped"))]
     report = f"hardcase open {shown(run.folder)}"
     if interrupted(run):
         stored = len(run.store.done()) + len(run.store.measured.read())
@@ -131,11 +124,11 @@ def check_sentences(run: Run) -> list[str]:
     counts = run.counts()["funnel"]
     if run.verdicts is None:
         return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
-    return [
-        f"accepts {counts['confirmed'] or 0:,}, unsure {run.undecided() or 0:,}. To confirm:"
-        f" hardcase judge {shown(run.folder)} --ask 20",
-        *independence(run.record),
-    ]
+    said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
+    controls = (run.record.get("judge") or {}).get("controls") or {}
+    if controls.get("planted"):
+        said += f" It found {controls['found']} of {controls['planted']} planted label losses."
+    return [f"{said} To confirm: hardcase judge {shown(run.folder)} --ask 20"]
 
 
 def _generated(record: dict[str, Any]) -> list[str]:
@@ -155,10 +148,13 @@ def _generated(record: dict[str, Any]) -> list[str]:
 def independence(record: dict[str, Any]) -> list[str]:
     """What a second judge says, and what witnesses and judge share, in lines; none in a run without
     them."""
+    from hardcase.judges.controls import controls_in_words
     from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = [held_out_in_words(judge["beside"])] if judge.get("beside") else []
+    lines = controls_in_words(judge.get("controls"))
+    if judge.get("held_out_check"):
+        lines.append(held_out_in_words(judge["held_out_check"]))
     return lines + independence_in_words(judge.get("independence"))
 
 
@@ -394,8 +390,8 @@ def _small(folder: Path) -> dict[str, Any]:
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
     names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
-    said = {name: record.get(name) for name in (*names, "funnel", "findings")}
-    return {**said, "status": now, "quiet": quiet}
+    said = {name: record.get(name) for name in (*names, "funnel", "findings", "phases", "risk")}
+    return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
 
 
 def shown_run(folder: Path) -> str:
@@ -411,40 +407,51 @@ def shown_run(folder: Path) -> str:
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
-    from hardcase.statistics import kinds_in_words
+    """Where every phase stands, what was measured, and what to do next."""
+    from hardcase.wording.summary import decide, failure_of
 
+    failed = failure_of(said)
+    first = failed or decide(said)
+    head = f"{said['method']} on {said['model']}, {said['data']}"
+    lines = {shown(folder): head}
+    lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
+    if said["complete"]:
+        lines["report"] = f"hardcase open {shown(folder)}"
+    elif said["status"].get("phase") != "searching":
+        lines["go on"] = f"hardcase resume {shown(folder)}"
+    return f"{first}\n\n{facts(lines)}"
+
+
+def _phase_line(name: str, said: dict[str, Any]) -> str:
+    """Where one phase stands, in a line."""
+    phase = said["phases"][name]
+    text = str(phase["status"])
+    if phase.get("elapsed"):
+        text += f", {duration(phase['elapsed'])} spent"
+    if phase.get("why"):
+        text += f": {phase['why']}"
+    if name == "measure" and said["risk"]:
+        risk = said["risk"]
+        text += f"; {risk['images']:,} of {risk['of']:,} images, {risk['samples']} samples each"
+    if name == "search" and text.startswith(("running", "done")):
+        text += f"; {_search_line(said)}"
+    return text
+
+
+def _search_line(said: dict[str, Any]) -> str:
+    """How far the search is, and whether it seems to have died."""
     now = said["status"]
     funnel = said["funnel"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
-    of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
-    confirmed = funnel.get("confirmed")
-    kinds = said["kinds"] or {}
-    lines = {
-        shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
-        "phase": _phase(said),
-        "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
-        "failing": f"{failing:,} seeds {of}",
-        **({"findings": kinds_in_words(kinds)} if kinds else {}),
-        "confirmed": "not judged" if confirmed is None else f"{confirmed:,} seeds",
-        "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} per second",
-    }
+    done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
+    told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
     searching = now.get("phase") == "searching"
     if now.get("eta") and searching:
-        lines["left"] = f"about {duration(now['eta'])}"
-    if said["complete"]:
-        lines["report"] = f"hardcase report {shown(folder)}"
-    elif not searching:
-        lines["go on"] = f"hardcase resume {shown(folder)}"
-    return facts(lines)
-
-
-def _phase(said: dict[str, Any]) -> str:
-    now = said["status"]
-    phase = f"{now.get('phase', 'not begun')}, {duration(now.get('elapsed', 0))} spent"
+        told += f", about {duration(now['eta'])} left"
     quiet = said["quiet"]
-    if now.get("phase") == "searching" and quiet is not None and quiet > SILENT:
-        return f"{phase}; no shard finished for {duration(quiet)}: it may have been killed"
-    return phase
+    if searching and quiet is not None and quiet > SILENT:
+        told += f"; no shard finished for {duration(quiet)}: it may have been killed"
+    return told
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:

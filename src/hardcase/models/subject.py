@@ -214,9 +214,9 @@ class Subject(nn.Module):
         if self._first is None:
             return 0.0
         x, then = self._first
-        apart: Tensor = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax()
-        spread: Tensor = then[then.isfinite()].std().nan_to_num(0.0)
-        return float(apart) / max(float(spread), 1e-12)
+        apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
+        spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
+        return float(apart / max(spread, 1e-12))
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""

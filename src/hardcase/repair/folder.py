@@ -29,8 +29,8 @@ from hardcase.repair.proof import FAILURE_RATE, ProofRow
 from hardcase.runs.files import checked_json, read_checked_json
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.statistics import ImagesNeeded
-from hardcase.suite.gate import Check, Outcome
+from hardcase.statistics import ImagesNeeded, Outcome
+from hardcase.suite.gate import Check, GateLimits, require_believable
 from hardcase.tensors import digest_tensors
 from hardcase.types import Model
 from hardcase.wording.repair import headline
@@ -231,27 +231,35 @@ class StoredRepair:
             )
 
 
-def repair_checks(folder: Path, before: Run, margin: float | None) -> list[Check]:
-    """Return a check for every figure of a repair, held against the project's margin.
+def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
+    """Return a check for every figure of a repair, held against the project's margin, and for the
+    limits that the proof says nothing about.
 
     Args:
         folder: The folder of the repair.
-        before: The run of the network before.
-        margin: By how much the project lets a figure be worse; None: what the images can show. A
-            margin that was given to the repair itself never counts, unless it is the stricter.
+        before: A verified run of the network before.
+        limits: The project's limits. A margin that was given to the repair itself never counts,
+            unless it is the stricter.
 
     Raises:
         Problem: If the folder is not what was written, or of another network or conditions.
     """
+    require_believable(before)
     stored = StoredRepair.read(folder)
     stored.require_parent(before)
-    return [_check(row, margin) for row in stored.rows if not row.informs]
+    found = [_check(row, limits.margin) for row in stored.rows if not row.informs]
+    if limits.any or limits.conditions is not None:
+        text = "the declared limits were not measured of the repaired network"
+        measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"
+        found.append(Check("limits", "inconclusive", text, measured))
+    return found
 
 
 def _check(row: ProofRow, margin: float | None) -> Check:
     """The failure rate must be lower, what decides not worse, and no part certainly worse."""
+    said: Outcome
     if row.name == FAILURE_RATE:
-        said: Outcome = "pass" if row.outcome == "better" else "cannot tell"
+        said = "pass" if row.outcome == "better" else "inconclusive"
         if not row.before or (row.high >= 0 and row.low > -row.margin):
             said = "fail"
         return _told(row, said, "must be lower")
@@ -261,14 +269,14 @@ def _check(row: ProofRow, margin: float | None) -> Check:
     if held.outcome == "worse":
         said = "fail"
     elif held.outcome == "unclear" and row.decides:
-        said = "cannot tell"
+        said = "inconclusive"
     return _told(held, said, f"margin {100 * held.margin:.1f} pp")
 
 
 def _told(row: ProofRow, said: Outcome, limit: str) -> Check:
     text = f"{row.group}, {row.name}: {row.in_points()} over {row.units:,} images; {limit}"
     decide = ""
-    if said == "cannot tell":
+    if said == "inconclusive":
         wanted = "more images"
         if row.needed is not None:
             wanted = str(ImagesNeeded(row.needed, row.at_least))

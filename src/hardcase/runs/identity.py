@@ -36,7 +36,7 @@ from hardcase.types import Budget, Model
 
 FREE = (
     *("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle"),
-    *("given", "samples", "measure", "limits"),
+    *("given", "samples", "measure", "effects", "limits"),
 )
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")

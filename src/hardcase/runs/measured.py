@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from hardcase.campaign.claims import image_of
 from hardcase.campaign.record import computing
 from hardcase.conditions.box import ConditionBox
+from hardcase.conditions.effects import effects_of_shard
 from hardcase.conditions.risk import RiskTable, measure_shard, rate_of
+from hardcase.conditions.wider import wider_of_shard
 from hardcase.errors import Problem
 from hardcase.randomness import reserved
 from hardcase.runs.tables import read, table, to_parquet
@@ -41,8 +43,13 @@ MEASURED: dict[str, pa.DataType] = {
     "tied": pa.uint64(),
     "baseline_wrong": pa.list_(pa.bool_()),
     "baseline_failing": pa.list_(pa.uint64()),
+    "margins": pa.list_(pa.float32()),
+    "effects": pa.list_(pa.float32()),
+    "wider": pa.list_(pa.float32()),
 }
-"""The columns of a part of the measurement."""
+"""The columns of a part of the measurement. The last three are lists over samples, declared
+conditions and scales; empty where effects are not measured.
+"""
 Bits = NDArray[np.uint64]
 
 
@@ -79,6 +86,22 @@ class Measurement:
         beside = {f"baseline {i}": one for i, one in enumerate(self.baselines, 1)}
         return {"model": self.model, **beside}
 
+    def effects(self, images: Images, own: RiskTable) -> EffectRows:
+        """Return the net effect of every condition, and what happens under wider ranges."""
+        assert self.box is not None
+        margins = None if self.model.offers == "label" else own.margin
+        with self.arithmetic():
+            found = effects_of_shard(
+                self.model, images, self.box, seed=self.seed, failed=own.failed, margins=margins
+            )
+            beyond = wider_of_shard(self.model, images, self.box, seed=self.seed)
+        asked = int(found.queries.sum()) * max(len(found.difference), 1)
+        return EffectRows(
+            [one.tolist() for one in found.difference.values()],
+            [one.tolist() for one in beyond.shares.values()],
+            asked + len(images) * len(beyond.shares),
+        )
+
     def arithmetic(self) -> AbstractContextManager[None]:
         """The tile and the arithmetic of the measurement, for whoever asks its networks."""
         return computing(self.model.device.type, self.tile, "strict")
@@ -90,6 +113,16 @@ class Measurement:
                 measure_shard(model, images, self.box, self.samples, self.seed)
                 for model in (self.model, *self.baselines)
             ]
+
+
+class EffectRows(NamedTuple):
+    """What is measured beside the failure rate: by condition and by scale, a number per image, and
+    how many images were asked about for it.
+    """
+
+    conditions: list[list[float]]
+    scales: list[list[float]]
+    queries: int
 
 
 class MeasuredShard(NamedTuple):
@@ -108,6 +141,7 @@ class MeasureTask:
     images: Images
     deadline: float | None = None
     canaries: Canaries | None = None
+    effects: bool = False
 
     def work(
         self,
@@ -116,12 +150,18 @@ class MeasureTask:
         on_step: Callable[[Any], None] = lambda counts: None,
     ) -> MeasuredShard:
         """Ask the model, and the baselines, about this shard."""
-        own, *others = measurement.tables(self.images)
-        rows = rows_of(self.images, own, others, reserve=measurement.reserve)
+        return self.packed(measurement, measurement.tables(self.images))
+
+    def packed(self, measurement: Measurement, tables: Sequence[RiskTable]) -> MeasuredShard:
+        """Return the shard as it is stored, given what the models answer."""
+        own, *others = tables
+        more = measurement.effects(self.images, own) if self.effects else None
+        rows = rows_of(self.images, own, others, reserve=measurement.reserve, effects=more)
         summary = {
             "images": len(own),
             "failing": int(own.failed.sum() if measurement.box else own.clean.sum()),
             "queries": len(own) * measurement.queries,
+            "effect_queries": 0 if more is None else more.queries,
         }
         if self.canaries is not None:
             with measurement.arithmetic():
@@ -131,7 +171,12 @@ class MeasureTask:
 
 
 def rows_of(
-    images: Images, own: RiskTable, baselines: Sequence[RiskTable], *, reserve: bool
+    images: Images,
+    own: RiskTable,
+    baselines: Sequence[RiskTable],
+    *,
+    reserve: bool,
+    effects: EffectRows | None = None,
 ) -> pa.Table:
     """Return the rows of some images as they are stored."""
     held = reserved([image_of(name) for name in own.id]) if own.image else reserved(own.id)
@@ -149,6 +194,9 @@ def rows_of(
         "baseline_failing": _lists(
             [packed_bits(one.failed.numpy()).tolist() for one in baselines], len(own)
         ),
+        "margins": [[]] * len(own) if effects is None else own.margin.tolist(),
+        "effects": _lists([] if effects is None else effects.conditions, len(own)),
+        "wider": _lists([] if effects is None else effects.scales, len(own)),
     }
     return table(columns, MEASURED)
 
@@ -156,6 +204,13 @@ def rows_of(
 def _lists(columns: Sequence[list[Any]], count: int) -> list[list[Any]]:
     """One list per row of what stands in several columns."""
     return [[column[row] for column in columns] for row in range(count)]
+
+
+def _columns(lists: pa.ChunkedArray) -> NDArray[np.float64]:
+    """Lists of equal length as columns; those of no rows have none."""
+    values = lists.to_pylist()
+    width = len(values[0]) if values else 0
+    return np.array(values, dtype=np.float64).reshape(len(values), width)
 
 
 def packed_bits(samples: NDArray[np.bool_]) -> Bits:
@@ -192,6 +247,10 @@ class Measured:
         tied: Which samples are ties.
         baseline_wrong: The same of every baseline, in columns.
         baseline_failed: Which samples fail for every baseline.
+        margins: By how much another class leads the label in each sample; no columns where
+            effects are not measured, as of the following.
+        effects: The net effect of every declared condition.
+        wider: The share of samples that fail under each wider scale.
         claims: Whether rows are claims, of which several may be about one image.
     """
 
@@ -206,6 +265,9 @@ class Measured:
     tied: NDArray[np.bool_]
     baseline_wrong: NDArray[np.bool_]
     baseline_failed: NDArray[np.bool_]
+    margins: NDArray[np.float64]
+    effects: NDArray[np.float64]
+    wider: NDArray[np.float64]
     claims: bool = False
 
     @staticmethod
@@ -234,6 +296,7 @@ class Measured:
             tied=unpacked_bits(column("tied"), samples),
             baseline_wrong=flat["baseline_wrong"],
             baseline_failed=np.stack(each) if each else none,
+            **{name: _columns(rows[name]) for name in ("margins", "effects", "wider")},
             claims=claims,
         )
 
@@ -269,7 +332,9 @@ class Measured:
     def take(self, rows: NDArray[Any]) -> Measured:
         """Return some of the rows."""
         chosen = np.arange(len(self))[rows]
-        names = ("label", "reserved", "predicted", "wrong", "wrong_tied", "failed", "tied")
+        names = [field.name for field in fields(self)]
+        names = [name for name in names if isinstance(getattr(self, name), np.ndarray)]
+        names = [name for name in names if not name.startswith("baseline")]
         arrays: Mapping[str, Any] = {name: getattr(self, name)[chosen] for name in names}
         return replace(
             self,

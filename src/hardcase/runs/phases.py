@@ -22,6 +22,9 @@ from typing import Any, Literal
 import torch
 
 from hardcase.companions import teams_module
+from hardcase.conditions.effects import EffectTable, effects
+from hardcase.conditions.region import RegionTable, choose_region, region_of_shard, worst_region
+from hardcase.conditions.wider import SCALES, WiderTable, wider
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
@@ -58,6 +61,8 @@ SERVER_QUERIES = 2000
 """Images that a server is asked about, at most: answers may cost something."""
 FEWEST_IMAGES = 20
 """Images that are measured, at least, however long it takes."""
+EFFECT_QUERIES = 1.3
+"""Images that are asked about again for every image and condition, about."""
 CHECKED = 2**22
 """Numbers of the images, together, on which a model is checked before it is measured."""
 
@@ -79,6 +84,7 @@ class MeasurePlan:
         workers: Processes that measure side by side.
         cluster: A Ray cluster, as ``--cluster`` names it.
         allow_low_accuracy: Accept a model that is hardly better than chance.
+        effects: Whether effects of conditions are measured too; None: if there is time for them.
     """
 
     measurement: Measurement
@@ -94,6 +100,7 @@ class MeasurePlan:
     devices: tuple[str, ...] = ()
     cluster: str | None = None
     allow_low_accuracy: bool = False
+    effects: bool | None = None
 
 
 NOT_BEGUN = {"status": "not begun"}
@@ -256,10 +263,12 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
         with own.arithmetic():
             shards = -(-most // plan.shard)
             canaries = Canaries.drawn(own.networks, plan.images, seed=own.seed, shards=shards)
-        count, settled = _first_shard(plan, store, watcher, canaries)
+        count, settled, more = _first_shard(plan, store, watcher, canaries)
         known = store.measured.read()
         numbers = [n for n in range(-(-count // plan.shard)) if n not in known]
-        todo = (MeasureTask(n, _shard(plan, n, count), canaries=canaries) for n in numbers)
+        todo = (
+            MeasureTask(n, _shard(plan, n, count), canaries=canaries, effects=more) for n in numbers
+        )
         with _measuring(plan, watcher) as measured:
             for number, part, summary in measured(todo):
                 store.put_measured(number, part, summary)
@@ -276,28 +285,46 @@ def measure(plan: MeasurePlan, store: Store, watcher: Watcher) -> bool:
 
 def _first_shard(
     plan: MeasurePlan, store: Store, watcher: Watcher, canaries: Canaries
-) -> tuple[int, str]:
-    """Measure the first shard here, if it is missing, and settle how many images are measured."""
+) -> tuple[int, str, bool]:
+    """Measure the first shard here, if it is missing, and settle how many images are measured, and
+    whether effects of conditions are.
+    """
     known = store.measured.read().get(0)
     if known is not None:
-        return int(known.summary["settled_images"]), str(known.summary["settled"])
+        said = known.summary
+        return int(said["settled_images"]), str(said["settled"]), bool(said["effects"])
     whole = min(len(plan.images), plan.most or len(plan.images))
     images = _shard(plan, 0, whole)
     plan.measurement.tables(images.first(1))  # what is slow once is not counted
     began = monotonic()
-    task = MeasureTask(0, images, canaries=canaries)
-    number, part, summary = task.work(plan.measurement)
-    count, settled = settle(plan, monotonic() - began)
+    tables = plan.measurement.tables(images)
+    seconds = monotonic() - began
+    count, settled = settle(plan, seconds)
+    more = _has_time_for_effects(plan, seconds / len(images) * count)
+    task = MeasureTask(0, images, canaries=canaries, effects=more)
+    number, part, summary = task.packed(plan.measurement, tables)
     if settled in ("time", "queries"):
         what = {"time": "in the time that measuring may take", "queries": "by so many queries"}
         watcher.say(
             f"{count:,} of {len(plan.images):,} images are measured {what[settled]}; all of them:"
             " --measure all"
         )
-    summary |= {"settled_images": count, "settled": settled}
+    summary |= {"settled_images": count, "settled": settled, "effects": more}
     store.put_measured(number, part, summary)
     _tell(store, watcher, count)
-    return count, settled
+    return count, settled, more
+
+
+def _has_time_for_effects(plan: MeasurePlan, seconds: float) -> bool:
+    """Whether effects of conditions are measured: as chosen, else where the whole measurement
+    stays within its time with them, and costs nothing else.
+    """
+    own = plan.measurement
+    if own.box is None or plan.effects is not None:
+        return bool(own.box is not None and plan.effects)
+    again = 2 + EFFECT_QUERIES * len(own.box.conditions.ranges)
+    whole = seconds * (1 + again / own.queries)
+    return not is_server(own.model) and whole <= BUDGETED_SECONDS[steady(own.model.device)]
 
 
 def _shard(plan: MeasurePlan, number: int, count: int) -> Any:
@@ -354,6 +381,7 @@ def keep_figures(plan: MeasurePlan, store: Store, *, settled: str, elapsed: floa
     baselines = [{"name": one.name, **rows.beside(i)} for i, one in enumerate(own.baselines)]
     figures = {
         **rows.figures(),
+        **condition_figures(plan, rows),
         "of": len(plan.images),
         "reserved": int(rows.reserved.sum()),
         "settled": settled,
@@ -366,6 +394,58 @@ def keep_figures(plan: MeasurePlan, store: Store, *, settled: str, elapsed: floa
     said = phase("done", elapsed=elapsed, tile=own.tile, totals=totals)
     accuracy = {"value": unmodified, "images": len(rows)}
     set_phase(store, "measure", said, risk=figures, accuracy=accuracy)
+
+
+def condition_figures(plan: MeasurePlan, rows: Measured) -> dict[str, Any]:
+    """Return the effects of conditions, where the model is worst, and what happens under wider
+    ranges; None where they were not measured.
+
+    The region is chosen on the open images and measured on the reserved ones.
+    """
+    own = plan.measurement
+    if own.box is None or not rows.wider.shape[1]:
+        return {"effects": None, "worst_region": None, "wider": None}
+    claims = rows.clusters
+    numbers = dict(zip(own.box.conditions.ranges, torch.from_numpy(rows.effects.T)))
+    none = torch.zeros(len(rows), dtype=torch.int64)
+    table = EffectTable(rows.id, claims, numbers, none)
+    scales = dict(zip(SCALES, torch.from_numpy(rows.wider.T)))
+    found = [one.to_json() for one in effects([table]) if one.shown] if numbers else []
+    region = _worst_region(plan, rows) if own.reserve else None
+    return {
+        "effects": found,
+        "worst_region": region,
+        "wider": [one.to_json() for one in wider([WiderTable(rows.id, claims, scales)])],
+    }
+
+
+def _worst_region(plan: MeasurePlan, rows: Measured) -> dict[str, Any] | None:
+    own = plan.measurement
+    assert own.box is not None
+    failed = torch.from_numpy(rows.failed)
+    region = choose_region(
+        own.box,
+        rows.id,
+        failed,
+        seed=own.seed,
+        margins=torch.from_numpy(rows.margins).float(),
+        unmodified=torch.from_numpy(rows.wrong),
+        claims=rows.claims,
+    )
+    if region is None:
+        return None
+    tables = list[RegionTable]()
+    with own.arithmetic():
+        for start in range(0, len(rows), plan.shard):
+            part = slice(start, min(start + plan.shard, len(rows)))
+            shard = plan.images.take(torch.arange(part.start, part.stop)).images()
+            tables.append(
+                region_of_shard(
+                    own.model, shard, own.box, region, seed=own.seed, failed=failed[part]
+                )
+            )
+    found = worst_region(region, tables)
+    return None if found is None else found.to_json()
 
 
 def measured_rows(store: Store) -> Measured:

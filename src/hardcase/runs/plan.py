@@ -119,6 +119,7 @@ def measure_plan(context: Context) -> MeasurePlan:
         devices=_devices(context),
         cluster=config.cluster,
         allow_low_accuracy=config.allow_low_accuracy,
+        effects=config.effects,
     )
 
 
