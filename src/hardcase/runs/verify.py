@@ -509,7 +509,8 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
         inner = inner.model
     drift = inner.drift() if isinstance(inner, Subject) else 0.0
     spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
-    unsteady = known.within > REPEATS * ROUGH * spread
+    size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
+    unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
     if drift > ROUGH or (unsteady and not _is_server(model)):
         raise Problem(
             f"the {role} answers the same images differently from call to call.",
