@@ -52,7 +52,7 @@ insight: venv  ## slices, maps, severities, regressions and corruptions measured
 	$(BIN)/python -m benchmarks corruptions
 
 gpu-pack: venv  ## what a machine without a network needs, as pieces of at most 27 MiB in carry/
-	$(BIN)/python -m benchmarks.pack write
+	$(BIN)/python -m benchmarks.pack write $(PACK)
 
 gpu-unpack:  ## installs those pieces there, beside the torch that $(PYTHON) has
 	$(PYTHON) -m benchmarks.pack install

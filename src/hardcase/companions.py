@@ -1,6 +1,7 @@
 """Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
 applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
-people answered). Nothing is imported before it is used, and nothing here imports torch.
+people answered, and who asks them). Nothing is imported before it is used, and nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice, file_member
+from hardcase.errors import Problem, choice, file_member, guarded
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -50,15 +51,23 @@ def load_verb(name: str) -> Any:
         for library in _LIBRARIES.get(extra, ()):
             if find_spec(library) is None:
                 raise _not_installed(f"`hardcase {name}`", extra, library)
-        return point.load()
+        return _loaded(point)
     raise _not_installed(f"`hardcase {name}`", extra)
 
 
-def reader() -> Any:
-    """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
-    for point in entry_points(group="hardcase.readers", name="study"):
+def _loaded(point: EntryPoint) -> Any:
+    """What an entry point names; whatever its import does is told by the name of the point."""
+    with guarded(f"importing {point.value} for {point.name!r}"):
         return point.load()
-    raise _not_installed("reading the answers of a study", "study")
+
+
+def reader() -> Any:
+    """The module that asks people and reads what they answered: ``rated(folder)``,
+    ``record(folder, runs=)``, ``ask(runs, budget=)``.
+    """
+    for point in entry_points(group="hardcase.readers", name="study"):
+        return _loaded(point)
+    raise _not_installed("asking people, and reading their answers,", "study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +95,12 @@ def studies() -> dict[str, PaperStudy]:
     """
     found = {}
     for name, point in _studies().items():
-        package = import_module(point.module.partition(".")[0])
+        try:
+            with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
+                package = import_module(point.module.partition(".")[0])
+        except Problem as problem:  # the others can still be listed
+            found[name] = PaperStudy(name=name, summary=problem.what)
+            continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
         found[name] = described.get(name, PaperStudy(name=name))
     return found
@@ -101,7 +115,7 @@ def find(name: str) -> Callable[[Any], Any]:
     points = _studies()
     if name not in points:
         raise choice("experiment", name, list(points))
-    study: Callable[[Any], Any] = points[name].load()
+    study: Callable[[Any], Any] = _loaded(points[name])
     return study
 
 

@@ -394,7 +394,8 @@ def usable_device(name: str) -> str:
             f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=found
         )
     try:
-        torch.zeros(1, device=name)
+        if torch.zeros(1, device=name).is_meta:
+            raise RuntimeError("it computes no values")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error

@@ -62,3 +62,11 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     wrong = world("reproduce", "tyo")
     assert wrong.code == 2
     assert "toy" in wrong.err
+
+
+def test_repeats_are_refused_where_a_study_cannot_repeat(world):
+    for name in ("sinvad-feasibility", "features-rq3", "decides"):
+        done = world("reproduce", name, "--repeats", 5, "--out", "res")
+        assert done.code == 2
+        assert "--repeats 5" in done.err
+    assert not Path("res").exists()

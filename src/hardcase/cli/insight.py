@@ -44,7 +44,7 @@ def curve(
 ) -> None:
     """Draw the share failing against severity and against the scale of declared conditions, and
     where each image first fails; of a run, for its report too."""
-    from hardcase.analysis.conditions import keep_worst, worst_expected
+    from hardcase.analysis.conditions import keep_worst
     from hardcase.analysis.curves import severity_curves
     from hardcase.cache import write_atomically
     from hardcase.conditions import condition_box, measure_worst
@@ -64,7 +64,6 @@ def curve(
     if declared is not None:
         flags.say(f"conditions {declared.name}: {declared}")
         box = condition_box(declared, images.shape)
-        flags.say(worst_expected(context.subject, images, box))
         worst = measure_worst(context.subject, images, box, seed=context.config.seed)
     found = severity_curves(
         context.subject,

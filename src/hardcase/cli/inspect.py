@@ -124,7 +124,7 @@ def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
-    if room in kinds and (".py" in name or name in registry.parts(kinds[room])):
+    if room in kinds and (".py" in name or name in registry.names(kinds[room])):
         return row_of(registry.resolve(kinds[room], name))
     raise choice(f"row of {room}", name, known)
 
@@ -208,6 +208,9 @@ def coverage(
         note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
     if not flags.json:
         note("value is covered of total: what these images reach of what the criterion counts")
+        for row in rows:
+            if "note" in row:
+                note(row["note"])
         note("coverage says what was reached; raising it need not reveal more faults")
 
 
@@ -545,7 +548,8 @@ def _smoke(
     """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
-    from hardcase.runs.start import plan_of, start
+    from hardcase.runs.plan import plan_of
+    from hardcase.runs.start import start
 
     short = {
         "seeds": min(config.seeds or 16, 16 if small else 4),

@@ -71,7 +71,7 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
     "": {
         "model": Row("zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."),
         "data": Row("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
-        "method": Row("See: hardcase list methods; by default natural. none: risk alone."),
+        "method": Row("See: hardcase list methods; by default natural. none: measure alone."),
     },
     "Campaign": {
         "task": Row("What the model answers: classes, tags, boxes or masks.", "TASK"),
@@ -82,13 +82,16 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "peer": Row("Another model to compare with; repeatable.", "MODEL"),
         "judge_features": Row("Network whose features judge the findings; repeatable.", "MODEL"),
         "witness": Row("A network that must keep the label; repeatable.", "MODEL|default|none"),
-        "baseline": Row("The version before: search for what --model broke.", "MODEL"),
+        "baseline": Row("The version before: compared on the same samples.", "MODEL|RUN"),
         "map": Row("Fill a map of two or three features with failures.", "A,B[:CELLS]"),
         "generator": Row("Generator whose latent space is searched.", "KIND[:NAME|PATH]"),
         "target": Row("Targeted search: only this predicted class counts as a failure.", "CLASS"),
         "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
         "criteria": Row("Report coverage of the seeds alone and with the findings.", "A,B:k=v"),
-        "conditions": Row("Conditions of the risk: a profile or a file.", "NAME|FILE|none"),
+        "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
+        "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
+        "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
+        "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
         "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
@@ -173,13 +176,16 @@ class CampaignFlags:
     peer: list[str] | None = None
     judge_features: list[str] | None = None
     witness: list[str] | None = None
-    baseline: str | None = None
+    baseline: list[str] | None = None
     map: str | None = None
     generator: str | None = None
     target: str | None = None
     criterion: str | None = None
     criteria: str | None = None
     conditions: str | None = None
+    samples: int | None = None
+    measure: str | None = None
+    effects: bool = False
     rare: bool = False
     oracle: str | None = None
     keep: str | None = None
@@ -351,26 +357,27 @@ def resolve(
 
     They override `defaults` and the named file. Where nobody names a method and `choose` is given,
     one is chosen by what the model offers, and `choose` is told which and why."""
-    from hardcase.config import BudgetConfig, Config, assign, chosen_method, parse
+    from hardcase.config import chosen_method
+    from hardcase.request import Request, flag_values, typed_settings
 
-    values = {**(defaults or {}), **_file(flags.get("config"))}
+    file = _file(flags.get("config"))
+    request = Request().ask(defaults or {}, "default").ask(file, "hardcase.toml")
+    method = flags.get("method")
+    if method is not None and method != _method(file):  # options belong to the method of the file
+        request.forget("method")
     for flag, value in flags.items():
-        key = _KEYS.get(flag, flag)
         if value is None or value is False or value == []:  # was not given; 0 was
             continue
-        if key in BudgetConfig.model_fields:
-            values["budget"] = {**values.get("budget", {}), key: value}
-        elif key == "method" and _method(values) != value:
-            values["method"] = {"name": value}
-        elif key in Config.model_fields and key != "method":
-            values[key] = value
-    if flags.get("settings"):
-        values = assign(values, flags["settings"])
-    if choose is not None and _method(values) is None and isinstance(values.get("model"), str):
-        name, why = chosen_method(values)
-        values["method"] = {**(values.get("method") or {}), "name": name}
+        name = _KEYS.get(flag, flag)
+        request.ask(flag_values(name, value), "flag", f"--{flag.replace('_', '-')}")
+    for settings in typed_settings(flags.get("settings") or []):
+        request.ask(settings, "flag")
+    model = request.values.get("model")
+    if choose is not None and not request.asks_for("method.name") and isinstance(model, str):
+        name, why = chosen_method(request.values)
+        request.ask({"method": name}, "default")
         choose(why)
-    return parse(values)
+    return request.config(stored=file.get("given"))
 
 
 def _file(named: Path | None) -> dict[str, Any]:

@@ -25,8 +25,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, Raised, Unanswered, reading, require_consent, within
-from hardcase.models.subject import Subject, device_of, in_evaluation_mode
+from hardcase.errors import (
+    Endless,
+    Problem,
+    Raised,
+    Unanswered,
+    guarded,
+    reading,
+    require_consent,
+    within,
+)
+from hardcase.models.subject import LOOPING, Subject, device_of, in_evaluation_mode
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 
@@ -340,8 +349,9 @@ def function_model(
         )
     net = _Function(function, arrays=False)
     try:
-        function(example)
-    except Exception:  # whatever it raises, it did not answer tensors
+        with guarded("the function"):
+            function(example)
+    except (Problem, MemoryError):  # whatever it raises, it did not answer tensors
         net.arrays = True
     name = name or str(getattr(function, "__name__", "") or type(function).__name__)
     subject = Subject(net, name=name, **how)
@@ -361,7 +371,7 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
     if wrapped.dtype is not torch.float32 or isinstance(net, torch.jit.ScriptModule):
         return wrapped
     try:
-        with in_evaluation_mode(net):
+        with guarded("the model"), within(LOOPING, Endless), in_evaluation_mode(net):
             returned = net(x.to(device_of(net)))
     except Exception:  # told in full by the check of the model's health
         return net

@@ -14,7 +14,7 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.errors import Problem, Raised
+from hardcase.errors import Problem, Raised, guarded
 from hardcase.models.mistakes import (
     CLEARLY,
     FINE,
@@ -25,8 +25,8 @@ from hardcase.models.mistakes import (
     reordered,
 )
 from hardcase.models.subject import is_softmax
-from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
-from hardcase.types import Answer, Images, Model, is_photographic
+from hardcase.tensors import TILE, chunks, from_bytes, margin, tile_rows
+from hardcase.types import Answer, Images, Method, Model, is_photographic
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
@@ -40,6 +40,16 @@ ASKINGS = 2.5
 """How often `check` asks about an image, those that it asks about alone included."""
 PATIENCE = 20.0
 """Seconds that this may take."""
+MIXED = 0.01
+"""Share of the spread of the logits by which an answer may depend on the other images of a call;
+rounding alone changes far less in float32."""
+SATURATED = 88.0
+"""Lead of the best logit above which all other probabilities are 0 in float32."""
+TIED = 0.02
+"""Share of images whose two best classes tie above which that is said."""
+ROUNDED = 256
+"""Different numbers among all logits up to which they are rounded, as those of 8-bit networks are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +307,78 @@ def _chance(
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch."""
+    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch; raise
+    where they answer something else altogether.
+    """
     # a row alone is padded to a tile, which takes its time where images are large
     every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
-    alone = [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
-    expected = logits[::every]
+    alone = torch.cat(
+        [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
+    )
     odd = answers(subject, images, batch=37)
-    return torch.equal(torch.cat(alone), expected) and torch.equal(odd, logits)
+    apart = [alone - logits[::every], odd - logits]
+    largest = max(one.abs().nan_to_num(0.0).amax().item() for one in apart)
+    spread = logits[logits.isfinite()].std().item()
+    if largest > max(MIXED, 8 * _rounding(subject)) * spread:
+        raise Problem(
+            "the model's answer to an image depends on the other images of a call: the same image"
+            f" gave logits that differ by up to {largest:.2g}.",
+            "No answer of it can be repeated. Most often a BatchNorm uses the statistics of the"
+            " batch (track_running_stats=False).",
+            fix="BatchNorm with running statistics, in evaluation mode",
+        )
+    return torch.equal(alone, logits[::every]) and torch.equal(odd, logits)
+
+
+def _rounding(subject: Model) -> float:
+    """The step between 1 and the next number, in the number type of a network's weights."""
+    weights = subject.parameters() if isinstance(subject, torch.nn.Module) else ()
+    kinds = (each.dtype for each in weights if each.is_floating_point())
+    return torch.finfo(next(kinds, torch.float32)).eps
+
+
+def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
+    """Look once at the gradients of a network that a method climbs.
+
+    Args:
+        subject: The network.
+        images: The images that a search would start from; some of them are looked at.
+        method: The method.
+
+    Raises:
+        Problem: If the gradients are missing, or zero on every image: a search by them would find
+            next to nothing, and that would not be the network's merit.
+    """
+    if method.needs != "gradients" or method.closed or subject.offers != "gradients":
+        return
+    rows = torch.linspace(0, len(images) - 1, min(SOME, len(images))).long()
+    some = images.take(rows).images()
+    ask: Callable[..., Answer] = subject
+    if CLAIMED in some.context:
+        ask = asking(subject, Claims.of(some, subject.device))
+    with torch.enable_grad():
+        x = from_bytes(some.x.to(subject.device)).requires_grad_()
+        logits = ask(x).logits
+        slope = None
+        if logits.requires_grad:
+            lead = margin(logits, some.y.to(subject.device))
+            with guarded(f"the backward pass of model {subject.name}"):
+                (slope,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
+    fix = "--method natural-blackbox, or a forward that torch can differentiate"
+    if slope is None:
+        raise Problem(
+            f"model {subject.name} gives no gradient of its logits by the image, and method"
+            f" {method.name} needs one.",
+            "Most often forward runs under torch.no_grad() or inference_mode(), or detaches.",
+            fix=fix,
+        )
+    if not bool((slope.nan_to_num(0, 0, 0) != 0).any()):
+        raise Problem(
+            f"the gradient of model {subject.name} is zero on all of {len(some)} images, and"
+            f" method {method.name} climbs it.",
+            "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
+            fix=fix,
+        )
 
 
 def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
@@ -325,6 +400,30 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         )
     if len(set(images.y.tolist())) == 1:
         notes.append("all images show one class")
+    return [*notes, *_coarse(subject, logits)]
+
+
+def _coarse(subject: Model, logits: Tensor) -> list[str]:
+    """What a search should know of outputs that say less than logits usually do."""
+    best = logits.nan_to_num(0.0).topk(min(2, logits.shape[1]), 1).values
+    lead = best[:, 0] - best[:, -1]
+    if subject.offers == "label" or logits.shape[1] < 2:
+        return []
+    notes = []
+    if lead.median() > SATURATED:
+        notes.append(
+            f"the outputs are saturated: the best logit leads by {lead.median():.3g} in the median,"
+            " so probabilities are 0 or 1 and searches by gradients find little"
+        )
+    values = len(logits.unique())  # type: ignore[no-untyped-call]  # torch does not say
+    if values <= min(ROUNDED, logits.numel() / 8):
+        notes.append(
+            f"the outputs are rounded: {logits.numel():,} of them take {values} different values,"
+            " so searches by scores or gradients find little"
+        )
+    tied = int((lead == 0).sum())
+    if tied > TIED * len(logits):
+        notes.append(f"the two best classes tie on {tied} of {len(logits)} images")
     return notes
 
 

@@ -22,7 +22,14 @@ from torch import nn
 from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
-from hardcase.errors import Problem, Unanswered, file_member, guarded, require_consent
+from hardcase.errors import (
+    Problem,
+    Unanswered,
+    file_member,
+    guarded,
+    require_consent,
+    within,
+)
 from hardcase.models.adapters import (
     Adapted,
     ClientConfig,
@@ -61,6 +68,10 @@ WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
 """Files that hold a network whole."""
 NOTHING = Images(torch.zeros(0, 1, 1, 1, dtype=torch.uint8), torch.zeros(0).long(), (), ())
 """No images."""
+LOADING = 20
+"""How many answers' time a model has to be loaded and looked at, where a timeout was set ..."""
+LEAST_LOADING = 60.0
+"""... and the seconds that it has at least."""
 SOME = 64
 """Labelled images that show what kind of outputs a model has."""
 
@@ -129,25 +140,37 @@ def load_model(spec: str, how: Loading) -> Model:
             ``onnx:net.onnx``, an address, …
         how: How it is loaded.
     """
-    form, _, name = spec.partition(":")
-    model: Model
-    if is_stated(spec):
-        model = _stated(spec, how)
-    elif form == "zoo" and "@" not in spec:
-        name, _, seed = name.partition("?seed=")  # another training of the same network
-        number = int(seed) if seed.isdecimal() else how.seed
-        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
-        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
-        model = _subject(net, spec, how)
-    elif (load := loader(form)) is not None:
-        model = model_of(load(spec, how), how.test)
-    else:
-        model = _local(spec, how)
+    form = spec.partition(":")[0]
+    patience = how.asking.timeout and max(LOADING * how.asking.timeout, LEAST_LOADING)
+    try:
+        with within(None if form == "zoo" else patience):
+            model = _loaded(spec, how)
+    except Unanswered as error:
+        raise Problem(
+            f"{spec} does not answer while it is loaded: {error}.",
+            fix="a longer --set subject.timeout=SECONDS, or a model that ends",
+        ) from error
     if how.asking.timeout is not None and form not in ("http", "https"):
         model = Retrying(model, how.asking.timeout)
     if how.asking.label_only:
         return LabelOnly(model)
     return model
+
+
+def _loaded(spec: str, how: Loading) -> Model:
+    """The same without patience and wrappings."""
+    form, _, name = spec.partition(":")
+    if is_stated(spec):
+        return _stated(spec, how)
+    if form == "zoo" and "@" not in spec:
+        name, _, seed = name.partition("?seed=")  # another training of the same network
+        number = int(seed) if seed.isdecimal() else how.seed
+        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
+        return _subject(net, spec, how)
+    if (load := loader(form)) is not None:
+        return model_of(load(spec, how), how.test)
+    return _local(spec, how)
 
 
 ELSEWHERE = {"onnx": "onnx", "http": "http", "https": "http", "tflite": "tflite"}

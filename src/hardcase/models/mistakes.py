@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem
+from hardcase.errors import Endless, Problem, Raised, guarded, within
 from hardcase.models.adapters import fit_state, logits_of, read_state, timm_config
 from hardcase.models.subject import (
     BINARY,
+    LOOPING,
     Subject,
     as_logits,
     device_of,
@@ -107,7 +108,12 @@ class Trial:
         device = device_of(self.net)
         mean = torch.tensor(self.mean).reshape(1, -1, 1, 1)
         std = torch.tensor(self.std).reshape(1, -1, 1, 1)
-        with torch.no_grad(), in_evaluation_mode(self.net):
+        with (
+            guarded("the model"),
+            within(LOOPING, Endless),
+            torch.no_grad(),
+            in_evaluation_mode(self.net),
+        ):
             parts = [
                 logits_of(self.net(prepared(x[rows], mean, std, self.channels).to(device)))
                 for rows in chunks(len(x), self.batch)
@@ -130,9 +136,11 @@ class Trial:
         """Its logits, or the words of its failure."""
         try:
             return self.logits(x, y), ""
+        except Raised as raised:
+            return None, f"{type(raised.__cause__).__name__}: {raised.__cause__}"
         except Problem as problem:
             return None, problem.what
-        except Exception as error:  # a network may raise anything
+        except Exception as error:  # what it answers may be of any kind
             return None, f"{type(error).__name__}: {error}"
 
 

@@ -185,9 +185,9 @@ def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
 
 
 def _row(name: str) -> registry.Part:
-    known = registry.parts("model")
+    known = registry.parts("model", name)
     if name not in known:
-        raise choice("model", name, list(known))
+        raise choice("model", name, registry.names("model"))
     if "task" in known[name].facts:
         task = known[name].facts["task"]
         raise Problem(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")
