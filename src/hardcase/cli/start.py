@@ -319,6 +319,7 @@ def open_run(
     ] = False,
 ) -> None:
     """Write the report of a run and open it in the browser."""
+    o.require_folders(folder)
     from hardcase.report.page import write
 
     # always anew: a page that came with somebody else's folder may hold any script
