@@ -15,18 +15,12 @@ from torch import Tensor
 from benchmarks.figures import Figure
 from hardcase.conditions import Conditions, condition_box, measure_risk, measure_worst
 from hardcase.conditions.box import ConditionBox
-from hardcase.conditions.rare import (
-    REPEATS as RARE_REPEATS,
-    Score,
-    find_levels,
-    log_interval,
-    split,
-)
-from hardcase.conditions.risk import bounded_mean_interval
+from hardcase.conditions.rare import REPEATS as RARE_REPEATS, Score, find_levels, split
 from hardcase.data.sources import load
 from hardcase.models.fetching import fetched_classifiers
 from hardcase.models.load import Loading, load_model
 from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import bounded_mean_interval, log_interval
 from hardcase.tensors import chunks, from_bytes, to_bytes, to_grid
 from hardcase.types import Images, Model, Seeds
 
@@ -48,7 +42,7 @@ def figures() -> Iterator[Figure]:
     box = condition_box(Conditions.load("scanner"), images.shape)
     measure_risk(model, images.first(32), box, draws=16)
     begun = perf_counter()
-    table = measure_risk(model, images, box, draws=DRAWS)
+    table = measure_risk(model, images, box, samples=DRAWS)
     risk = perf_counter() - begun
     begun = perf_counter()
     measure_worst(model, images, box, table=table)
@@ -89,7 +83,7 @@ def _photographs(device: str, count: int = PHOTOGRAPHS) -> Iterator[Figure]:
     box = condition_box(Conditions.load("handheld"), images.shape)
     measure_risk(model, images.first(1), box, draws=2, costs=False)
     begun = perf_counter()
-    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    measure_risk(model, images, box, samples=DRAWS)
     told = f"seconds, {DRAWS} draws: {count} photographs, handheld, {FETCHED}, {device}"
     goal = "goal 60" if device == "cuda" else "goal 240"
     yield _figure("conditions-risk-photographs", perf_counter() - begun, told, goal)
@@ -126,7 +120,7 @@ def _splitting(name: str, chance: float) -> tuple[float, float]:
     levels = levels.reshape(shape).expand(-1, RARE_REPEATS, -1, -1).flatten(0, 2)
     found = split(score, 3, Rng.numbered(0, name, len(levels)), levels)
     estimates = found.reshape(EXPERIMENTS, RARE_REPEATS, images).mean(2).numpy()
-    bounds = [log_interval(row) for row in estimates]
+    bounds = [log_interval(row, floor=1e-6) for row in estimates]
     covered = float(np.mean([low <= chance <= high for low, high in bounds]))
     return covered, float(estimates.mean() / chance)
 
@@ -137,7 +131,7 @@ def _figure(name: str, value: float, unit: str, against: str) -> Figure:
 
 def _seconds(model: Model, images: Images, box: ConditionBox) -> float:
     begun = perf_counter()
-    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    measure_risk(model, images, box, samples=DRAWS)
     return perf_counter() - begun
 
 

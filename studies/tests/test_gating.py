@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardcase.conditions.risk import needed_seeds
+from hardcase.statistics import needed_images
 from hardcase_studies import gating
 from hardcase_studies.bench import Bench
 
@@ -18,10 +18,10 @@ def test_a_run_tells_about_as_many_images_as_show_the_difference():
     differences = sparse(20_000)
     effect = differences.mean()
     rng = np.random.default_rng(1)
-    told = [needed_seeds(sparse(200, seed), effect) for seed in range(2, 8)]
+    told = [needed_images(sparse(200, seed), effect) for seed in range(2, 8)]
     share = gating.seen_share(differences, round(np.median(told)), 150, rng)
     assert 0.8 < share < 0.99
-    assert needed_seeds(sparse(200), effect / 2) > 2 * needed_seeds(sparse(200), effect)
+    assert needed_images(sparse(200), effect / 2) > 2 * needed_images(sparse(200), effect)
 
 
 def test_the_count_at_which_a_share_is_reached_is_read_between_two():

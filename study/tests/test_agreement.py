@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from hardcase.inference import mean_interval
 from hardcase.randomness import stream
+from hardcase.statistics import mean_interval
 from hardcase_study.agreement import (
     bradley_terry,
     crossed_interval,

@@ -22,12 +22,12 @@ from hardcase.claims.load import (
 from hardcase.claims.subjects import Annotation, ClaimModel
 from hardcase.cli.inspect import _annotations
 from hardcase.conditions import condition_box, measure_risk
-from hardcase.conditions.risk import bounded_mean_interval
 from hardcase.config import task_of
 from hardcase.errors import Problem
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run, finding_claims, seed_claims
+from hardcase.statistics import bounded_mean_interval
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.replay import replay
 from hardcase.tensors import from_bytes

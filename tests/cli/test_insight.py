@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hardcase.cli.main import main
+from hardcase.corruptions import CORRUPTIONS
 from tiny import HALVES
 
 
@@ -34,6 +35,14 @@ def test_a_curve_is_told_and_written_and_needs_something_to_draw(capsys):
     assert len(written["corruptions"]) == 2
     assert main(["curve", "--corruptions", "fog"]) == 2
     assert "--model" in capsys.readouterr().err
+
+
+def test_grey_images_have_every_corruption_but_that_of_colours(capsys):
+    asked = "--conditions none --count 2 --out all.json"
+    assert main(["curve", *NAMED, *asked.split()]) == 0
+    names = {row["corruption"] for row in json.loads(Path("all.json").read_text())["corruptions"]}
+    assert names == CORRUPTIONS.keys() - {"saturate"}
+    assert "curves: fog" in capsys.readouterr().err
 
 
 def test_curves_of_conditions_stay_with_the_run(capsys):

@@ -7,9 +7,10 @@ from scipy.stats import norm
 
 from conditions.toys import darkness, grey
 from hardcase.conditions import Conditions, condition_box, measure_risk, rare
-from hardcase.conditions.rare import REPEATS, find_levels, log_interval, measure_rare, split
+from hardcase.conditions.rare import REPEATS, find_levels, measure_rare, split
 from hardcase.errors import Problem
 from hardcase.randomness import Rng
+from hardcase.statistics import log_interval
 
 SIZE = 3
 TRIALS = 60
@@ -62,7 +63,7 @@ def measured(toy, chance, trials, seed):
 
 
 def covered(estimates, chance):
-    bounds = [log_interval(row) for row in estimates]
+    bounds = [log_interval(row, floor=1e-6) for row in estimates]
     return np.mean([low <= chance <= high for low, high in bounds])
 
 
@@ -109,7 +110,7 @@ def test_what_never_fails_is_below_the_floor():
     constant = find_levels(lambda g, chain: 0 * g[:, 0], SIZE, Rng.numbered(0, "none", 4))
     assert constant[:, -1].tolist() == [rare.FAILING] * 4, "particles all alike are given up"
     assert found.tolist() == [0.0] * 4
-    assert log_interval(found.numpy()) == (0, 1e-6)
+    assert log_interval(found.numpy(), floor=1e-6) == (0, 1e-6)
     assert rare.RareTable((), torch.zeros(0, REPEATS), 5).value == 0
 
 
@@ -118,10 +119,10 @@ def test_the_volume_of_a_box_is_found_where_no_draw_fails():
     shape = (1, 16, 16)
     # 128/255 * 2^(s/2.2) < 0.4 below -0.72 of -0.73 stops: 0.4 % of the box, less the grey levels
     box = condition_box(Conditions({"exposure": "±0.73 stops", "shift": "±2 %"}), shape)
-    table = measure_risk(subject, grey(2), box, draws=2, costs=False)
+    table = measure_risk(subject, grey(2), box, samples=2)
     assert int(table.failing.sum()) == 0
     found = measure_rare(subject, grey(2), box, table)
-    own = measure_risk(subject, grey(1), box, draws=2**13, costs=False, seed=3)
+    own = measure_risk(subject, grey(128), box, samples=64, seed=3)
     assert found.id == table.id
     assert found.value == pytest.approx(own.value, rel=0.35)
     low, high = found.bounds

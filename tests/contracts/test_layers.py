@@ -9,8 +9,8 @@ import hardcase
 
 ROOT = Path(hardcase.__file__).parent
 LAYERS = {
-    "core": "environment errors lazy types tensors randomness cache companions registry catalogue objectives "
-    "oracles statistics inference graphs campaign",
+    "core": "environment state errors plain lazy types tensors randomness cache companions registry catalogue objectives "
+    "oracles statistics graphs campaign wording",
     "parts": "imaging spaces conditions searches guides criteria methods models data training generators claims "
     "corruptions",
     "run": "config analysis splits context runs judges",

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from contextlib import nullcontext
-from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,30 +188,29 @@ def test_doctor_names_the_problem_and_the_remedy(world):
     assert "NaN" in bad["detail"]
 
 
-def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
-    from judged import QUICK
-
+def test_demo_measures_repairs_and_measures_again(world, monkeypatch):
     from hardcase.cli import start
-    from hardcase.judges import panel
-    from hardcase.repair import proof
-    from hardcase.repair.proof import proof_size
+    from hardcase.repair import measures
 
-    for name in ("trained", "folder"):
-        monkeypatch.setattr(panel, name, partial(getattr(panel, name), config=QUICK))
-    monkeypatch.setattr(start, "WORLD", {"model": "model.py:make", "data": "npz:toy.npz"})
-    monkeypatch.setattr(start, "_assistant", lambda flags: nullcontext())
-    methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
-    monkeypatch.setattr(start, "METHODS", methods)
-    monkeypatch.setitem(proof.SIZES, "quick", proof_size("quick:seeds=40,attack.seeds=4"))
-    done = world("demo", "--seeds", 4)
+    declared = {"exposure": "±1 stops", "name": "dusk"}
+    toy = {"model": "model.py:make", "data": "npz:toy.npz", "conditions": declared}
+    monkeypatch.setattr(start, "WORLD", toy)
+    monkeypatch.setattr(start, "RECIPE", {"epochs": 1, "rate": 1e-3})
+    size = measures.proof_size("quick:attack.images=4")
+    monkeypatch.setitem(measures.SIZES, "quick", size)
+    done = world("demo")
     assert done.code == 0, done.err
-    assert "first images, not yet judged: runs/demo/report/index.html" in done.err
-    assert done.out.count("4 seeds, 4 usable") == 3
-    assert Path("runs/demo/report/index.html").is_file()
-    assert "runs/demo/report/index.html" in done.out
-    monkeypatch.setattr(start, "METHODS", methods[1:2])
-    monkeypatch.setattr(start, "demonstrate", lambda *given: None)  # one repair is enough
-    assert world("demo", "--seeds", 4, "-q").out.strip() == "runs/demo-2/report/index.html"
+    steps = [line.split(maxsplit=2)[:2] for line in done.out.splitlines() if line[:1].isdigit()]
+    assert steps[:3] == [["1", "measure"], ["2", "repair"], ["3", "measure"]]
+    assert Path("runs/demo/repair/report.html").is_file()
+    assert "runs/demo/repair/report.html" in done.out
+    said = json.loads(world("demo", "--format", "json").out)
+    words = {"PASS", "FAIL", "INCONCLUSIVE"}
+    assert set(said["decisions"]) == {"before", "after"}
+    assert set(said["decisions"].values()) <= words
+    weights = "runs/demo-2/repair/weights.safetensors@model.py:make"
+    assert said["after"]["model"] == said["repair"]["model"] == weights
+    assert len(world("demo", "-q").out.strip().splitlines()) == 3
 
 
 COMPANIONS = {

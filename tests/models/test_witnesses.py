@@ -72,7 +72,7 @@ def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
-    train, test = bars(200, classes=4), bars(32, seed=1, split="test", classes=4)
+    train, test = bars(600, classes=4), bars(32, seed=1, split="test", classes=4)
     subject = Subject(Quarters(), classes=test.classes, name="toy")
 
     def context(method, **values):

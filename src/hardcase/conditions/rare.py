@@ -10,20 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import scipy  # its parts are imported when they are used
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import (
-    Bounds,
     RiskTable,
     Tell,
+    answered,
     asked_under,
-    failing_rows,
     seeds_at_once,
     seeds_of,
     told_shards,
@@ -31,10 +27,11 @@ from hardcase.conditions.risk import (
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
+from hardcase.statistics import Bounds, log_interval
 from hardcase.tensors import margin, per_row
 from hardcase.types import Images, Model
 
-__all__ = ["RareTable", "find_levels", "log_interval", "measure_rare", "split"]
+__all__ = ["RareTable", "find_levels", "measure_rare", "split"]
 
 FLOOR = 1e-6
 """Volumes below are reported as below it."""
@@ -175,23 +172,6 @@ def _raise(
     scores[rows] = value.reshape(len(rows), particles)
 
 
-def log_interval(estimates: NDArray[np.float64], *, floor: float = FLOOR) -> Bounds:
-    """Return a 95 % interval for the mean of positive, skewed estimates of which these are repeats.
-
-    Cox's interval for the mean of a log-normal variable with Student's quantile (U. Olsson, Journal
-    of Statistics Education 13, 2005). Zeros count as a hundredth of the floor.
-    """
-    if not estimates.any():
-        return Bounds(0.0, floor)
-    count = len(estimates)
-    logs = np.log(np.maximum(estimates, floor / 100))
-    spread = float(logs.var(ddof=1))
-    variance = spread / count + spread**2 / (2 * (count - 1))
-    half = scipy.special.stdtrit(count - 1, 0.975) * variance**0.5
-    centre = float(logs.mean()) + spread / 2
-    return Bounds(float(np.exp(centre - half)), float(min(1.0, np.exp(centre + half))))
-
-
 @dataclass(frozen=True, slots=True)
 class RareTable:
     """Failing volumes of the declared box, of images of which no random draw failed.
@@ -287,7 +267,7 @@ def _volumes(
         # the last number is the pattern: every step of a walk redraws grain and drops
         pattern = (torch.special.ndtr(g[:, -1].double()) * 2**31).long()
         logits = asked_under(subject, box, origin, of, box.from_normals(g[:, :-1]), pattern)
-        return margin(logits, y).masked_fill(failing_rows(logits, y)[0], torch.inf)
+        return margin(logits, y).masked_fill(answered(logits, y).failed, torch.inf)
 
     size = box.normals + 1
     levels = find_levels(lambda g, image: score(g, image * repeats), size, pilot)

@@ -21,8 +21,8 @@ from hardcase.conditions.declared import Conditions
 from hardcase.conditions.risk import (
     RiskTable,
     Tell,
+    answered,
     asked_under,
-    failing_rows,
     joined_tables,
     seeds_of,
     told_shards,
@@ -33,7 +33,7 @@ from hardcase.objectives import Margin
 from hardcase.oracles import LeavesLabel
 from hardcase.searches.black_box import Evolution
 from hardcase.searches.gradient import AdamAscent, GradientAscent
-from hardcase.statistics import interval
+from hardcase.statistics import wilson_interval
 from hardcase.tensors import per_row
 from hardcase.types import Budget, Images, Method, Model, Seeds
 
@@ -173,7 +173,7 @@ class WorstCase:
             },
             "worst_case": {
                 "value": found / len(self),
-                "images_like_these": list(interval(found, len(self))),
+                "images_like_these": list(wilson_interval(found, len(self))),
                 "seeds": len(self),
                 "bound": "lower",
                 "curve": self.curve(),
@@ -189,7 +189,7 @@ def _curve(least: Float[Tensor, " n"], scales: Sequence[float]) -> list[dict[str
     rows = list[dict[str, Any]]()
     for scale in scales:
         hits = int((least <= scale).sum())
-        low, high = interval(hits, len(least))
+        low, high = wilson_interval(hits, len(least))
         rows.append({"scale": scale, "share": hits / len(least), "low": low, "high": high})
     return rows
 
@@ -441,7 +441,7 @@ class _ShardSearch:
         rows = rows if only is None else rows[only]
         if len(rows):
             logits = asked_under(self.subject, self.box, origin, rows, z[rows], pattern[rows])
-            fails[rows] = failing_rows(logits, origin.y[rows])[0]
+            fails[rows] = answered(logits, origin.y[rows]).failed
         return fails
 
 

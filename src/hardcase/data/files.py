@@ -166,6 +166,9 @@ def decoded(data: bytes, sizing: Sizing, where: str) -> Bytes:
         except UnidentifiedImageError:  # its own words hold an address in memory
             why = f"is none of {', '.join(FORMATS)}" if data else "is empty"
             raise Problem(f"cannot read the image {where}: it {why}.", fix=fix) from None
+        except Image.DecompressionBombError:
+            what = f"the image {where} is too large; at most {LARGEST:,} pixels are read."
+            raise Problem(what, fix="a smaller copy of it") from None
         with opened as image:
             width, height = image.size
             if width * height > LARGEST:

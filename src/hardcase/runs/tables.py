@@ -27,7 +27,8 @@ from hardcase.campaign.record import Campaign
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.models.health import answers
-from hardcase.runs.files import LARGE, opened
+from hardcase.plain import opened
+from hardcase.runs.files import LARGE
 from hardcase.tensors import from_bytes, length
 from hardcase.types import KINDS, Findings
 
@@ -72,11 +73,11 @@ SEEDS: dict[str, pa.DataType] = {
 }
 VERDICTS: dict[str, pa.DataType] = {
     "id": pa.string(),
-    "valid": pa.bool_(),
-    "label_kept": pa.bool_(),
+    "verdict": pa.string(),
+    "by": pa.string(),
 }
-"""What a judge says at least."""
-_GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
+"""What a judge says at least: its verdict (`hardcase.types.VERDICT_WORDS`), and who decided."""
+_GAPS = ("code", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
 """Bytes of a file that is read in one go."""

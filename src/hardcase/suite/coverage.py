@@ -193,8 +193,8 @@ def _left_out(spec: str, detail: Record) -> str:
     missing = detail["without surprise"]
     every = missing + detail["inputs"]
     return (
-        f"{spec}: {missing} of {every} images have no surprise (their class spans another number of "
-        "directions than most); the value is the mean of the others"
+        f"{spec}: {missing} of {every} images have no surprise (their class spans another number"
+        " of directions than most); the value is the mean of the others"
     )
 
 

@@ -23,8 +23,9 @@ from hardcase.environment import VERSION, escape_csv, one_line
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
+from hardcase.runs.verify import require_intact
 from hardcase.statistics import verdict_status
-from hardcase.suite.gate import JunitCase, junit
+from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
@@ -33,7 +34,7 @@ _FACTS = (
     *("queries", "distance", "l2", "linf", "method"),
 )
 
-_VERDICTS = ("valid", "label_kept")
+_VERDICTS = ("verdict", "by", "p_kept", "noise")
 AT_ONCE = 256
 """Findings whose images are in memory at once."""
 _CARD = """---
@@ -68,7 +69,7 @@ data that was not searched.
 """
 
 
-def export(run: Run, to: str, out: Path) -> Path:
+def export(run: Run, to: str, out: Path, *, allow_damaged: bool = False) -> Path:
     """Write every finding of `run` in another program's form and return what was written.
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
@@ -79,6 +80,10 @@ def export(run: Run, to: str, out: Path) -> Path:
         run: A stored run.
         to: The form.
         out: Where it goes; nothing is written over.
+        allow_damaged: Go on with what is left of a damaged run.
+
+    Raises:
+        Problem: If the run is damaged, holds no findings, or something is at `out`.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
@@ -92,6 +97,7 @@ def export(run: Run, to: str, out: Path) -> Path:
     }
     if to not in forms:
         raise choice("form of export", to, list(forms))
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
     refuse_occupied(out)
@@ -193,13 +199,13 @@ def _cell(value: Any) -> Any:
 
 
 _UNDECIDED = {
-    "open": "The model fails; the judge can neither confirm nor refuse it.",
+    "unsure": "The model fails; the judge is unsure whether the label is kept.",
     "unjudged": "The model fails; no judge has seen the image.",
 }
 
 
 def _junit(run: Run, out: Path) -> Path:
-    """A case per attempted seed: a failure where one is confirmed, skipped where nobody can tell,
+    """A case per attempted seed: a failure where one is accepted, skipped where nobody can tell,
     passed where nothing was found or everything found was refused."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
@@ -213,12 +219,12 @@ def _junit(run: Run, out: Path) -> Path:
         by_status = found.get(seed, {})
         case = JunitCase(run.classes[label], seed)
         undecided = [status for status in _UNDECIDED if status in by_status]
-        if "confirmed" in by_status:
-            message = _in_words(run, by_status["confirmed"])
+        if "accepted" in by_status:
+            message = _in_words(run, by_status["accepted"])
             case = case._replace(outcome="fail", message=message)
         elif undecided:
             message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
-            case = case._replace(outcome="cannot tell", message=message)
+            case = case._replace(outcome="inconclusive", message=message)
         cases.append(case)
     return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
 
@@ -266,7 +272,7 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 
 def _card(run: Run) -> str:
     """The data-set card: where the images come from, and how far they can be trusted."""
-    judged = "`valid` and `label_kept` are a judge's answers, empty where it cannot tell."
+    judged = "`verdict` says whether the label is kept, `by` who says so (networks or a person)."
     known = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
     return _CARD.format(
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),

@@ -24,15 +24,16 @@ from hardcase.analysis.references import Excess, changed, excess
 from hardcase.analysis.slices import attempted_labels
 from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
-from hardcase.config import parse, read
+from hardcase.config import Config, is_run, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import stream
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
-from hardcase.runs.start import plan_of, start
-from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
-from hardcase.statistics import confirmed_by
+from hardcase.runs.start import start
+from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
+from hardcase.statistics import accepted_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
 
@@ -53,7 +54,7 @@ class Replay:
     after: Bool[Tensor, " t"]
     seeds_before: Bool[Tensor, " n"]
     seeds_after: Bool[Tensor, " n"]
-    confirmed: Bool[Tensor, " t"] | None
+    accepted: Bool[Tensor, " t"] | None
     alike: list[str] | None = None
     """Seeds with the same word hold the same image and stand and fall together."""
 
@@ -67,11 +68,11 @@ class Replay:
         found = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
         kept = ("fixed", "still_failing")
-        confirmed = None
-        if self.confirmed is not None:
-            after = self.after[self.confirmed]
+        accepted = None
+        if self.accepted is not None:
+            after = self.after[self.accepted]
             judged = changed(torch.ones_like(after), after).record()
-            confirmed = {"tests": len(after), **{name: judged[name] for name in kept}}
+            accepted = {"tests": len(after), **{name: judged[name] for name in kept}}
         better, _, neither = found.groups
         told = seeds.record()
         return {
@@ -79,7 +80,7 @@ class Replay:
             "tests": len(self.after),
             **{name: found.record()[name] for name in kept},
             "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
-            "confirmed": confirmed,
+            "accepted": accepted,
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
@@ -100,13 +101,17 @@ class Replay:
         ]
 
 
-def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
+def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = False) -> Replay:
     """Query `model` with the stored findings of `run` that left their label, and with its seeds.
 
     Args:
         run: The run whose findings are queried again.
         model: The model to query, e.g. one that was repaired.
         batch: Images that the network is given in one call; changes no result.
+        allow_damaged: Go on with what is left of a damaged run.
+
+    Raises:
+        Problem: If the run is damaged or has no findings that failed.
 
     Example:
         >>> import tempfile
@@ -117,6 +122,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
@@ -126,10 +132,10 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
     found = finding_claims(run)
     claims = found and found.take(torch.tensor(kept))
     predicted, after = _asked(model, own, expected, len(run.classes), claims)
-    confirmed = None
+    accepted = None
     if run.verdicts is not None:
-        said = [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()]
-        confirmed = torch.tensor(said, dtype=torch.bool)
+        said = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
+        accepted = torch.tensor(said, dtype=torch.bool)
     seeds = run.seeds
     label = column(seeds, "label").long()
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
@@ -142,7 +148,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         after,
         column(seeds, "predicted") != label,
         seeds_after,
-        confirmed,
+        accepted,
         [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
     )
 
@@ -206,11 +212,12 @@ class Stored:
         return f"{self.classes[self.expected]}-{self.classes[self.predicted]}-{self.id}"
 
 
-def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
-    """The findings on which the model left the seed's label; with `confirmed`, only those the judge
-    confirmed."""
+def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> list[Stored]:
+    """The findings on which the model left the seed's label; with `accepted`, only those the judge
+    accepted. A damaged run is refused, unless it is allowed."""
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     said = run.verdicts
-    if confirmed and said is None:
+    if accepted and said is None:
         raise Problem(
             f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
@@ -218,7 +225,7 @@ def stored(run: Run, *, confirmed: bool = False) -> list[Stored]:
     return [
         Stored(row["id"], row["seed"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
-        if row["kind"] == "label" and (not confirmed or confirmed_by(said or {}, row["id"]))
+        if row["kind"] == "label" and (not accepted or accepted_by(said or {}, row["id"]))
     ]
 
 
@@ -241,26 +248,33 @@ def against_nulls(
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
-    if config.baseline is None:
+    old = previous(config)
+    if old is None:
         raise Problem(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
-    retraining = retrained or _another_training(config.baseline)
-    models = {"swapped": (config.baseline, config.model)}
+    retraining = retrained or _another_training(old)
+    models = {"swapped": (old, config.model)}
     if retraining is not None:
-        models["retrained"] = (retraining, config.baseline)
+        models["retrained"] = (retraining, old)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
-        null = config.model_copy(update={"model": model, "baseline": was})
+        say(f"null: {model} in place of {config.model}, {was} in place of {old}")
+        null = config.model_copy(update={"model": model, "baseline": (was,)})
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
+
+
+def previous(config: Config) -> str | None:
+    """Return the version before, of which a search looks for regressions; None without one."""
+    first = next(iter(config.baseline), None)
+    return None if first is None or is_run(first) else first
 
 
 def nearest(run: Run) -> dict[str, float]:

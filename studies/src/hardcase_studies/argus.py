@@ -16,10 +16,10 @@ from torch import Tensor
 
 from hardcase.errors import Problem
 from hardcase.generators import quality
-from hardcase.inference import Interval
 from hardcase.methods.generative import argus_adaptive
 from hardcase.randomness import Rng
 from hardcase.searches.interpolation import nearest
+from hardcase.statistics import Interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes
 from hardcase.types import Images, Seeds

@@ -14,8 +14,7 @@ from torch import Tensor
 from hardcase import statistics
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION
-from hardcase.inference import Interval, mean_interval
-from hardcase.statistics import interval as wilson
+from hardcase.statistics import Interval, mean_interval, wilson_interval as wilson
 from hardcase.suite.tables import Cell, Table
 from hardcase.tensors import digest
 

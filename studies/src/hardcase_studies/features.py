@@ -18,7 +18,6 @@ from hardcase.analysis.semantics import FEATURES, equal_noise, measured, moved, 
 from hardcase.campaign.in_memory import Searched, search
 from hardcase.generators.adapters import Decoder
 from hardcase.generators.quality import Sampler, check_samples, verified_seeds
-from hardcase.inference import max_statistic
 from hardcase.methods.generative import feature_perturbation
 from hardcase.methods.pgd import pgd
 from hardcase.models.health import probabilities
@@ -27,6 +26,7 @@ from hardcase.models.witnesses import default_witnesses
 from hardcase.oracles import Confident
 from hardcase.randomness import Rng, stream
 from hardcase.spaces.activations import Activations, Staged, early_places
+from hardcase.statistics import max_statistic
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
 from hardcase.types import Images, Method, Seeds

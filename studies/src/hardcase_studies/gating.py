@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 import hardcase as hc
-from hardcase.analysis.references import against, paired_differences
-from hardcase.conditions.risk import POWER, bounded_mean_interval, needed_seeds
+from hardcase.analysis.references import paired_differences, rate_difference
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
 from hardcase.runs.results import Run
+from hardcase.statistics import POWER, bounded_mean_interval, needed_images
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase_studies.bench import Bench
@@ -80,7 +80,6 @@ def _measured(bench: Bench, name: str, seeds: int) -> Run:
         seed=bench.seed,
         out=Path(folder),
         judge=False,
-        references="none",
         device=bench.device,
     )
 
@@ -95,11 +94,19 @@ def _weak(bench: Bench) -> Subject:
 
 def _held(new: Run, old: Run, name: str, margin: float) -> list[Cell]:
     """What the gate says of a new version beside an old one."""
-    seen = against(new, old, margin=margin)
-    said = outcome(gate(new, GateLimits(risk_margin=margin), old))
+    seen = rate_difference(new, old)
+    said = outcome(gate(new, GateLimits(margin=margin), old))
     risks = [one.record["risk"]["value"] for one in (new, old)]
-    code = {"pass": 0, "fail": 1, "cannot tell": 4}[said]
-    return [f"{name}, margin {margin:g}", *risks, seen.difference, *seen.bounds, said, code]
+    code = {"pass": 0, "fail": 1, "inconclusive": 4}[said]
+    return [
+        f"{name}, margin {margin:g}",
+        *risks,
+        seen["value"],
+        seen["low"],
+        seen["high"],
+        said,
+        code,
+    ]
 
 
 def seen_share(
@@ -133,7 +140,7 @@ def _power(bench: Bench, first: Run, second: Run, name: str) -> Table:
         rows.append([f"{count} images", shares[-1]])
         if shares[-1] > 0.995:
             break
-    told = needed_seeds(differences, effect) if effect else 0
+    told = needed_images(differences, effect) if effect else 0
     measured = crossing(counts, shares, POWER)
     rows.append([f"needed for {POWER:.0%}, by these draws", measured or f"more than {counts[-1]}"])
     rows.append([f"needed for {POWER:.0%}, as a run tells it", told])

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.inference import (
+from hardcase.statistics import (
     ALL_FLIPS,
     DRAWN_FLIPS,
     LEAST_EXACT,

@@ -18,9 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hardcase.errors import Problem
-from hardcase.inference import Interval, newcombe_paired
 from hardcase.randomness import stream
-from hardcase.statistics import Rate, holm
+from hardcase.statistics import Interval, Rate, holm, newcombe_paired
 from hardcase_studies.inference import sign_flip
 from hardcase_study.agreement import crossed_interval
 

@@ -16,10 +16,10 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from hardcase.errors import Problem
-from hardcase.inference import Interval, mean_interval, newcombe_paired
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.repair.front import joined_images
+from hardcase.statistics import Interval, mean_interval, newcombe_paired
 from hardcase.suite.tables import Cell, Table
 from hardcase.tensors import chunks, from_bytes, to_bytes
 from hardcase.training.cards import TrainingRecipe

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from hardcase import statistics
 from hardcase.campaign.in_memory import Searched, search, walk
-from hardcase.inference import median_interval
 from hardcase.methods.sinvad import sinvad, sinvad_surprise
 from hardcase.models.health import probabilities, usable
 from hardcase.models.subject import Subject
@@ -26,7 +25,7 @@ from hardcase.randomness import Rng
 from hardcase.registry import resolve
 from hardcase.spaces.latent import collect
 from hardcase.spaces.pixel import Pixels
-from hardcase.statistics import interval
+from hardcase.statistics import median_interval, wilson_interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import flat, from_bytes, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds, Space
@@ -161,7 +160,7 @@ def _costs(here: Lab, done: dict[str, Searched]) -> Table:
     rows: list[list[Cell]] = []
     for name, some in done.items():
         attempted = int(some.attempted.sum())
-        low, high = interval(some.succeeded, attempted)
+        low, high = wilson_interval(some.succeeded, attempted)
         spent = int(some.queries[some.attempted].sum())
         rows.append(
             [name, f"{some.succeeded} of {attempted}", some.success, f"{low:.3f} to {high:.3f}", spent / max(some.succeeded, 1),

@@ -39,12 +39,12 @@ class Projected:
 
     def along(self, points: Float[Tensor, "m 2"]) -> Float[Tensor, " m"]:
         """How far points are from the mean of the first class (0) to that of the second (1)."""
-        one, two = (self.test[self.y == c].mean(0) for c in self.y.unique())
+        one, two = (self.test[self.y == c].mean(0) for c in torch.unique(self.y))
         return (points - one) @ (two - one) / (two - one).square().sum()
 
     def between(self, points: Float[Tensor, "m 2"]) -> Tensor:
         """Which points lie beyond nine tenths of the test images of either class."""
-        places = [self.along(self.test[self.y == c]) for c in self.y.unique()]
+        places = [self.along(self.test[self.y == c]) for c in torch.unique(self.y)]
         low, high = places[0].quantile(BEYOND), places[1].quantile(1 - BEYOND)
         where = self.along(points)
         return (where > low) & (where < high)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 if TYPE_CHECKING:
-    from hardcase.inference import Interval
+    from hardcase.statistics import Interval
 
 Array = np.ndarray
 Level = Literal["nominal", "ordinal", "interval"]
@@ -120,7 +120,7 @@ def crossed_mean(
     (`crossed_interval`). Fewer than three people or images have no interval.
     """
     if not len(values):
-        from hardcase.inference import Interval  # loads torch, which a server does without
+        from hardcase.statistics import Interval  # loads torch, which a server does without
 
         return Interval(math.nan, math.nan, math.nan)
     mean = float(values.mean())
@@ -158,7 +158,7 @@ def crossed_interval(table: Any, *, unit: str = "trainings") -> Interval:
     """
     from scipy.stats import t
 
-    from hardcase.inference import LEAST_EXACT, LEAST_T, LEVEL, Interval, without_interval
+    from hardcase.statistics import LEAST_EXACT, LEAST_T, LEVEL, Interval, without_interval
 
     cells = np.asarray(table, dtype=np.float64)
     known = np.isfinite(cells)
@@ -206,7 +206,7 @@ def over_units(statistic: Callable[[Array], float], table: Float[Array, "u r"]) 
 
     J. Tukey, 1958; the interval is that of a mean of so many units (`inference.mean_interval`).
     """
-    from hardcase.inference import Interval, mean_interval
+    from hardcase.statistics import Interval, mean_interval
 
     value = statistic(table)
     count = len(table)

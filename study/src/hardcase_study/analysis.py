@@ -13,7 +13,7 @@ import numpy as np
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.inference import Interval
+from hardcase.statistics import Interval
 from hardcase_study import confirmed, papers
 from hardcase_study.agreement import (
     bradley_terry,
@@ -294,8 +294,8 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
             one = study.stimuli[stimulus]
             if one.run == name and one.probability:
                 share = _rated_share(study, said, one.stratum, sizes[one.stratum])
-                rated.append(confirmed.Rated(one.stratum, one.verdict == "confirmed", word, share))
-        judged = sizes.get(f"{name}/confirmed", 0)
+                rated.append(confirmed.Rated(one.stratum, one.verdict == "accepted", word, share))
+        judged = sizes.get(f"{name}/accepted", 0)
         if rated:
             before = (about["rated_before"], about["confirmed_before"])
             made[name] = confirmed.confirmed_rate(

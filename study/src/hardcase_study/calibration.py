@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from hardcase_study.confirmed import ConfirmedRate
 from hardcase_study.drawing import draw_name, rated_before
 from hardcase_study.forms import NONE
 from hardcase_study.screening import unflagged
+
+if TYPE_CHECKING:
+    from hardcase.runs.results import Run
 
 
 def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
@@ -116,6 +119,13 @@ def _majority(answers: Sequence[str], classes: Sequence[str]) -> int:
     return classes.index(word) if sure and word != NONE and word in classes else -1
 
 
+def ask(runs: Sequence[Run], **how: Any) -> None:
+    """Ask a person at the terminal about judged runs; see `hardcase_study.terminal.ask`."""
+    from hardcase_study import terminal
+
+    terminal.ask(runs, **how)
+
+
 def record(
     folder: str | Path, *, runs: Sequence[str | Path] = (), database: str = ""
 ) -> dict[str, dict[str, Any]]:
@@ -157,7 +167,7 @@ def _record_lost(
     study: Study, given: Sequence[Given], runs: Sequence[str | Path]
 ) -> dict[str, dict[str, Any]]:
     """Enter how many random failing draws lost their label beside what the judge said of them."""
-    from hardcase.analysis.conditions import keep_lost_labels, shown_draws
+    from hardcase.analysis.conditions import keep_lost_labels, shown_samples
     from hardcase.runs.results import Run
 
     rated = {name: set[str]() for name in study.settings["runs"]}
@@ -170,7 +180,7 @@ def _record_lost(
         if not (place / "run.json").exists():
             continue
         run = Run(place)
-        own = {draw_name(i, row) for i, row in enumerate(shown_draws(run)["shown"])}
+        own = {draw_name(i, row) for i, row in enumerate(shown_samples(run))}
         names = [name for name in found if rated[name] <= own]
         if names:
             keep_lost_labels(run, "lost_labels_people", found[names[0]])

@@ -102,16 +102,15 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
         yield "accuracy", float(known["value"])
     risk = record.get("risk") or {}
     if risk:
-        low, high = risk["images_like_these"]
-        yield "risk", risk["value"]
-        yield "risk_low", low
-        yield "risk_high", high
-        yield "clean_error", risk["clean_error"]
-        yield "risk_excess", record["risk_excess"]["value"]
-        for row in risk["costs"]:
-            yield f"cost_{row['condition']}", row["cost"]
-    for one in risk.get("references", ()):
-        yield f"risk_minus_{one['name']}", one["difference"]
+        yield "failure_rate", risk["value"]
+        yield "failure_rate_low", risk["low"]
+        yield "failure_rate_high", risk["high"]
+        yield "error_on_unmodified_images", risk["unmodified"]["value"]
+        yield "robustness_gap", risk["gap"]["value"]
+        for row in risk.get("effects") or ():
+            yield f"effect_{row['condition']}", row["value"]
+    for one in risk.get("baselines", ()):
+        yield f"difference_from_{one['name']}", one["difference"]["value"]
     for part, value in (record.get("least_scale") or {"quantiles": {}})["quantiles"].items():
         yield f"least_scale_{part}", 1.0 if value is None else float(value)  # all is not enough
     if record.get("worst_case"):

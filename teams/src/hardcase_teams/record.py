@@ -21,10 +21,10 @@ from hardcase.runs.files import read_json, storable
 from hardcase_teams.card import PICTURE, CardContent, escaped, markdown_table
 
 SIGNATURE = "sha256"
-FIGURES = ("accuracy", "risk", "risk_excess", "worst_case", "least_scale")
+FIGURES = ("accuracy", "risk", "worst_case", "least_scale")
 SINGLE = (
-    *("value", "images_like_these", "these_images", "clean_error", "images"),
-    *("seeds", "draws", "quantiles", "bound"),
+    *("value", "low", "high", "images_like_these", "images", "samples"),
+    *("seeds", "quantiles", "bound"),
 )
 """What a record keeps of a figure."""
 COMPARED = ("model", "data", "conditions", "figures", "outcome", "tool")
@@ -61,7 +61,7 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
             "name": record.get("data"),
             "split": record.get("split"),
             "hash": hashes.get("data"),
-            "images": record["risk"]["seeds"],
+            "images": record["risk"]["images"],
         },
         "conditions": record["conditions"],
         "figures": {key: _figure(record[key]) for key in FIGURES if record.get(key)},
