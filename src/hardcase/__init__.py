@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Feedback as Feedback,
         Findings as Findings,
         Guide as Guide,
+        ImagePairs as ImagePairs,
         Images as Images,
         Judge as Judge,
         Method as Method,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from asking import field
 from drawn import drawn_run
+from hardcase.judges.people import read_answers
 
 from hardcase.errors import Problem
-from hardcase.judges.people import read_answers
 from hardcase.runs.results import Run
 from hardcase_study import new
 from hardcase_study.answers import Answers

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hardcase.judges.people import read_answers
 from judged import QUICK, cache_of, quick_judge
 from rich.color import ColorSystem
 from rich.console import Console
@@ -15,7 +16,6 @@ from test_people import a_run
 from hardcase.cli import ask
 from hardcase.cli.main import main
 from hardcase.judges import panel
-from hardcase.judges.people import read_answers
 from hardcase.runs.results import Run
 from tiny import bars
 

@@ -187,7 +187,7 @@ def test_a_model_that_kills_the_process_leaves_the_finished_shards(tmp_path):
     words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 16 --set campaign.shard=2"
     command = [sys.executable, "-m", "hardcase", *words.split(), "--out", "run", "-q"]
     own = {**os.environ, "HARDCASE_CACHE": str(tmp_path / "cache")}
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, env=own).returncode == 7
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, env=own).returncode == -9
     assert Store.open(tmp_path / "run").done()
 
 

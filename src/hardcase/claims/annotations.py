@@ -37,7 +37,7 @@ from hardcase.types import Images
 __all__ = ["AnnotatedImages", "RawAnnotations", "load_annotations"]
 
 READERS = ("coco", "yolo", "voc", "tags", "masks")
-"""Forms of annotated data that ``hardcase-teams`` reads."""
+"""Forms of annotated data that ``hardcase_teams`` reads."""
 NONE = 255
 """Class of pixels of which nothing is known."""
 HELD = 2**32

@@ -208,6 +208,9 @@ def coverage(
         note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
     if not flags.json:
         note("value is covered of total: what these images reach of what the criterion counts")
+        for row in rows:
+            if "note" in row:
+                note(row["note"])
         note("coverage says what was reached; raising it need not reveal more faults")
 
 

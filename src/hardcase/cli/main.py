@@ -136,7 +136,7 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("judge", "train:judge", "Judge findings: valid, label kept, distinct."),
+    Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
     Verb("compare", "results:compare", "Compare runs with statistics."),
@@ -304,7 +304,7 @@ def _more() -> dict[str, list[str]]:
             groups.setdefault(verb.group, []).append(verb.name)
     return {
         **groups,
-        "with hardcase-study, hardcase-studies or hardcase-teams": [*companion_verbs()],
+        "people, papers, other programs": [*companion_verbs()],
     }
 
 

@@ -376,7 +376,7 @@ class Screen(Front):
         words = ("done", "running", "waiting", "skipped")
         table.add_row("seeds", " · ".join(f"{getattr(now, word):,} {word}" for word in words))
         tried = now.done + now.running
-        table.add_row("failing", f"{now.failing:,} of {tried:,} seeds · confirmed: not judged")
+        table.add_row("failing", f"{now.failing:,} of {tried:,} seeds · accepted: not judged")
         if now.others:
             table.add_row("kept", now.others)
         last = "none yet" if now.since_new is None else f"{clock(now.since_new)} ago"

@@ -151,11 +151,11 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    columns = ("run", "method", "failing, of attempted", "confirmed", "distinct", "queries")
+    columns = ("run", "method", "failing, of attempted", "accepted", "distinct", "queries")
     rows = []
     for run in table["runs"]:
-        confirmed = "not judged" if run["confirmed"] is None else rate(run["confirmed"])
-        counts = (rate(run["failing"]), confirmed, run["distinct"], int(run["queries"]))
+        accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
+        counts = (rate(run["failing"]), accepted, run["distinct"], int(run["queries"]))
         rows.append((run["name"], run["method"], *counts))
     yield grid("", columns, rows)
     yield table["sentence"]
@@ -347,8 +347,8 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "still failing": rate(said["still_failing"]),
         "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
-    if said["confirmed"] is not None:
-        lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
+    if said["accepted"] is not None:
+        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
         "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
         "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",

@@ -124,11 +124,11 @@ def check_sentences(run: Run) -> list[str]:
     counts = run.counts()["funnel"]
     if run.verdicts is None:
         return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
-    return [
-        f"accepts {counts['confirmed'] or 0:,}, unsure {run.undecided() or 0:,}. To confirm:"
-        f" hardcase judge {shown(run.folder)} --ask 20",
-        *independence(run.record),
-    ]
+    said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
+    controls = (run.record.get("judge") or {}).get("controls") or {}
+    if controls.get("planted"):
+        said += f" It found {controls['found']} of {controls['planted']} planted label losses."
+    return [f"{said} To confirm: hardcase judge {shown(run.folder)} --ask 20"]
 
 
 def _generated(record: dict[str, Any]) -> list[str]:
@@ -148,10 +148,13 @@ def _generated(record: dict[str, Any]) -> list[str]:
 def independence(record: dict[str, Any]) -> list[str]:
     """What a second judge says, and what witnesses and judge share, in lines; none in a run without
     them."""
+    from hardcase.judges.controls import controls_in_words
     from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = [held_out_in_words(judge["beside"])] if judge.get("beside") else []
+    lines = controls_in_words(judge.get("controls"))
+    if judge.get("held_out_check"):
+        lines.append(held_out_in_words(judge["held_out_check"]))
     return lines + independence_in_words(judge.get("independence"))
 
 

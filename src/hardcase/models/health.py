@@ -417,7 +417,7 @@ def _coarse(subject: Model, logits: Tensor) -> list[str]:
             " so probabilities are 0 or 1 and searches by gradients find little"
         )
     values = len(logits.unique())  # type: ignore[no-untyped-call]  # torch does not say
-    if values <= ROUNDED < logits.numel() / 4:
+    if values <= min(ROUNDED, logits.numel() / 8):
         notes.append(
             f"the outputs are rounded: {logits.numel():,} of them take {values} different values,"
             " so searches by scores or gradients find little"

@@ -190,7 +190,7 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     if not judged:
         return (
             f"{number(failing)} of {number(of)} attempted seeds fail, and nobody has judged "
-            f"whether the inputs are fair: anything from 0 to {number(failing)} may be confirmed."
+            f"whether the inputs are fair: anything from 0 to {number(failing)} may be accepted."
         )
     least = len(tally.accepted - tally.misread)
     seen = rate(least, of) or {}
@@ -198,12 +198,12 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     share = f"{percent(seen['share'])}, {span}"
     verb = "has" if least == 1 else "have"
     counted = (
-        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} a confirmed failure"
+        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} an accepted failure"
     )
     if not tally.doubtful:
-        return f"{counted}; none is undecided."
+        return f"{counted}; none is unsure."
     most = rate(least + len(tally.doubtful), of) or {}
-    open_ = f"Undecided: {number(len(tally.doubtful))}"
+    open_ = f"Unsure: {number(len(tally.doubtful))}"
     whole = f"{number(most['hits'])} of {number(of)} ({percent(most['share'])})"
     return f"{counted}. {open_}; with all of them it would be {whole}."
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase import statistics
-from hardcase.analysis.maps import CONFIRMED, STATES, map_of_run
+from hardcase.analysis.maps import ACCEPTED, STATES, map_of_run
 from hardcase.analysis.semantics import (
     FEATURES,
     WORDS,
@@ -68,8 +68,7 @@ MEANINGS = {
     "usable": "the model makes the claim about the unchanged image",
     "failing": "a changed image of which the model no longer makes the claim",
     "witnessed": "a failing input on which every witness still makes it",
-    "label_kept": "a failing input still shows what is claimed",
-    "confirmed": "one finding is failing, valid and still shows what is claimed",
+    "accepted": "a failing input still shows what is claimed, say networks",
 }
 """Steps of the funnel, where they mean something else than for classes."""
 
@@ -77,9 +76,9 @@ MEANINGS = {
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     """The slices of a run, of which the page shows those that held."""
     attempted = counts["funnel"]["attempted"] or 0
-    confirmed = counts["funnel"]["confirmed"]
-    outcome: Outcome = "confirmed" if confirmed else "failing"
-    bad = confirmed or counts["funnel"]["failing"] or 0
+    accepted = counts["funnel"]["accepted"]
+    outcome: Outcome = "accepted" if accepted else "failing"
+    bad = accepted or counts["funnel"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
         with suppress(Problem):  # seeds whose images cannot be read: the rest still can
@@ -107,7 +106,7 @@ def _sentence(
     attempted: int, bad: int, outcome: Outcome, carried: list[Slice], held: list[Slice]
 ) -> str:
     """What was looked for and what came of it, in words that promise no more."""
-    word = "has a confirmed failure" if outcome == "confirmed" else "fails"
+    word = "has an accepted failure" if outcome == "accepted" else "fails"
     if attempted < NEEDED:
         return (
             "Conditions (dark, thick strokes, …) are looked for on one third of the seeds, tested"
@@ -182,10 +181,10 @@ def _map_sentence(found: Mapping[str, Any]) -> str:
     counts = found["counts"]
     total = len(found["cells"])
     failing = sum(counts[state] for state in STATES[2:])
-    sure = counts[CONFIRMED]
+    sure = counts[ACCEPTED]
     kept = sure + counts["fails, witnessed"]
     names = " and ".join(axis["name"] for axis in found["axes"])
-    told = f"; in {number(sure)} a failure is confirmed" if sure else ""
+    told = f"; in {number(sure)} a failure is accepted" if sure else ""
     witnessed = f"; in {number(kept)} other networks keep the label" if kept > sure else ""
     return (
         f"All images that were tried, by {names}: in {number(failing)} of {number(total)} cells the"
@@ -423,7 +422,7 @@ def _per_class(
     for label in range(len(classes)):
         counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
         steps = {name: counts[name] for name in ("seeds", "usable", "attempted")}
-        rates = {name: told(counts[name], counts["attempted"]) for name in ("failing", "confirmed")}
+        rates = {name: told(counts[name], counts["attempted"]) for name in ("failing", "accepted")}
         taken = commonest.get(label)
         said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
         rows.append({"label": label, **steps, **rates, "taken_for": said})

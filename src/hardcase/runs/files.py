@@ -206,18 +206,28 @@ def _each(kind: Any, names: str) -> dict[str, Any]:
 _INTERVAL = _each(Number, "low high")
 _RATE = _entries({**_INTERVAL, **_each(Whole, "hits total"), "share": Number | None})
 _AUROC = _entries({"value": Number | None})
-_QUESTION = _entries({"auroc": _AUROC, **_each(_RATE, "tpr tnr undecided")})
-_CONFIRMED = _entries(_each(_RATE, "precision recall"))
+_ERROR_RATES = _each(_RATE, "precision precision_where_agreed recall lost_right unsure")
 _ERRORS = _entries(
-    {"images": Whole, **_each(_QUESTION, "valid label_kept"), "confirmed": _CONFIRMED}
+    {
+        "images": Whole,
+        "label_kept": _entries({"auroc": _AUROC, **_ERROR_RATES}),
+        "methods": GenericAlias(dict, (str, _entries(_ERROR_RATES))),
+    }
 )
+_CONTROL = _entries(_each(Whole, "planted kept lost unsure"))
+_CONTROLS = _entries(
+    {**_each(Whole, "found planted accepted"), "kinds": GenericAlias(dict, (str, _CONTROL))}
+)
+_AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE})
 _JUDGE = _entries(
     {},
     {
         **_each(str | None, "name standing weights data"),
         "accuracy": Number | None,
         "calibrated": bool | None,
-        **_each(_ERRORS | None, "calibration elsewhere"),
+        "calibration": _ERRORS | None,
+        "controls": _CONTROLS | None,
+        "against_people": _AGAINST_PEOPLE | None,
         **_each(Tree | None, "members rules independence"),
         "groups": list[Tree],
         "silence": dict[str, Tree | list[Any] | Number | None] | None,

@@ -77,6 +77,39 @@ class Finding:
         return figure
 
 
+def accepted_between(funnel: Mapping[str, int | None]) -> str | None:
+    """Say how many searched images have an accepted failure: between all unsure ones lost and all
+    unsure ones kept, without an interval; None where nobody judged.
+
+    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 6})
+    'between 10 and 16 of 40 (25.0 to 40.0 %)'
+    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 0})
+    '10 of 40 (25.0 %)'
+    """
+    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "attempted"))
+    if accepted is None:
+        return None
+    most = accepted + (unsure or 0)
+    if not total:
+        return f"{accepted} of {total}"
+    low, high = (f"{100 * count / total:.1f}" for count in (accepted, most))
+    if most == accepted:
+        return f"{accepted} of {total} ({low} %)"
+    return f"between {accepted} and {most} of {total} ({low} to {high} %)"
+
+
+def against_people_in_words(record: Mapping[str, Any]) -> str:
+    """Say how the label check did on images of the run's method that people rated, if there are
+    any; a precision is said of no other method.
+    """
+    judge = record.get("judge") or {}
+    found = judge.get("against_people")
+    if not found:
+        return f"never held against people for {record.get('method')}"
+    precision = Rate.from_json(found["precision"])
+    return f"of the images of {found['method']} that people rated, it accepted rightly {precision}"
+
+
 def people_said(people: Mapping[str, Any]) -> str:
     """What people said of a run (``"people"`` of its record) in words.
 
@@ -282,11 +315,6 @@ class Run:
             whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
         return whole
 
-    def undecided(self) -> int | None:
-        """Failing seeds that the judge can neither confirm nor refuse; None if unjudged."""
-        rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
-        return statistics.undecided(rows, self.verdicts)
-
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["funnel"]
@@ -305,15 +333,16 @@ class Run:
             kinds_in_words(kinds),
         ]
         judged = self.verdicts is not None or not known
-        for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
-            hits = counts[step]
-            if hits is None and (step == "witnessed" or not judged):
-                continue
-            told = self.rate(hits, attempted) or "not judged"
-            lines.append(f"{step.replace('_', ' '):>11}: {told}")
+        for step in ("failing", "witnessed"):
+            if counts[step] is not None:
+                lines.append(f"{step:>11}: {self.rate(counts[step], attempted)}")
         if not judged:
             return "\n".join(lines)
-        lines.append(f"  undecided: {self.rate(self.undecided(), attempted) or 'not judged'}")
+        lines.append(f"{'accepted':>11}: {accepted_between(counts) or 'not judged'}")
+        if self.verdicts is not None:
+            lines.append(
+                f"{'':>13}by networks that took no part; {against_people_in_words(self.record)}"
+            )
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
             lines.append(

@@ -73,11 +73,11 @@ SEEDS: dict[str, pa.DataType] = {
 }
 VERDICTS: dict[str, pa.DataType] = {
     "id": pa.string(),
-    "valid": pa.bool_(),
-    "label_kept": pa.bool_(),
+    "verdict": pa.string(),
+    "by": pa.string(),
 }
-"""What a judge says at least."""
-_GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
+"""What a judge says at least: its verdict (`hardcase.types.VERDICT_WORDS`), and who decided."""
+_GAPS = ("code", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
 """Bytes of a file that is read in one go."""

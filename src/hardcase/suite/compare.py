@@ -21,7 +21,7 @@ from hardcase.errors import Problem
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate, confirmed_by, median_interval, newcombe_paired
+from hardcase.statistics import Rate, accepted_by, median_interval, newcombe_paired
 
 
 class Tried:
@@ -29,7 +29,7 @@ class Tried:
     nearest finding of each.
 
     A method that keeps many findings has no more chances than one that keeps the best: whether a
-    seed is confirmed is asked of its nearest finding alone."""
+    seed is accepted is asked of its nearest finding alone."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.name = name
@@ -44,21 +44,21 @@ class Tried:
         for row in rows:
             self.first[row["seed"]] = min(self.first[row["seed"]], float(row["queries"]))
         self.failing = {seed: seed in nearest for seed in tried}
-        self.confirmed: dict[str, bool] | None = None
+        self.accepted: dict[str, bool] | None = None
         if run.verdicts is not None:
             said = run.verdicts
-            good = {seed for seed, row in nearest.items() if confirmed_by(said, row["id"])}
-            self.confirmed = {seed: seed in good for seed in tried}
+            good = {seed for seed, row in nearest.items() if accepted_by(said, row["id"])}
+            self.accepted = {seed: seed in good for seed in tried}
         seeds = run.seeds.select(["id", "queries"]).to_pylist()
         self.spent = {row["id"]: float(row["queries"]) for row in seeds if row["id"] in tried}
         self.nearest = {seed: float(nearest[seed]["l2"]) for seed in tried if seed in nearest}
 
 
-OUTCOMES = ("failing", "confirmed")
-"""What a seed may come to; `confirmed` only where both runs were judged."""
+OUTCOMES = ("failing", "accepted")
+"""What a seed may come to; `accepted` only where both runs were judged."""
 WHAT = {
     "failing": "seeds with a failing finding",
-    "confirmed": "seeds whose nearest finding is confirmed",
+    "accepted": "seeds whose nearest finding is accepted",
 }
 Compared = Callable[[statistics.Numbers, statistics.Numbers], statistics.Test]
 
@@ -70,7 +70,7 @@ def pair(a: Tried, b: Tried) -> dict[str, Any]:
     tests = [
         _outcome(name, a, b, shared)
         for name in OUTCOMES
-        if shared and (name == "failing" or (a.confirmed is not None and b.confirmed is not None))
+        if shared and (name == "failing" or (a.accepted is not None and b.accepted is not None))
     ]
     if shared:
         limit = max(max(a.spent.values()), max(b.spent.values()))
@@ -250,16 +250,16 @@ def _described(sheet: Tried) -> dict[str, Any]:
     record = sheet.run.record
     total = len(sheet.failing)
     facts = ("method", "model", "data", "seed", "budget", "complete")
-    confirmed = None
-    if sheet.confirmed is not None:
-        confirmed = Rate(sum(sheet.confirmed.values()), total).to_json()
+    accepted = None
+    if sheet.accepted is not None:
+        accepted = Rate(sum(sheet.accepted.values()), total).to_json()
     return {
         "name": sheet.name,
         **{name: record.get(name) for name in facts},
         "attempted": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
-        "confirmed": confirmed,
+        "accepted": accepted,
         "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
         "l2": median(list(sheet.nearest.values())),
     }

@@ -172,7 +172,8 @@ def read_figure(cell: object, pick: str | None = None) -> Figure:
     units = next((int(n) for found in _UNITS.findall(text) for n in found if n), None)
     numbers = [_number(n) for n in re.findall(_NUMBER, text.rpartition("= ")[2])]
     if "[" in text:
-        return Figure(*numbers[:3], units or (int(count[2]) if count else None))
+        value, low, high = numbers[:3]
+        return Figure(value, low, high, units or (int(count[2]) if count else None))
     if count:
         return _wilson(int(_number(count[1])), int(_number(count[2])))
     return Figure(numbers[0], units=units)
@@ -190,9 +191,9 @@ def _same_in_all(value: float, units: int, *, percent: bool) -> Figure:
 
 def _wilson(hits: int, of: int) -> Figure:
     """A share in percent."""
-    from hardcase.statistics import interval
+    from hardcase.statistics import binomial_interval
 
-    low, high = interval(hits, of)
+    low, high = binomial_interval(hits, of)
     return Figure(100 * hits / max(of, 1), 100 * low, 100 * high, of)
 
 

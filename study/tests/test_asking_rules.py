@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hardcase.judges.asking import UNIFORM, Asking, BettingSequence, FindingPopulation
 from scipy.special import expit
 
 from hardcase.judges import asking as questions
-from hardcase.judges.asking import UNIFORM, Asking, BettingSequence, FindingPopulation
 
 
 def test_every_chance_is_known_before_the_answer_and_at_least_a_fifth_is_uniform():
