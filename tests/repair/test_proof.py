@@ -9,7 +9,7 @@ from hardcase.repair.proof import (
     FAILURE_RATE,
     UNMODIFIED,
     UNTRAINED,
-    Margin,
+    ProofMargin,
     ProofRow,
     shown_margin,
 )
@@ -100,7 +100,7 @@ def values(clean, risk, **more):
     return ProofValues(np.arange(len(clean)) % 2, clean, risk, **more)
 
 
-MARGINS = dict.fromkeys((FAILURE_RATE, UNMODIFIED, UNTRAINED, "others"), Margin(0.01, 0.01))
+MARGINS = dict.fromkeys((FAILURE_RATE, UNMODIFIED, UNTRAINED, "others"), ProofMargin(0.01, 0.01))
 
 
 def test_differences_are_paired_and_oriented():

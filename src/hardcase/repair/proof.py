@@ -38,7 +38,7 @@ __all__ = [
         "UNMODIFIED",
         "UNTRAINED",
         "Before",
-        "Margin",
+        "ProofMargin",
         "Proof",
         "ProofRow",
         "Verdict",
@@ -255,7 +255,7 @@ class Proof:
 # --- margins
 
 
-class Margin(NamedTuple):
+class ProofMargin(NamedTuple):
     """By how much a figure may be worse.
 
     Args:
@@ -299,7 +299,7 @@ class Before:
 
     images: Images
     values: ProofValues
-    margins: Mapping[str, Margin]
+    margins: Mapping[str, ProofMargin]
 
     def __str__(self) -> str:
         """What the images can show, in words."""
@@ -337,10 +337,10 @@ def measure_before(
     figures = {FAILURE_RATE: values.risk, UNMODIFIED: values.clean, **values.outside}
     if values.untrained is not None:
         figures[UNTRAINED] = values.untrained
-    margins = dict[str, Margin]()
+    margins = dict[str, ProofMargin]()
     for name, figure in figures.items():
         planned = shown_margin(figure)
-        margins[name] = Margin(planned if margin is None else margin, planned)
+        margins[name] = ProofMargin(planned if margin is None else margin, planned)
     return Before(some, values, margins)
 
 
@@ -390,7 +390,7 @@ def _attacked(
     found = attack_all(named, images, box, size, seed=seed)
     least = {name: one.least.double().clamp_max(1) for name, one in found.items()}
     rows = tuple(
-        _row("attack", name, figure["before"], figure["after"], Margin(1.0, 1.0))
+        _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))
         for name, figure in (
             ("worst case", {name: one.failing.double().numpy() for name, one in found.items()}),
             ("1 - least scale", {name: (1 - one).numpy() for name, one in least.items()}),
@@ -413,7 +413,7 @@ def compare_values(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, Margin],
+    margins: Mapping[str, ProofMargin],
 ) -> list[ProofRow]:
     """Compare what two networks do with the same images, figure by figure.
 
@@ -422,7 +422,7 @@ def compare_values(
     """
     units = before.image
     fall = WORTHWHILE * float(before.risk.mean())
-    least = Margin(fall, fall)
+    least = ProofMargin(fall, fall)
     rows = [
         _row(
             *("declared", FAILURE_RATE, before.risk, after.risk, least),
@@ -447,7 +447,7 @@ def compare_values(
     return rows + [_row(*one, level=level, clusters=within) for one, within in several]
 
 
-Part = tuple[tuple[str, str, Shares, Shares, Margin], tuple[str, ...]]
+Part = tuple[tuple[str, str, Shares, Shares, ProofMargin], tuple[str, ...]]
 """Group, name, both networks' figures and the margin; and the images of claims."""
 
 
@@ -455,7 +455,7 @@ def _parts(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, Margin],
+    margins: Mapping[str, ProofMargin],
 ) -> list[Part]:
     """Figures of which one decides only where it is certainly worse."""
     units = before.image
@@ -488,7 +488,7 @@ def _row(
     name: str,
     before: Shares,
     after: Shares,
-    margin: Margin,
+    margin: ProofMargin,
     *,
     decides: bool = False,
     level: float = 0.95,
