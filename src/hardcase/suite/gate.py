@@ -71,7 +71,8 @@ class GateLimits(LimitsConfig):
         """
         given = {name: value for name, value in flags.items() if value is not None}
         section = limits_in({**values, "limits": {**values.get("limits", {}), **given}})
-        return GateLimits(**section.model_dump(), known=known or frozenset())
+        chosen = section.model_dump(exclude_unset=True)  # what nobody has set stays a default
+        return GateLimits(**chosen, known=known or frozenset())
 
     @property
     def on_findings(self) -> bool:
