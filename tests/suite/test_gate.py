@@ -197,7 +197,7 @@ def test_limits_of_slices_hold_for_the_seeds_that_have_the_tags(tmp_path):
 
 
 MEASURED = {
-    "risk": {"value": 0.1, "images_like_these": [0.05, 0.15], "draws": 4, "seeds": 30, "failing": 12},
+    "risk": {"value": 0.1, "low": 0.05, "high": 0.15, "samples": 4, "images": 30, "failing": 12},
     "accuracy": {"value": 0.9, "images": 30},
     "least_scale": {"quantiles": {"0.1": 0.4}, "seeds": 30},
 }  # fmt: skip
@@ -221,9 +221,17 @@ MEASURED = {
 def test_measured_figures_are_held_by_their_intervals(tmp_path, limits, changes, expected):
     run = write_run(tmp_path / "run", levels=DARK, found={})
     run.record.update({**MEASURED, **changes})
-    (check,) = gate(run, GateLimits(**limits))[1:]
+    (check,) = gate(run, GateLimits(**limits))
     assert check.outcome == expected
     assert bool(check.decide) == (expected == "cannot tell")
+
+
+def test_enough_images_must_be_usable_only_where_those_that_were_searched_are_counted(tmp_path):
+    run = write_run(tmp_path / "run", levels=DARK[:3], found={})
+    run.record.update(MEASURED)
+    assert [check.name for check in gate(run, GateLimits(risk=0.2))] == ["risk"]
+    for counted in ({"confirmed_rate": 0.2}, {"usable": 2}):
+        assert gate(run, GateLimits(risk=0.2, **counted))[0].name == "usable seeds"
 
 
 def test_a_run_is_held_against_its_baseline_image_by_image(tmp_path):
@@ -231,7 +239,7 @@ def test_a_run_is_held_against_its_baseline_image_by_image(tmp_path):
     run = hc.run(toy_subject(), toy_images(24), out=tmp_path / "run", **given)
     found = gate(run, GateLimits(), run)
     assert found[-1].name == "risk against the baseline"
-    assert "+0.0 points" in found[-1].text
+    assert found[-1].limit == GateLimits().risk_margin
     assert outcome(found) in ("pass", "cannot tell"), "24 images do not show that nothing changed"
     alone = gate(run, GateLimits())[-1]
     assert alone.outcome == "cannot tell"

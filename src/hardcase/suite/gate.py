@@ -22,7 +22,7 @@ from hardcase.errors import Problem, choice
 from hardcase.judges.judge import WEAK
 from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
-from hardcase.statistics import Bounds, Rate, bounded_mean_interval, needed_images
+from hardcase.statistics import Bounds, Rate, needed_images
 from hardcase.wording.numbers import percent, span
 
 Outcome = Literal["pass", "fail", "cannot tell"]
@@ -54,6 +54,12 @@ class GateLimits(LimitsConfig):
         """Whether a limit needs a judge."""
         known = (self.confirmed_rate, self.class_rate, self.silent_rate, self.distinct)
         return bool(self.classes or self.slices) or any(limit is not None for limit in known)
+
+    @property
+    def counts_searched(self) -> bool:
+        """Whether a limit is about the images that were searched; others count all measured."""
+        own = GateLimits.model_fields["usable"].default
+        return self.judged or self.witnessed_rate is not None or self.usable != own
 
     @property
     def any(self) -> bool:
@@ -121,10 +127,9 @@ def checks(run: Run, limits: GateLimits) -> list[Check]:
 def _declared(run: Run, limits: GateLimits) -> list[Check]:
     tally = GateTally(run, limits.accepted)
     every = set(tally.labels)
-    usable = run.counts()["funnel"]["usable"] or 0
-    text = f"{usable} usable seeds; at least {limits.usable} needed"
-    enough = _between(False, usable >= limits.usable)
-    found = [_check("usable seeds", enough, text, MORE_SEEDS, usable, usable, None, limits.usable)]
+    found = list[Check]()
+    if limits.counts_searched or not run.record.get("risk"):
+        found.append(_usable(run, limits.usable))
 
     def confirmed(name: str, certain: set[str], among: set[str], limit: float) -> None:
         check = _rate(tally, name, certain & among, tally.undecided & among, among, limit, limits)
@@ -154,6 +159,14 @@ def _declared(run: Run, limits: GateLimits) -> list[Check]:
     if limits.least_scale is not None:
         found.append(_least_scale(run, limits.least_scale))
     return found
+
+
+def _usable(run: Run, least: int) -> Check:
+    """Whether enough images were correctly classified for rates of those that were searched."""
+    usable = run.counts()["funnel"]["usable"] or 0
+    text = f"{usable} usable seeds; at least {least} needed"
+    enough = _between(False, usable >= least)
+    return _check("usable seeds", enough, text, MORE_SEEDS, usable, usable, None, least)
 
 
 def _rate(
@@ -280,12 +293,11 @@ def _compare_reference(run: Run, margin: float) -> Check:
 def compare_baseline(run: Run, baseline: Run, margin: float) -> Check:
     """The failure rate beside that of the version before, image by image."""
     mine, theirs = common_samples(run, measured_rows(run.store), baseline)
-    differences = mine.shares - theirs.shares
-    bounds = bounded_mean_interval(differences, -1.0, 1.0, clusters=mine.clusters)
-    seen = RiskComparison(float(differences.mean()), bounds, len(mine), margin)
+    found = mine.difference(theirs.shares)
+    seen = RiskComparison(found["value"], Bounds(found["low"], found["high"]), len(mine), margin)
     needed = None
     if seen.verdict == "cannot tell" and seen.seeds > 1 and margin:
-        needed = needed_images(differences, margin)
+        needed = needed_images(mine.shares - theirs.shares, margin)
     return _compared("the baseline", seen, needed)
 
 
