@@ -91,7 +91,9 @@ def versions(tmp_path_factory):
 
 def test_the_gate_passes_the_better_fails_the_worse_and_cannot_tell_equals(versions, capsys):
     for new, old, code in (("first", "ruined", 0), ("ruined", "first", 1), ("second", "first", 4)):
-        assert main(f"gate {versions[new].folder} --baseline {versions[old].folder}".split()) == code
+        assert (
+            main(f"gate {versions[new].folder} --baseline {versions[old].folder}".split()) == code
+        )
     capsys.readouterr()
     equals = compare_baseline(versions["second"], versions["first"], 0.01)
     assert any(int(word) > 300 for word in equals.decide.split() if word.isdigit()), "how many"

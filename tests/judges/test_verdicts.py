@@ -20,7 +20,7 @@ from hardcase.judges.verdicts import check, judge_run
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, gate, outcome
-from hardcase.tensors import from_bytes, to_bytes
+from hardcase.tensors import from_bytes
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import bars, global_state
 
@@ -122,24 +122,6 @@ def test_seeds_it_has_learned_from_and_images_of_another_kind_are_refused(judge,
     run = made_run(tmp_path / "other", other.x, other.y, from_bytes(other.x))
     with pytest.raises(Problem, match="10 x 10"):
         judge_run(run, judge)
-
-
-def test_draws_are_held_against_what_the_judge_says_of_their_seed(judge, tmp_path):
-    """Seeds that it doubts: a faint draw of one is kept, another class in its place is lost."""
-    _, test = splits()
-    x = from_bytes(test.x[:31])
-    blurred = x[:30].clone()
-    blurred[:10] = 0.5 * x[:10] + 0.5 * x[1:11]  # half of another class, yet its own label
-    found = torch.cat([0.95 * blurred[:10], 0.9 * x[10:20], x[21:31]])
-    run = made_run(tmp_path / "run", to_bytes(blurred), test.y[:30], found)
-    draws = verdicts.findings_of(run, range(30))
-    plain = np.array(judge(draws).columns["p_label_kept"])
-    said = verdicts._judge_draws(run, judge, draws)
-    now = np.array(said.columns["p_label_kept"])
-    assert plain[:10].mean() < plain[10:20].mean() - 0.1
-    assert now[:10].min() > now[20:].max() + 0.2
-    assert abs(now[:10].mean() - now[10:20].mean()) < 0.1
-    assert True not in said.label_kept[20:]
 
 
 def rated_file(path, count=60):
