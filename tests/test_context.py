@@ -15,7 +15,7 @@ from hardcase.judges import held_out
 from hardcase.judges.held_out import features_of
 from hardcase.judges.judge import JudgeRequest
 from hardcase.models import fetching
-from hardcase.runs.start import plan_of
+from hardcase.runs.plan import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
 

@@ -18,8 +18,9 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run
-from hardcase.runs.start import plan_of, resume, start
+from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
 from tiny import MODEL, save_toys
 
