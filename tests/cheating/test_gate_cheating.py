@@ -534,7 +534,7 @@ def test_a_proof_under_other_conditions(repair):
     def easier(record):
         easy = Conditions.load({"exposure": "±0.01 stops"})
         record["conditions"] = easy.to_record()
-        record["conditions_digest"] = conditions_digest(easy, tuple(Run("old").record["image"]))
+        record["conditions_digest"] = conditions_digest(easy, tuple(Run("old").record["shape"]))
 
     edit(repair, easier, seal=True, name="repair.json")
     assert proved(repair) == REFUSED
