@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.special import expit
+
 from hardcase_study import asking as questions
 from hardcase_study.asking import UNIFORM, BettingSequence, FindingPopulation, RatingSession
-from scipy.special import expit
 
 
 @pytest.mark.parametrize("choose", ["random", "doubt"])
