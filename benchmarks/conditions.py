@@ -42,7 +42,7 @@ def figures() -> Iterator[Figure]:
     box = condition_box(Conditions.load("scanner"), images.shape)
     measure_risk(model, images.first(32), box, draws=16)
     begun = perf_counter()
-    table = measure_risk(model, images, box, draws=DRAWS)
+    table = measure_risk(model, images, box, samples=DRAWS)
     risk = perf_counter() - begun
     begun = perf_counter()
     measure_worst(model, images, box, table=table)
@@ -83,7 +83,7 @@ def _photographs(device: str, count: int = PHOTOGRAPHS) -> Iterator[Figure]:
     box = condition_box(Conditions.load("handheld"), images.shape)
     measure_risk(model, images.first(1), box, draws=2, costs=False)
     begun = perf_counter()
-    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    measure_risk(model, images, box, samples=DRAWS)
     told = f"seconds, {DRAWS} draws: {count} photographs, handheld, {FETCHED}, {device}"
     goal = "goal 60" if device == "cuda" else "goal 240"
     yield _figure("conditions-risk-photographs", perf_counter() - begun, told, goal)
@@ -131,7 +131,7 @@ def _figure(name: str, value: float, unit: str, against: str) -> Figure:
 
 def _seconds(model: Model, images: Images, box: ConditionBox) -> float:
     begun = perf_counter()
-    measure_risk(model, images, box, draws=DRAWS, costs=False)
+    measure_risk(model, images, box, samples=DRAWS)
     return perf_counter() - begun
 
 

@@ -4,7 +4,8 @@
 hardcase itself with its companions, and from the cache the data sets and trained networks. ``python -m benchmarks.pack
 install`` (``make gpu-unpack``) compares every checksum, installs the wheels and fills the cache. ``keep`` stores a result that was
 measured there in a copy of this checkout, if the code which it exercised is that of this commit.
-Only Python's own library is needed, and nothing is unpickled.
+Data sets of images travel as lossless pictures (``mosaics``), which need numpy and Pillow there. Nothing is unpickled.
+``take`` sets aside the pieces that came with this call, for a machine that gets them in several, and installs once all are there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,15 @@ ALONE = ("mlxtend",)
 MANIFEST = "pack.json"
 BRIEF = 5
 """Epochs below which a network is trained again sooner than it is carried."""
+ASIDE = Path("/var/tmp/hardcase-pieces")
+"""Where `take` collects pieces on the other machine."""
 DATA = ("mnist5k", "mnist")
 """Data sets that are carried unless others are named."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=("write", "install", "keep"))
+    parser.add_argument("verb", choices=("write", "install", "take", "keep"))
     parser.add_argument("--folder", type=Path, default=ROOT / "carry")
     parser.add_argument("--python-version", default="3.12", help="of the machine without a network")
     parser.add_argument("--data", action="append", help="a data set to carry, with its networks")
@@ -49,6 +52,9 @@ def main() -> None:
     if asked.verb == "install":
         install(asked.folder)
         return
+    if asked.verb == "take":
+        take(asked.folder, ASIDE)
+        return
     if asked.verb == "keep":
         for path in sorted(asked.folder.glob("bench-*.json")):
             keep(path)
@@ -56,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         collect_wheels(Path(place), asked.python_version)
         files = {f"wheels/{path.name}": path for path in sorted(Path(place).glob("*.whl"))}
-        files |= cached(_cache(), asked.data or DATA)
+        files |= as_mosaics(cached(_cache(), asked.data or DATA), Path(place) / "mosaics")
         if asked.photographs is not None:
             files |= photographs(_cache(), asked.photographs)
         written = write_pieces(files, asked.folder)
@@ -101,6 +107,35 @@ def cached(cache: Path, names: Sequence[str] = DATA) -> dict[str, Path]:
         best[key] = max(best.get(key, (-1, card)), (len(told.get("loss", ())), card.parent))
     networks = [path for _, folder in best.values() for path in sorted(folder.glob("*.*"))]
     return {f"cache/{path.relative_to(cache)}": path for path in (*data, *networks)}
+
+
+def as_mosaics(files: dict[str, Path], place: Path) -> dict[str, Path]:
+    """The same files with each data set as pictures of its images."""
+    from benchmarks import mosaics
+
+    found: dict[str, Path] = {}
+    for name, path in files.items():
+        if path.suffix != ".npz":
+            found[name] = path
+            continue
+        written = mosaics.pack(path, place / path.stem)
+        found |= {f"mosaics/{path.stem}/{each.name}": each for each in written}
+    return found
+
+
+def take(folder: Path, aside: Path) -> None:
+    """Keep the pieces that are here for later calls; install when none is missing any more."""
+    aside.mkdir(parents=True, exist_ok=True)
+    for path in [*folder.glob("*.bin"), folder / MANIFEST]:
+        shutil.copy(path, aside)
+    needed: dict[str, str] = json.loads((aside / MANIFEST).read_text(encoding="utf-8"))
+    missing = [name for name in sorted(needed) if not (aside / name).is_file()]
+    if missing:
+        print(
+            f"{len(needed) - len(missing)} of {len(needed)} pieces are here; missing: {', '.join(missing)}"
+        )
+        return
+    install(aside)
 
 
 def photographs(cache: Path, folder: Path) -> dict[str, Path]:
@@ -165,7 +200,17 @@ def install(folder: Path) -> None:
             target = cache / path.relative_to(place / "cache")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+        restore_mosaics(place / "mosaics", cache)
     print(f"{len(wheels)} wheels are installed; data and networks are in {cache}")
+
+
+def restore_mosaics(folder: Path, cache: Path) -> None:
+    """Write the data sets that travelled as pictures into the cache."""
+    from benchmarks import mosaics
+
+    packed: Iterable[Path] = sorted(folder.iterdir()) if folder.is_dir() else ()
+    for each in packed:
+        print(f"restored {mosaics.restore(each, cache).name}")
 
 
 def keep(path: Path) -> None:

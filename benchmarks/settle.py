@@ -1,9 +1,9 @@
 """Stored results made again: several studies at once until a time limit, and what is done is not done twice.
 
-``python -m benchmarks.settle first --minutes 8 --keep build/results`` runs a list of studies, some on the GPU and the others on
-CPU cores beside it. A result is written as soon as its study ends; a study that was stopped goes on in the next call. ``--small``
-runs everything at the size of a few minutes on two cores, ``--list`` says what there is. Each study is a plain
-``hardcase reproduce`` command, which is printed and stored in its result.
+``python -m benchmarks.settle stored --minutes 8 --keep build/results`` makes every result of ``results/`` again, by the command
+that it names; ``tables`` are those of the papers' tables that a GPU should make next, in order of value. Some run on the GPU and the
+others on CPU cores beside it. A result is written as soon as its study ends; a study that was stopped goes on in the next call.
+``--small`` runs everything at the size of a few minutes on two cores, ``--list`` prints the commands, ``--only NAME,NAME`` chooses.
 """
 
 from __future__ import annotations
@@ -12,44 +12,98 @@ import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hardcase_studies.argus_curve import STOPS
-from hardcase_studies.coverage import CONTROLS, GUIDES
+from hardcase_studies.coverage import CONTROLS, GUIDES, QUEUE
 from hardcase_studies.stored import commit
 
+RESULTS = Path(__file__).parent.parent / "results"
 LARGE = ("--full", "--repeats")
 """Flags that a small run does without."""
 ON_GPU = 4
 """Studies that share a GPU: each alone leaves most of it idle."""
 
 
+SMALL: dict[str, tuple[str, ...]] = {
+    "argus-curve": ("epochs=3", "batch=64", "model_epochs=3", "augment=none", "mixes=[0.3,0.5]",
+                    "models=lenet5", "generators=[\"ours\"]", "originals=10", "partners=60"),
+    "argus-settling": ("originals=4", "partners=18", "model_epochs=1", "normalised_epochs=1",
+                       "epochs=1", "joint_epochs=1", "plain=1", "mixes=[0.3]", "reductions=mean"),
+    "argus-table1": ("originals=4", "partners=18", "joint_epochs=1", "epochs=1", "judge=false",
+                     "model_epochs=2", "models=[\"lenet5\"]", "mixes=[0.2]", "ablation=[]",
+                     "rivals=false"),
+    "argus-table2": ("originals=4", "partners=18", "joint_epochs=1", "epochs=1", "model_epochs=2",
+                     "mixes=[0.1]", "added=50", "retrain_epochs=1"),
+    "argus-table4": ("originals=4", "partners=18", "joint_epochs=1", "epochs=1", "judge=false",
+                     "model_epochs=2", "model=lenet5", "mix=0.2"),
+    "coverage-matrix": ("counted=\"\"", "guides=[\"nc\"]", "seeds=6", "gradients=4",
+                        "shares=[0,0.3]", "repeats=2"),
+    "decides": ("recipes=4", "epochs=2", "seeds=20"),
+    "escape-null": ("clean=3", "tested=1", "shares=[0.2]", "seeds=20", "walks=5", "epochs=2"),
+    "features-rq1": ("tests=10", "trainings=1", "faults=[\"tint\"]", "methods=[\"pgd\"]"),
+    "features-rq2": ("seeds=6", "generator=vae", "epochs=4"),
+    "features-rq3": ("seeds=6", "generator=vae", "robust_epochs=1", "epochs=4"),
+    "map-cells": ("seeds=4", "queries=40", "only=[0]"),
+    "maxplore": ("one_seeds=3", "seeds=6"),
+    "maxplore-uses": ("taught=20", "retrain_epochs=1", "added=20", "seeds=6"),
+    "regression-search": ("nulls=2", "seeds=10"),
+    "repair": ("arms=short", "epochs=1", "seeds=40", "attacked=6", "draws=4"),
+    "severity-crossings": ("seeds=4",),
+    "sinvad-feasibility": ("seeds=8", "climbers=2", "passes=1", "paper_seeds=1"),
+    "sinvad-matrix": ("seeds=10",),
+    "sinvad-pca": ("seeds=3", "pairs=[[0,1]]"),
+    "sinvad-rq2": ("seeds=30", "code_seeds=8", "paper_seeds=3", "curve_seeds=4", "vae_epochs=5"),
+    "sinvad-rq3": ("shares=[0.1,0.3]", "attempts=20", "epochs=2", "walks=5", "pairs=[[0,1]]",
+                   "rounds=[0]"),
+    "sinvad-rq4": ("kinds=linear", "latents=[2,50]", "vae_epochs=2"),
+    "slices-faults": ("trainings=1", "permutations=50", "faults=[\"tint\"]"),
+    "witness-controls": ("trainings=1", "seeds=6", "draws=1", "searches=natural", "epochs=2"),
+    "yardstick": ("seeds=6", "tuned_on=4", "passes=[100]", "methods=pgd", "retrained=false"),
+}  # fmt: skip
+"""What makes a study small; a small run is of `mnist5k`, on the CPU, without `LARGE`."""
+NOT_SMALL = {
+    "asking-digits": "published ratings",
+    "asking-photographs": "published ratings and photographs",
+    "detectors": "photographs with boxes, fetched networks",
+    "diffusion-cifar10": "CIFAR-10 and a GPU",
+    "rated-digits": "published ratings",
+    "witness-test": "a test set that is opened once",
+}
+"""Studies without a small form, and what they need."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One `hardcase reproduce` command. `small` replaces `sets`; a job with `part` fills the folder of `name` and keeps nothing."""
+    """A command that makes one stored result. A job with `part` fills the folder of `name` and keeps nothing; `words` are the
+    command of a result that is no study's."""
 
     name: str
-    study: str
+    study: str = ""
     data: str = "mnist5k"
     gpu: bool = True
     flags: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
-    small: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         return " ".join([self.name, *self.part])
 
     def command(self, work: Path, keep: Path, *, small: bool, device: str) -> list[str]:
+        if self.words:
+            return list(self.words)
         flags = [one for one in self.flags if not (small and one.startswith(LARGE))]
         where = device if self.gpu else "cpu"
-        sets = (*(self.small if small else self.sets), *self.part)
+        sets = (*(SMALL[self.study] if small else self.sets), *self.part)
         chosen = [word for one in sets for word in ("--set", one)]
         kept = [] if self.part else ["--keep", str(keep / f"{self.name}.json")]
         data = "mnist5k" if small else self.data
@@ -58,114 +112,165 @@ class Job:
             *("--device", where, "--out", str(work / self.name), *flags, *kept, *chosen),
         ]  # fmt: skip
 
-
-def _coverage() -> list[Job]:
-    """The matrix, guide by guide; the seeds of its runs were used for nothing before."""
-    whole = Job(
-        name="coverage-matrix", study="coverage-matrix", gpu=False,
-        flags=("--seed=1600", "--repeats=16"), sets=("counted=\"\"",),
-        small=("counted=\"\"", "seeds=6", "gradients=4", "shares=[0,0.3]", "repeats=2"),
-    )  # fmt: skip
-    parts: list[Job] = []
-    for generator in ("deepxplore", "dlfuzz"):
-        for guide in (*CONTROLS[::-1], *GUIDES):
-            part = ("fill=true", f"generators={generator}", f"guides={guide}")
-            first = (parts[0].label,) if parts else ()  # it trains what the others load
-            parts.append(_but(whole, part=part, after=first))
-    return [*parts, _but(whole, after=tuple(part.label for part in parts))]
+    def in_parts(self, parts: Sequence[tuple[str, ...]], *, trained: bool = False) -> list[Job]:
+        """This job after parts that fill its folder; with `trained` the first of them trains what the others load."""
+        made: list[Job] = []
+        for part in parts:
+            first = (made[0].label,) if made and trained else ()
+            made.append(replace(self, part=("fill=true", *part), after=(*self.after, *first)))
+        return [*made, replace(self, after=tuple(one.label for one in made))]
 
 
-def _but(job: Job, *, part: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Job:
+def stored_jobs(results: Path = RESULTS) -> list[Job]:
+    """A job for every stored result, from the command that it names."""
+    jobs: list[Job] = []
+    for path in sorted(results.glob("*.json")):
+        jobs += split(job_of(path.stem, json.loads(path.read_text(encoding="utf-8"))["command"]))
+    return jobs
+
+
+ALIASES = {"faults": "features-rq1"}
+"""Studies that had another name when their result was stored."""
+
+
+def job_of(name: str, command: str) -> Job:
+    """The job that repeats a stored command line."""
+    words = shlex.split(command)
+    if words[:2] != ["hardcase", "reproduce"]:
+        run = [sys.executable if word == "python" else word for word in words]
+        return Job(name=name, gpu="gpu" in name, words=tuple(run))
+    given: dict[str, str] = {}
+    flags: list[str] = []
+    sets: list[str] = []
+    rest = iter(words[3:])
+    for word in rest:
+        if word in ("--full", "--open"):
+            flags.append(word)
+        elif word == "--set":
+            sets.append(next(rest))
+        else:
+            given[word] = next(rest)
+    flags += [f"{key}={given[key]}" for key in ("--seed", "--repeats") if key in given]
+    study = ALIASES.get(words[2], words[2])
     return Job(
-        name=job.name, study=job.study, data=job.data, gpu=job.gpu, flags=job.flags, sets=job.sets,
-        small=job.small, part=part, after=after,
+        name=name, study=study, data=given["--data"], gpu=given.get("--device") != "cpu",
+        flags=tuple(flags), sets=tuple(sets),
     )  # fmt: skip
 
 
-def _mixed_labels() -> list[Job]:
-    """SINVAD's RQ3, pair by pair."""
+def split(job: Job) -> list[Job]:
+    """The job, or the parts in which several processes can do it, and the job that reads them all."""
+    if job.study == "coverage-matrix":
+        generator = "dlfuzz" if "dlfuzz" in job.name else "deepxplore"
+        controls = [one for one in CONTROLS[::-1] if generator == "dlfuzz" or one != QUEUE]
+        guides = [guide for guide in GUIDES if generator != "dlfuzz" or not guide.startswith("vvc")]
+        return job.in_parts([(f"guides={one}",) for one in (*controls, *guides)], trained=True)
+    if job.study == "sinvad-rq3":
+        pairs = ("[0,1]", "[2,5]", "[6,7]")
+        return job.in_parts([(f"pairs=[{p}]", f"rounds=[{n}]") for n in range(6) for p in pairs])
+    if job.study == "argus-curve":
+        joint = json.dumps([f"jointly by means, {stop} epochs" for stop in STOPS])
+        alone = '["ours", "coarse, no restarts"]'
+        return job.in_parts([(f"generators={alone}",), (f"generators={joint}",)])
+    return [job]
+
+
+COLOUR = ("originals=100", "partners=3000", "joint_epochs=10", "judge=false")
+"""ARGUS on CIFAR-10: 100 originals with 3,000 partners each."""
+
+
+def _argus_colour() -> list[Job]:
+    """Tables 1, 3 and 4 on CIFAR-10: two networks, every mix, the rivals and the ablation."""
+
+    def job(name: str, model: str, *sets: str, after: tuple[str, ...] = ()) -> Job:
+        return Job(
+            name=f"argus-cifar10-{name}", study="argus-table1", data="cifar10",
+            flags=("--repeats=1",), sets=(*COLOUR, f'models=["{model}"]', *sets), after=after,
+        )  # fmt: skip
+
+    plain = ("ablation=[]", "rivals=false")
+    rivals = ("mixes=[]", "ablation=[0.1,0.2,0.3]", "rival_queries=1000")
+    first = job("resnet18-mix02", "resnet18", "mixes=[0.2]", *plain)
+    second = job("vgg16-mix02", "vgg16", "mixes=[0.2]", *plain, after=(first.name,))
+    mixes = job("resnet18-mixes", "resnet18", "mixes=[0.1,0.3]", *plain, after=(first.name,))
+    return [
+        first,
+        second,
+        mixes,
+        Job(
+            name="argus-table4-cifar10", study="argus-table4", data="cifar10",
+            flags=("--repeats=1",), sets=(*COLOUR, "model=resnet18", "mix=0.2"),
+            after=(first.name,),
+        ),
+        job("resnet18-rivals", "resnet18", *rivals, after=(first.name,)),
+        job("vgg16-mixes", "vgg16", "mixes=[0.1,0.3]", *plain, after=(second.name, mixes.name)),
+        job("vgg16-rivals", "vgg16", *rivals, after=(second.name,)),
+    ]  # fmt: skip
+
+
+def table_jobs() -> list[Job]:
+    """The papers' tables that are worth a GPU, in order of value."""
+    coverage = Job(
+        name="coverage-matrix-dlfuzz", study="coverage-matrix", gpu=False,
+        flags=("--seed=1700", "--repeats=16"),
+        sets=('counted=""', "generators=dlfuzz",
+              f"guides={json.dumps([one for one in GUIDES if not one.startswith('vvc')])}"),
+    )  # fmt: skip
     shares = "shares=[0.01,0.02,0.05,0.1,0.2,0.3,0.5]"
-    whole = Job(
-        name="sinvad-rq3", study="sinvad-rq3", data="mnist", flags=("--repeats=5",),
-        sets=("model=lenet5", "attempts=200", shares, "matrix=false"),
-        small=("shares=[0.1,0.3]", "attempts=20", "epochs=2", "walks=5"),
+    mixed = Job(
+        name="sinvad-rq3-mnist", study="sinvad-rq3", data="mnist", gpu=False, flags=("--repeats=6",),
+        sets=("model=lenet5", "train_images=10000", "attempts=200", shares),
     )  # fmt: skip
-    parts = [
-        _but(whole, part=("fill=true", f"pairs=[{pair}]")) for pair in ("[0,1]", "[2,5]", "[6,7]")
-    ]
-    return [*parts, _but(whole, after=tuple(part.label for part in parts))]
-
-
-def _argus() -> list[Job]:
-    """The published rows beside our curves; generators that are trained jointly are measured apart."""
-    whole = Job(
-        name="argus-curve", study="argus-curve", data="mnist", flags=("--full",),
-        sets=("epochs=15", "batch=256", "model_epochs=1", "augment=none"),
-        small=("epochs=3", "batch=64", "model_epochs=3", "augment=none", "mixes=[0.3,0.5]",
-               "stops=[1]", "originals=10", "partners=60"),
-    )  # fmt: skip
-    alone = '["ours", "coarse, no restarts"]'
-    joint = json.dumps([f"jointly by means, {stop} epochs" for stop in STOPS])
-    parts = [_but(whole, part=("fill=true", f"generators={names}")) for names in (alone, joint)]
-    return [*parts, _but(whole, after=tuple(part.label for part in parts))]
-
-
-def _boundary(name: str, data: str) -> Job:
-    few = ("seeds=30", "code_seeds=8", "paper_seeds=3", "curve_seeds=4", "vae_epochs=5")
-    return Job(name=name, study="sinvad-rq2", data=data, flags=("--full",), small=few)
-
-
-JOBS: dict[str, list[Job]] = {
-    "first": [
-        _boundary("sinvad-rq2", "mnist"),
-        *_argus(),
-        Job(name="features-rq2", study="features-rq2", sets=("seeds=100",),
-            small=("seeds=10", "gan_epochs=4", "epochs=4")),
-        *_coverage(),
-    ],
-    "second": [
-        *_mixed_labels(),
-        Job(
-            name="sinvad-rq4", study="sinvad-rq4", data="mnist", flags=("--full",),
-            sets=("latents=[2,10,50,200,400,800]",), small=("latents=[2,50]", "epochs=2"),
-        ),
-        _boundary("sinvad-rq2-fashion", "fashion"),
-        Job(
-            name="witness-controls", study="witness-controls", data="mnist", flags=("--full",),
-            sets=("trainings=3", "epochs=4", "seeds=1000", "draws=5", "minutes=5",
-                  'searches=["natural", "sinvad-gradient"]'),
-            small=("trainings=1", "seeds=20", "draws=1", "searches=natural"),
-        ),
-        Job(name="map-cells", study="map-cells", flags=("--repeats=8",)),
-        Job(name="features-rq3", study="features-rq3", sets=("seeds=300", "robust_epochs=6"),
-            small=("seeds=10", "robust_epochs=1", "gan_epochs=4", "epochs=4")),
-        Job(name="yardstick-trainings", study="yardstick", gpu=False,
-            sets=("seeds=60", "tuned_on=20", "passes=[100]", "trainings=8"),
-            small=("seeds=10", "tuned_on=4", "passes=[100]", "methods=pgd")),
-        Job(name="yardstick-cifar10", study="yardstick", data="cifar10", flags=("--full",),
-            sets=("model=resnet18",), small=("seeds=10", "tuned_on=4", "methods=pgd")),
-        Job(name="maxplore", study="maxplore", gpu=False, sets=("one_seeds=50", "seeds=100"),
-            small=("one_seeds=3", "seeds=6")),
-        Job(name="severity-crossings", study="severity-crossings", gpu=False),
-        Job(name="regression-search", study="regression-search", gpu=False),
-        Job(name="slices-faults", study="slices-faults", gpu=False,
-            sets=("trainings=3", "permutations=200")),
-        Job(name="escape-null", study="escape-null", gpu=False, sets=("epochs=8",)),
-        Job(name="sinvad-feasibility", study="sinvad-feasibility", gpu=False,
-            sets=("paper_seeds=20",)),
+    digits = ("judge=false", "augment=none", "model_epochs=1", "batch=256", "epochs=15")
+    return [
+        Job(name="sinvad-rq2-fashion", study="sinvad-rq2", data="fashion", flags=("--full",)),
+        *_argus_colour(),
+        *split(mixed),
+        Job(name="sinvad-matrix", study="sinvad-matrix", data="mnist",
+            sets=("model=lenet5", "seeds=2000")),
+        Job(name="maxplore", study="maxplore", gpu=False, sets=("one_seeds=50", "seeds=100")),
+        Job(name="sinvad-pca", study="sinvad-pca", gpu=False,
+            sets=("pairs=[[4,9],[3,5],[2,7],[3,8]]", "seeds=60")),
+        Job(name="sinvad-rq4-trainings", study="sinvad-rq4", gpu=False, flags=("--repeats=6",),
+            sets=("latents=[2,10,50,400,1600]", "vae_epochs=8")),
         Job(name="maxplore-uses", study="maxplore-uses", gpu=False, flags=("--repeats=6",)),
-        Job(name="argus-table2", study="argus-table2", gpu=False, flags=("--repeats=6",),
-            sets=("augment=none", "model_epochs=12")),
-        Job(name="argus-table1", study="argus-table1", gpu=False,
-            sets=('models=["lenet5"]', "rival_queries=300", "judge=false", "augment=none",
-                  "model_epochs=12")),
-    ],
-}  # fmt: skip
+        Job(name="sinvad-rq2-cifar10", study="sinvad-rq2", data="cifar10",
+            sets=("seeds=200", "code_seeds=200", "paper_seeds=50", "curve_seeds=50",
+                  "vae_epochs=20")),
+        Job(name="argus-table1-lenet4", study="argus-table1", data="mnist", flags=("--repeats=1",),
+            sets=('models=["lenet4"]', "originals=100", "partners=9000", "joint_epochs=5",
+                  "rivals=false", "ablation=[]", *digits)),
+        *split(coverage),
+        Job(name="argus-table2-mnist", study="argus-table2", data="mnist",
+            flags=("--full", "--repeats=6"),
+            sets=("augment=none", "model_epochs=1", "batch=256", "epochs=15", "joint_epochs=5",
+                  "mixes=[0.1,0.2,0.3]", "retrain_batch=512")),
+        Job(name="sinvad-rq4-cifar10", study="sinvad-rq4", data="cifar10", flags=("--repeats=6",),
+            sets=('kinds=["linear","hierarchical"]', "latents=[400]", "vae_epochs=8")),
+        Job(name="argus-table2-cifar10", study="argus-table2", data="cifar10",
+            flags=("--full", "--repeats=6"),
+            sets=("model=resnet18-small", "augment=none", "joint_epochs=10", "mixes=[0.1,0.2,0.3]",
+                  "retrain_batch=512")),
+    ]  # fmt: skip
+
+
+def short_jobs() -> list[Job]:
+    """What four minutes of a GPU and its cores can do: ARGUS on CIFAR-10 with briefly trained codes, and studies of digits."""
+    beside = ("maxplore", "sinvad-rq4-trainings", "maxplore-uses")
+    argus = Job(
+        name="argus-cifar10-short", study="argus-table1", data="cifar10", flags=("--repeats=1",),
+        sets=("originals=100", "partners=3000", "judge=false", 'models=["resnet18"]', "ablation=[]",
+              "rivals=false", "epochs=8", "joint_epochs=3", "batch=256"),
+    )  # fmt: skip
+    return [argus, *(job for job in table_jobs() if job.name in beside)]
+
+
+LISTS = {"tables": table_jobs, "stored": stored_jobs, "short": short_jobs}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("lists", nargs="+", choices=list(JOBS))
+    parser.add_argument("lists", nargs="+", choices=list(LISTS))
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--keep", type=Path, default=Path("build/results"))
     parser.add_argument("--work", type=Path, default=Path("build/settle"))
@@ -175,9 +280,11 @@ def main() -> int:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
-    jobs = [job for name in asked.lists for job in JOBS[name]]
+    jobs = [job for name in asked.lists for job in LISTS[name]()]
     if asked.only:
         jobs = [job for job in jobs if job.name in asked.only.split(",")]
+    if asked.small:
+        jobs = [job for job in jobs if job.study in SMALL and not job.part]
     wanted = [job for job in jobs if not _is_kept(asked.keep / f"{job.name}.json")]
     if asked.list:
         for job in wanted:

@@ -4,7 +4,9 @@ A stored result is ``results/NAME.json``: name, command, commit, seeds, data (it
 mapping from column to value) and the checksum of all that; ``results/tables/NAME.md`` shows all of it. A page has marks, each closed by
 ``<!-- end -->``, between which this program writes: ``<!-- figure: NAME -->`` the picture with its caption, ``<!-- sources: NAME NAME -->``
 what else a page's numbers come from, ``<!-- table: NAME | TITLE | COLUMN; COLUMN | ROW / ROW -->`` cells (rows may be left out: all), and
-``<!-- goals: NAME NAME | ROW / ROW -->`` speeds beside what was asked for (rows may be left out: all that have a goal). A result that is not there was not run at this version, and the page says so.
+``<!-- goals: NAME NAME | ROW / ROW -->`` speeds beside what was asked for (rows may be left out: all that have a goal),
+``<!-- papers: DOCUMENT -->`` every table, figure and question of a document with its verdict (``hardcase_studies.verdicts``; ``errors``: what
+audits found wrong, with what holds it now). A result that is not there was not run at this version, and the page says so.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Point = tuple[str, Estimate, str]
 KEYS = ("name", "command", "commit", "seeds", "data", "device", "versions", "notes", "columns", "rows", "checksum")
 CELLS = ["table", "row", "column", "value"]
 """Columns of a result that keeps several tables cell by cell, as ``hardcase reproduce --keep`` does."""
-MARKS = re.compile(r"<!-- (figure|sources|table|goals): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MARKS = re.compile(r"<!-- (figure|sources|table|goals|papers): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 OURS, THEIRS, CONTROL, WARN = "#1f6f8b", "#c8553d", "#7a7a7a", "#b8860b"
 NOT_RUN = "not run at this version"
 
@@ -401,7 +403,7 @@ def left_over(root: Path) -> list[Path]:
 
 def rendered(text: str, results: Path, home: str = "../../") -> str:
     """Return `text` with every mark filled as the stored results say; `home` leads from the page to the checkout."""
-    fill = {"figure": _figure, "sources": _sources, "table": _table, "goals": _goals}
+    fill = {"figure": _figure, "sources": _sources, "table": _table, "goals": _goals, "papers": _papers}
 
     def filled(found: re.Match[str]) -> str:
         content = fill[found[1]](found[2], results).replace("](../../results/", f"]({home}results/")
@@ -434,6 +436,44 @@ def _table(asked: str, results: Path) -> str:
     names = [one.strip() for one in chosen[0].split(" / ")] if chosen else list(rows)
     cells = [[one, *(rows[one].get(column, "") for column in wanted)] for one in names if one in rows]
     return "\n".join(_grid(["", *wanted], cells)) + f"\n\n*From {source(name, results)}.*"
+
+
+AFTERWARDS = "*"
+"""Marks a verdict whose rule was written when the result was known."""
+
+
+STALE = "†"
+"""Marks a verdict on a result whose code puts out something else today."""
+
+
+def _is_stale(name: str, results: Path) -> bool:
+    from hardcase_studies.fresh import Digests, study_of
+
+    command = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["command"]
+    return Digests.of(results).is_stale(study_of(command), name)
+
+
+def _papers(document: str, results: Path) -> str:
+    """The matrix of one document: what it says, what was found, the computed verdict."""
+    from hardcase_studies.verdicts import Store, judge, matrix
+
+    known = matrix()
+    if document == "errors":
+        rows = [[row["key"], row["wrong"], row["holds"]] for row in known.errors]
+        return "\n".join(_grid(["error", "what was wrong", "what holds it now"], rows))
+    store = Store(results)
+    chosen = [judge(item, store) for item in known.of(document)]
+    cells = []
+    for one in chosen:
+        item = one.item
+        mark = AFTERWARDS if known.was_known(one, store) else ""
+        mark += STALE if any(_is_stale(name, results) for name in one.files) else ""
+        links = [f"[{name}](../../results/tables/{name}.md)" for name in one.files]
+        shown = item.absent or (f"`{item.built}`" if item.built else one.shown)
+        cells.append([item.item, item.claim, " ".join([shown, *links]), f"{one.verdict}{mark}", item.scope])
+    commands = [f"- {one.item.item}: `{one.item.command}`" for one in chosen]
+    details = ["<details><summary>Commands</summary>", "", *commands, "", "</details>"]
+    return "\n".join([*_grid(["item", "the document says", "found here", "verdict", "scope"], cells), "", *details])
 
 
 GOAL = re.compile(r"goal (at least|at most) ([\d.e+]+)")

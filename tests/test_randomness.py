@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from hardcase.errors import Problem
-from hardcase.randomness import Rng, keys_of, stream
+from hardcase.randomness import Rng, keys_of, reserved, stream
 
 NAMES = [f"data/test/{i:05d}" for i in range(400)]
 ROWS = torch.arange(400)
@@ -200,3 +200,11 @@ def test_streams_of_different_names_differ():
     drawn = [torch.rand(4, generator=stream(0, name)) for name in ("a", "b", "a/b")]
     assert not any(torch.equal(one, two) for one, two in combinations(drawn, 2))
     assert torch.equal(drawn[0], torch.rand(4, generator=stream(0, "a")))
+
+
+def test_half_of_the_images_are_reserved_whichever_others_there_are():
+    ids = [f"data/test/{i:05d}" for i in range(10_000)]
+    held = reserved(ids)
+    assert abs(float(held.double().mean()) - 0.5) < 0.02
+    assert torch.equal(reserved(ids[::-1]).flip(0), held)
+    assert torch.equal(reserved(ids[17:40]), held[17:40])

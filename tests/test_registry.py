@@ -9,7 +9,7 @@ import pytest
 
 from hardcase import methods, registry, searches, spaces
 from hardcase.errors import Problem
-from hardcase.registry import Preset, method, part, parts, resolve
+from hardcase.registry import Preset, method, names, part, parts, resolve
 from hardcase.spaces.latent import Latent
 from hardcase.testing.methods import toy_method
 from hardcase.testing.toys import ToyAutoencoder
@@ -163,7 +163,11 @@ def test_an_installed_package_offers_parts(tmp_path, monkeypatch):
     points.write_text("[hardcase.method]\nbroken = lost:plain\n")
     registry._loaded.discard("method")
     with pytest.raises(Problem, match=r"method 'broken' of the entry point lost:plain called sys"):
-        parts("method")
+        resolve("method", "broken")
+    assert resolve("method", "pgd").name == "pgd", "nobody else imports it"
+    assert "broken" in names("method")
+    with pytest.raises(Problem, match="broken"):
+        resolve("method", "brokn")
 
 
 def classes(room, *needed):

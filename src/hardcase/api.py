@@ -1,5 +1,5 @@
 """The Python front door: `hc.run` and `hc.search` take live objects where the command line takes
-names; `conduct` takes a campaign through all its steps for both.
+names; `conduct` takes a run through its phases for both.
 """
 
 from __future__ import annotations
@@ -8,35 +8,39 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, Unpack
 
 import torch
 
-from hardcase.analysis.conditions import measure_run
-from hardcase.analysis.references import Reference
+from hardcase.analysis.conditions import keep_shown
+from hardcase.analysis.references import beside_runs
 from hardcase.cache import free
 from hardcase.campaign.claims import claim_context
 from hardcase.campaign.in_memory import search_campaign
 from hardcase.claims.annotations import AnnotatedImages, load_annotations
 from hardcase.claims.load import claim_model, claim_seeds, task_of_seeds, usual_task
 from hardcase.claims.subjects import THRESHOLD, Task
-from hardcase.config import NO_SEARCH, Config, chosen_method, parse, task_of
+from hardcase.config import NO_SEARCH, Config, chosen_method, task_of
 from hardcase.context import SEEDS, Context
-from hardcase.data.files import Stream
+from hardcase.data.files import ImageSet, Stream
 from hardcase.data.sources import images_of, is_lazy, load, stream_of
 from hardcase.errors import NO_SEEDS, Problem
 from hardcase.judges.verdicts import finish
 from hardcase.models.health import Health, answers, check as _check
 from hardcase.models.load import Loading, model_of
-from hardcase.runs import start
+from hardcase.request import Request, SearchSettings, Settings, refuse_unused
+from hardcase.runs import phases, start
+from hardcase.runs.files import locked
 from hardcase.runs.folder import Store, refuse_used
 from hardcase.runs.identity import require, same_source
+from hardcase.runs.plan import measure_plan, plan_of
 from hardcase.runs.progress import Watcher
 from hardcase.runs.results import Run
-from hardcase.runs.start import plan_of
+from hardcase.runs.verify import CONDITIONS, read_beside
 from hardcase.splits import sample_of
 from hardcase.types import Budget, Findings, Images, Method, Model
 
@@ -82,24 +86,24 @@ class Execution:
 
 
 def search(
-    subject: Any,
+    model: Any,
     data: Any,
     *,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
     witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
     execution: Execution | None = None,
-    **settings: Any,
+    **settings: Unpack[SearchSettings],
 ) -> Findings:
-    """Search `data` for inputs on which `subject` fails, in memory: no folder, no judge.
+    """Search `data` for inputs on which `model` fails, in memory: no folder, no judge.
 
     Args:
-        subject: The network under test: a `torch.nn.Module` of any library (its normalisation is
+        model: The network under test: a `torch.nn.Module` of any library (its normalisation is
             read from it or found by trying the usual ones; `hc.Subject` says another), a function
             of images, or a name as ``--model`` takes it.
         data: Labelled images to start from: `hc.Images`, a torch ``Dataset`` or ``DataLoader``, a
@@ -109,7 +113,7 @@ def search(
         method: A name from ``hardcase list methods`` or a recipe such as ``hc.methods.pgd()``;
             None: ``natural``, or ``natural-blackbox`` for a subject without gradients.
         options: Options of a method that is given by name.
-        seeds: How many images to start from, the classes taking turns; None: all of `hc.Images`,
+        images: How many images to start from, the classes taking turns; None: all of `hc.Images`,
             100 of anything else.
         seed: Everything random follows from it.
         budget: Limits that replace the method's own.
@@ -117,12 +121,13 @@ def search(
         witnesses: `Witnesses`, or just their models.
         train: Training images, where the data set cannot be loaded by its name; None: what `data`
             holds besides the seeds.
-        execution: How it is computed; by default in this process, in sizes that suit the device.
-        settings: Any other key of the configuration: ``target``, ``generator``, ``map``, ``keep``,
-            ``oracle``, ``precision``, ``allow_low_accuracy`` ... (docs/configuration.md).
+        execution: In which sizes it is computed; by default in those that suit the device.
+        settings: ``target``, ``generator``, ``conditions``, ``map``, ``keep``, ``oracle``,
+            ``precision``, ``allow_low_accuracy`` ... (docs/configuration.md). One that a search in
+            memory does not use is refused.
 
     Returns:
-        The findings; `seed` is the position of the seed in `seeds`.
+        The findings; `seed` is the position of the image that it began from.
 
     Raises:
         Problem: If the arguments do not fit together, or no seed is classified correctly.
@@ -134,13 +139,29 @@ def search(
         >>> len(found) > 0 and bool((found.predicted != found.expected).all())
         True
     """
-    given = locals()  # every argument, as it came
-    context = _context_of(**given.pop("settings"), **given)
-    images = context.seeds.images()
-    right = answers(context.subject, images).argmax(1) == images.y
+    refuse_unused(settings, SearchSettings.__annotations__, "hc.search")
+    how = execution or Execution()
+    if how.workers > 1 or how.cluster is not None:
+        raise Problem(
+            "hc.search computes in this process; workers and a cluster belong to hc.run.",
+            fix="hc.run(...), or an Execution without them",
+        )
+    context = _context_of(
+        model,
+        data,
+        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        method=method,
+        options=options,
+        seeds=images,
+        peers=peers,
+        witnesses=witnesses,
+        train=train,
+    )
+    chosen = context.seeds.images()
+    right = answers(context.subject, chosen).argmax(1) == chosen.y
     elsewhere = ""
     if context.campaign.target is not None:
-        right &= images.y != context.campaign.target
+        right &= chosen.y != context.campaign.target
         elsewhere = " of another class than the target"
     rows = right.nonzero().squeeze(1)
     if not len(rows):
@@ -149,37 +170,41 @@ def search(
         )
     plan = plan_of(context)
     found = search_campaign(
-        context.campaign, images.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
+        context.campaign, chosen.take(rows), plan.budget, shard=plan.shard, rounds=plan.rounds
     )
     return found.findings.reseeded(rows)
 
 
 def run(
-    subject: Any,
+    model: Any,
     data: Any,
     *,
     out: str | Path | None = None,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
-    seeds: int | None = None,
+    images: int | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     peers: Sequence[Any] = (),
     witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
+    baseline: Any = (),
     execution: Execution | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
-    """Search like `search`, store everything in the new folder `out`, judge what was found.
+    """Measure how often `model` fails on all of `data`, search some of it, check what was found.
 
     Args:
-        subject, data, method, options, seeds, seed: As for `search`.
-        budget, peers, witnesses, train, execution: As for `search`.
+        model, data, method, options, seed: As for `search`; the method ``"none"`` measures alone.
+        budget, peers, witnesses, train: As for `search`.
         out: A folder that does not exist yet or is empty; None: the next free one of
             ``runs/METHOD-DATA-SEED``.
-        settings: Any other key of the configuration, as for `search`; ``judge=False``: findings
-            are not judged; ``conditions``: under which the risk is measured; ``references``: models
-            beside whose risk it stands, or folders of runs in which theirs was measured.
+        images: How many images to search from; None: 60.
+        baseline: Models, names of models, or folders of runs with which the failure rate is
+            compared; with a model, the search is for what it gets right and `model` wrong.
+        execution: How it is computed; by default in this process.
+        settings: As for `search`, and ``judge=False``: findings are not checked; ``samples``: of
+            the conditions per image; ``measure``: how many images are measured, or ``"all"``.
 
     Returns:
         The stored run, with verdicts if the judge of its data is trained; how to train it is
@@ -197,12 +222,23 @@ def run(
         >>> run.record["complete"]
         True
     """
-    given = locals()  # every argument, as it came
-    del given["out"]
-    context = _context_of(**given.pop("settings"), **given)
+    refuse_unused(settings, Settings.__annotations__, "hc.run")
+    how = execution or Execution()
+    context = _context_of(
+        model,
+        data,
+        request=_request(settings, seed=seed, budget=budget, execution=how, witnesses=witnesses),
+        method=method,
+        options=options,
+        seeds=images,
+        peers=peers,
+        witnesses=witnesses,
+        train=train,
+        baseline=baseline,
+        measured=True,
+    )
     folder = folder_for(context.config, out)
-    watcher = (execution or Execution()).watcher
-    done = conduct(context, folder, nullcontext(watcher), say=_log.warning)
+    done = conduct(context, folder, nullcontext(how.watcher), say=_log.warning)
     _log.warning("the run is in %s", folder)
     return done
 
@@ -215,7 +251,7 @@ def folder_for(config: Config, given: str | Path | None) -> Path:
         refuse_used(Path(given))
         return Path(given)
     data = Path(config.data.split("?")[0]).stem
-    name = "risk" if config.method.name == NO_SEARCH else config.method.name
+    name = "measured" if config.method.name == NO_SEARCH else config.method.name
     method, source = (
         re.sub(r"[^\w@.-]+", "-", text.rpartition(":")[2]).strip("-.") or "run"
         for text in (name, data)
@@ -231,61 +267,99 @@ def conduct(
     again: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Take a campaign through all its steps: search, draw the paths to what was found, measure the
-    coverage that was asked for, judge.
-
-    Args:
-        context: What the campaign is made of.
-        folder: Where the run goes; with `again`, where it was begun.
-        watching: Opens what is told how the search goes, and closes it when the search is over.
-        again: Go on with what the folder holds.
-        say: Told why a run was not measured or judged.
-    """
-    judged = bool(context.config.judge) and context.task == "classes"  # judges know classes alone
-    with watching as watcher:
-        done = start.start(plan_of(context), folder, watcher, again=again)
-    if not done.record["complete"]:
-        return done
-    criteria = context.config.criteria
-    if criteria is not None:
-        from hardcase.suite.coverage import reach
-
-        try:
-            done = reach(done, context.subject, criteria, training=context.train)
-        except Problem as problem:
-            say(f"coverage was not measured: {problem.what}")
-    done = measured(context, done, say)
-    if not judged:
-        return done
-    return finish(done, say=say, device=context.device, images=context.labelled)
-
-
-def measured(context: Context, run: Run, say: Callable[[str], None]) -> Run:
-    """Measure how often the subject of a complete run fails under the declared conditions.
+    """Take a run through its phases: measure, search, check. What a later phase needs is made when
+    it begins; what is wrong with it by name is told before the first one does.
 
     Args:
         context: What the run is made of.
-        run: A complete run.
-        say: Told under which conditions, what it takes, or why it was not measured.
+        folder: Where the run goes; with `again`, where it was begun.
+        watching: Opens what is told how the run goes, and closes it when it is over.
+        again: Go on with what the folder holds.
+        say: Told why a run was not checked.
+
+    Returns:
+        The run, with the phases that came to their end before it was asked to stop.
     """
-    conditions = context.conditions
-    if conditions is None:
-        return run
-    if context.config.conditions is None:
-        say(f"conditions {conditions.name}: {conditions.about} Others: --conditions")
-    references: Sequence[Reference] = ()
+    with watching as watcher:
+        plan = measure_plan(context)
+        store = (phases.reopen if again else phases.begin)(plan, folder, watcher)
+        with phases.failing_is_stored(store, "measure"):
+            if not phases.measure(plan, store, watcher):
+                return Run(folder)
+            keep_measured(context, Run(folder), plan.images)
+        if not _search(context, store, watcher):
+            return Run(folder)
+        watcher.enter("check", store.record())
+        return _check_findings(context, Run(folder), watcher, say)
+
+
+def _search(context: Context, store: Store, watcher: Watcher) -> bool:
+    """Search, unless the run has no search, or it is over; returns whether it came to its end."""
+    if phases.status_of(store.record(), "search") in ("done", "skipped"):
+        return True
+    if context.config.method.name == NO_SEARCH:
+        _skip(store, "search", "the run was asked for without a search")
+        return True
     try:
-        references = context.references
+        with phases.failing_is_stored(store, "search"):
+            return start.search(plan_of(context), store, watcher)
     except Problem as problem:
-        say(f"no reference: {problem.what}")
-    try:
-        with replace(context.campaign, precision="strict").arithmetic():  # a figure, not a search
-            return measure_run(
-                run, context.subject, context.seeds, conditions, references=references, say=say
-            )
-    except Problem as problem:
-        say(f"risk was not measured: {problem.what}")
+        if problem.code != NO_SEEDS:
+            raise
+        watcher.say(problem.what)  # what was measured stands
+        _skip(store, "search", problem.what)
+        return True
+
+
+def keep_measured(context: Context, run: Run, images: ImageSet) -> None:
+    """Keep what is chosen when all is measured: failing samples as images, and how the failure
+    rate compares with those of stored runs.
+    """
+    if read_beside(run.store, CONDITIONS) is not None:
+        return
+    measured = phases.measured_rows(run.store)
+    with locked(run.folder):
+        beside = beside_runs(run, measured, context.stored_baselines)
+        if beside:
+            record = run.store.record()
+            risk = record["risk"]
+            risk = {**risk, "baselines": [*risk["baselines"], *beside]}
+            run.store.write_record({**record, "risk": risk})
+        keep_shown(run, measured, context.measurement, images)
+
+
+def _skip(store: Store, name: str, why: str) -> None:
+    with locked(store.folder):
+        phases.set_phase(store, name, phases.phase("skipped", why))
+
+
+def _check_findings(
+    context: Context, run: Run, watcher: Watcher, say: Callable[[str], None]
+) -> Run:
+    """Measure the coverage that was asked for, and judge what was found."""
+    store = run.store
+    if phases.status_of(run.record, "check") in ("done", "skipped"):
         return run
+    done = run
+    began = monotonic()
+    with phases.failing_is_stored(store, "check"):
+        if context.config.criteria is not None and store.searching:
+            from hardcase.suite.coverage import reach
+
+            done = reach(done, context.subject, context.config.criteria, training=context.train)
+        judged = bool(context.config.judge) and context.task == "classes"  # judges know no others
+        why = "" if judged else "no label check was asked for"
+        if judged:
+            heard = list[str]()
+            done = finish(done, say=heard.append, device=context.device, images=context.labelled)
+            for text in heard:
+                say(text)
+            why = heard[-1] if heard and done.verdicts is None else ""
+        said = phases.phase("skipped", why) if why else phases.phase("done")
+        with locked(store.folder):
+            elapsed = round(monotonic() - began, 3)
+            phases.set_phase(store, "check", {**said, "elapsed": elapsed})
+    return Run(run.folder)
 
 
 def resume(
@@ -321,10 +395,14 @@ def resume(
         True
     """
     folder = Path(folder)
-    record, _ = start.reopen(folder)
+    watcher = (execution or Execution()).watcher
+    record, notes = start.reopen(folder)
+    for text in notes:
+        watcher.say(text)
     values = Store(folder).settings()
     if values:
-        config = parse({**values, **arguments})
+        request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
+        config = request.config(stored=values.get("given"))
         same_source(record, config)
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
@@ -334,8 +412,7 @@ def resume(
             fix="hc.resume(folder, subject, data, ...) with what hc.run was given",
         )
     else:
-        context = _context_of(subject, data, execution=execution, **arguments)
-    watcher = (execution or Execution()).watcher
+        context = _resumed(subject, data, execution or Execution(), **arguments)
     return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 
@@ -356,72 +433,146 @@ def check(subject: Any, data: Any, *, allow_low_accuracy: bool = False) -> Healt
         >>> hc.check(toy_subject(), toy_images(16)).accuracy
         1.0
     """
-    context = _context_of(subject, data, method="pgd", seeds=None)
+    request = _request({}, seed=0, budget=None, execution=Execution(), witnesses=None)
+    context = _context_of(subject, data, request=request, method="pgd")
     return _check(context.subject, context.seeds, allow_low_accuracy=allow_low_accuracy)
+
+
+def _resumed(
+    subject: Any,
+    data: Any,
+    execution: Execution,
+    *,
+    seed: int = 0,
+    budget: Budget | None = None,
+    witnesses: Any = None,
+    method: str | Method | None = None,
+    options: Mapping[str, Any] | None = None,
+    images: int | None = None,
+    peers: Sequence[Any] = (),
+    train: Any = None,
+    baseline: Any = (),
+    **settings: Any,
+) -> Context:
+    """The context of a run that was started from Python, given what `run` was given."""
+    refuse_unused(settings, Settings.__annotations__, "hc.resume")
+    request = _request(settings, seed=seed, budget=budget, execution=execution, witnesses=witnesses)
+    return _context_of(
+        subject,
+        data,
+        request=request,
+        method=method,
+        options=options,
+        seeds=images,
+        peers=peers,
+        witnesses=witnesses,
+        train=train,
+        baseline=baseline,
+        measured=True,
+    )
+
+
+def _request(
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    budget: Budget | None,
+    execution: Execution,
+    witnesses: Any,
+) -> Request:
+    """What Python asks for by name, each setting once."""
+    request = Request().ask(settings, "python")
+    sizes = {"shard": execution.shard, "round": execution.rounds}
+    computing = {
+        "campaign": sizes,
+        "batch_size": execution.batch,
+        "workers": execution.workers,
+        "cluster": execution.cluster,
+    }
+    request.ask(computing, "python", "Execution")
+    if isinstance(witnesses, Witnesses):
+        request.ask({"campaign": {"margin": witnesses.margin}}, "python", "Witnesses")
+    return request.ask({"seed": seed, "budget": asdict(budget or Budget())}, "python")
 
 
 def _context_of(
     subject: Any,
     data: Any,
     *,
+    request: Request,
     method: str | Method | None = None,
     options: Mapping[str, Any] | None = None,
     seeds: int | None = None,
-    seed: int = 0,
-    budget: Budget | None = None,
     peers: Sequence[Any] = (),
     witnesses: Witnesses | str | Sequence[Any] | None = None,
     train: Any = None,
-    execution: Execution | None = None,
-    **settings: Any,
+    baseline: Any = (),
+    measured: bool = False,
 ) -> Context:
-    """The context of a campaign whose parts are names or whatever the user has."""
-    if not isinstance(witnesses, Witnesses):
-        witnesses = Witnesses(models=witnesses)
+    """The context of a run whose parts are names or whatever the user has."""
+    models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
-    named_only = (options, settings.get("generator"), settings.get("target"))
+    wanted = request.values
+    named_only = (options, wanted.get("generator"), wanted.get("target"))
     if built and any(value not in (None, {}) for value in named_only):
         raise Problem(
             "options, generator and target belong to a method given by name; this one is built."
         )
-    how = execution or Execution()
-    values = {
-        "seed": seed,
-        "budget": asdict(budget or Budget()),
-        "campaign": {"shard": how.shard, "round": how.rounds, "margin": witnesses.margin},
-        "batch_size": how.batch or "auto",
-        "workers": how.workers,
-        "cluster": how.cluster,
-        **settings,
-    }
-    if isinstance(subject, str) and isinstance(data, str) and not built:
-        values |= {"model": subject, "data": data, "seeds": seeds}
-        values["method"] = {**(options or {}), "name": method or _chosen(values)}
-        return Context(parse(values), peers=peers, witnesses=witnesses.models)
-    data = _with_claims(data, str(settings.get("task", "auto")))
-    images, rest = _data_of(data, seeds, seed)
+    live = (subject, data, method, train, *peers, *_several(models), *_several(baseline))
+    if all(one is None or isinstance(one, str) for one in live):
+        request.ask({"model": subject, "data": data, "images": seeds}, "python")
+        request.ask({"baseline": tuple(_several(baseline)) or None}, "python")
+        request.ask({"peers": tuple(peers) or None}, "python")
+        chosen = method or _chosen(request.values)
+        request.ask({"method": {**(options or {}), "name": chosen}}, "python")
+        return Context(request.config(), witnesses=models)
+    data = _with_claims(data, str(wanted.get("task", "auto")))
+    images, rest = _data_of(data, seeds, request.values.get("seed", 0), whole=measured)
     some = sample_of(images)
-    loaded = partial(_network, some=some, settings=settings)
-    beside = settings.get("references")
-    references: list[Model] = []
-    if isinstance(beside, list | tuple) and not all(isinstance(one, str) for one in beside):
-        references = [loaded(one) for one in beside]
-        del values["references"]
+    loaded = partial(_network, some=some, settings=wanted)
     network = subject if isinstance(subject, str) else loaded(subject)
-    others = witnesses.models
-    if not isinstance(others, str | None):
-        others = [one if isinstance(one, str) else loaded(one) for one in others]
+    if isinstance(models, str | None):
+        others: Any = models
+    else:
+        others = [one if isinstance(one, str) else loaded(one) for one in models]
+    if measured and seeds is not None:
+        request.ask({"images": seeds}, "python")
     return Context.of(
         network,
         images,
         method or _chosen({"model": subject}, network),
         options=options,
-        peers=[loaded(each) for each in peers],
-        reference_models=references,
+        peers=[_peer(each, loaded) for each in peers],
+        baselines=[one if isinstance(one, str) else loaded(one) for one in _several(baseline)],
         witnesses=others,
-        train=rest if train is None else images_of(train),
-        **values,
+        train=_training_images(rest, train),
+        some=measured,
+        rest_trains=measured and train is None and not isinstance(data, str | Images),
+        request=request,
     )
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """What was given alone or in a sequence."""
+    if given is None:
+        return ()
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+def _peer(given: Any, loaded: Callable[[Any], Model]) -> Any:
+    """A model to compare with, by its name or as it is."""
+    if not isinstance(given, str):
+        return loaded(given)
+    from hardcase.models.load import load_model
+
+    return load_model(given, Loading())
+
+
+def _training_images(rest: Any, given: Any) -> Any:
+    """The training images that were given, or what the data holds besides."""
+    if isinstance(given, str):
+        return load(given, split="train")
+    return rest if given is None else images_of(given)
 
 
 def _with_claims(data: Any, wanted: str) -> Any:
@@ -460,18 +611,25 @@ def _network(thing: Any, some: Images, settings: Mapping[str, Any]) -> Model:
 
 
 def _data_of(
-    data: Any, count: int | None, seed: int
-) -> tuple[Images | Stream, Images | Stream | None]:
-    """The seeds, and what the data holds besides; only the seeds are decoded."""
-    if isinstance(data, Images):
-        return data if count is None else data.sample(count=count, seed=seed), None
+    data: Any, count: int | None, seed: int, *, whole: bool
+) -> tuple[ImageSet, ImageSet | None]:
+    """The images to search from, or, `whole`, all that are measured; and what the data holds
+    besides. Only what is searched from is decoded.
+    """
     if isinstance(data, str):
         images = load(data)
+        if whole:
+            return images, None
         return images.sample(count=min(count or SEEDS, len(images)), seed=seed), None
+    if isinstance(data, Images):
+        sampled = count is not None and not whole
+        return data.sample(count=count, seed=seed) if sampled and count else data, None
     if isinstance(data, Stream):
-        source: Images | Stream = data
+        source: ImageSet = data
     else:
         source = stream_of(data) if is_lazy(data) else images_of(data)
+    if whole:
+        return source, None
     chosen = source.sample(count=min(count or SEEDS, len(source)), seed=seed)
     taken = set(chosen.id)
     others = torch.tensor([i for i, name in enumerate(source.id) if name not in taken]).long()

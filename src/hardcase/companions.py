@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hardcase.errors import Problem, choice, file_member
+from hardcase.errors import Problem, choice, file_member, guarded
 
 _KNOWN = {
     "study": "People rate what was found; their answers confirm failures and calibrate the judge.",
@@ -29,7 +30,9 @@ _KNOWN = {
 """Verbs of the distributions that are developed with this one, with their lines of help, which are
 shown whether they are installed or not."""
 _EXTRAS = {"study": "study", "card": "teams", "fetch": "teams"}
-"""What installs a verb; all others are in studies."""
+"""What installs the libraries that a verb needs; all others are in studies."""
+_LIBRARIES = {"study": ("starlette", "uvicorn")}
+"""Libraries without which no verb of an extra does anything."""
 
 
 def companion_verbs() -> dict[str, str]:
@@ -43,9 +46,19 @@ def companion_verbs() -> dict[str, str]:
 
 def load_verb(name: str) -> Any:
     """Import the function or the typer application of a verb in `companion_verbs`."""
+    extra = _EXTRAS.get(name, "studies")
     for point in entry_points(group="hardcase.verbs", name=name):
+        for library in _LIBRARIES.get(extra, ()):
+            if find_spec(library) is None:
+                raise _not_installed(f"`hardcase {name}`", extra, library)
+        return _loaded(point)
+    raise _not_installed(f"`hardcase {name}`", extra)
+
+
+def _loaded(point: EntryPoint) -> Any:
+    """What an entry point names; whatever its import does is told by the name of the point."""
+    with guarded(f"importing {point.value} for {point.name!r}"):
         return point.load()
-    raise _not_installed(f"`hardcase {name}`", _EXTRAS.get(name, "studies"))
 
 
 def reader() -> Any:
@@ -53,7 +66,7 @@ def reader() -> Any:
     ``record(folder, runs=)``, ``ask(runs, budget=)``.
     """
     for point in entry_points(group="hardcase.readers", name="study"):
-        return point.load()
+        return _loaded(point)
     raise _not_installed("asking people, and reading their answers,", "study")
 
 
@@ -82,7 +95,12 @@ def studies() -> dict[str, PaperStudy]:
     """
     found = {}
     for name, point in _studies().items():
-        package = import_module(point.module.partition(".")[0])
+        try:
+            with guarded(f"importing experiment {name!r} of the entry point {point.value}"):
+                package = import_module(point.module.partition(".")[0])
+        except Problem as problem:  # the others can still be listed
+            found[name] = PaperStudy(name=name, summary=problem.what)
+            continue
         described: Mapping[str, PaperStudy] = getattr(package, "STUDIES", {})
         found[name] = described.get(name, PaperStudy(name=name))
     return found
@@ -97,7 +115,7 @@ def find(name: str) -> Callable[[Any], Any]:
     points = _studies()
     if name not in points:
         raise choice("experiment", name, list(points))
-    study: Callable[[Any], Any] = points[name].load()
+    study: Callable[[Any], Any] = _loaded(points[name])
     return study
 
 
@@ -109,19 +127,19 @@ def _studies() -> dict[str, EntryPoint]:
 
 
 def teams_module(name: str, what: str, extra: str) -> ModuleType:
-    """A module of ``hardcase-teams``, which `what` needs and `extra` installs."""
+    """A module of ``hardcase_teams``, which `what` needs and `extra` installs."""
     try:
         return import_module(f"hardcase_teams.{name}")
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("hardcase_teams"):
             raise
-        raise _not_installed(what, "teams", extra) from error
+        raise _not_installed(what, extra) from error
 
 
-def _not_installed(what: str, distribution: str, extra: str = "") -> Problem:
+def _not_installed(what: str, extra: str, library: str = "") -> Problem:
     return Problem(
-        f"{what} needs the distribution hardcase-{distribution}, which is not installed.",
-        fix=f"pip install 'hardcase[{extra or distribution}]'",
+        f"{what} needs {library or f'what the extra {extra!r} brings'}, which is not installed.",
+        fix=f"pip install 'hardcase[{extra}]', or from a clone: pip install './hardcase[{extra}]'",
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
@@ -29,7 +31,7 @@ LONGEST = 200_000
 MOST = 4_000
 """Dots, equals signs and brackets in it: reading takes time that grows with their square."""
 NO_SEARCH = "none"
-"""The method of a run that measures the risk alone."""
+"""The method of a run without a search: it is measured alone."""
 DEEPEST = 20
 """Sections inside sections that a setting's name may go through."""
 
@@ -112,35 +114,33 @@ class CampaignConfig(_Section):
     """Logits by which each witness must keep the label."""
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of all, from 0 to 1."""
+
+
 class LimitsConfig(_Section):
     """What the model may at most show: read by ``gate`` and shown by the report."""
 
-    confirmed_rate: float | None = Field(None, ge=0, le=1)
-    """Attempted seeds with a confirmed failure, at most."""
-    class_rate: float | None = Field(None, ge=0, le=1)
-    """The same for every class alone."""
-    classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
-    """The same by the name of a class."""
-    slices: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
-    """The same by the name of a slice."""
-    silent_rate: float | None = Field(None, ge=0, le=1)
-    """The same for failures made with high confidence."""
-    distinct: int | None = Field(None, ge=0)
-    """Distinct groups of confirmed findings, at most."""
-    witnessed_rate: float | None = Field(None, ge=0, le=1)
-    """Attempted seeds with a witnessed failure, at most."""
-    accuracy: float | None = Field(None, ge=0, le=1)
-    """Share of unchanged images that the model must at least get right."""
-    risk: float | None = Field(None, ge=0, le=1)
-    """Share of (image, declared condition) pairs that fail, at most."""
-    risk_margin: float = Field(0.01, ge=0, le=1)
-    """By how much the risk may exceed that of the baseline, or of the first reference."""
-    least_scale: float | None = Field(None, ge=0, le=1)
-    """Scale of the declared conditions below which at most a tenth of the images may fail."""
-    usable: int = Field(20, ge=1)
-    """Usable seeds, at least."""
-    upper: bool = False
-    """The upper end of the 95 % interval must hold too."""
+    risk: Share | None = None
+    """Failure rate under the declared conditions, at most."""
+    margin: Share = 0.01
+    """By how much the failure rate may exceed the baseline's."""
+    class_risk: Share | None = None
+    """Failure rate of every class, at most."""
+    classes: dict[str, Share] = {}
+    """Failure rate of a class, at most, by its name."""
+    accuracy: Share | None = None
+    """Share of unmodified images that the model gets right, at least."""
+    accepted_rate: Share | None = None
+    """Searched images with an accepted failure, at most."""
+    high_confidence_rate: Share | None = None
+    """Searched images with an accepted failure made with high confidence, at most."""
+    witnessed_rate: Share | None = None
+    """Searched images with a witnessed failure, at most."""
+    slices: dict[str, Share] = {}
+    """Searched images of a slice with an accepted failure, at most, by the name of the slice."""
+    conditions: str | None = None
+    """A profile or a file: the failure rate must have been measured under these conditions."""
 
 
 class MethodConfig(BaseModel):
@@ -170,7 +170,8 @@ class Config(_Section):
     peers: tuple[str, ...] = ()
     judge_features: tuple[str, ...] = ()
     witnesses: tuple[str, ...] | None = None
-    baseline: str | None = None
+    baseline: tuple[str, ...] = ()
+    """Models, or folders of runs, with which the model is compared on the same samples."""
     map: str | None = None
     generator: str | None = None
     target: int | str | None = None
@@ -178,16 +179,20 @@ class Config(_Section):
     criteria: str | None = None
     conditions: str | dict[str, Any] | None = None
     """Declared conditions under which the risk is measured: a profile, a file, a table or none."""
-    references: tuple[str, ...] | None = None
-    """Models, or run folders, beside whose risk that of the subject stands; by default trained
-    models at hand."""
+    samples: int = Field(4, ge=1, le=64)
+    """Random samples of the conditions per image."""
+    measure: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
+    """Images that are measured; by default all of the split, as far as a minute is enough."""
+    effects: bool | None = None
+    """Measure the effect of every condition; by default where there is time for it."""
     rare: bool = False
     """Also estimate failing volumes of images without a failing draw, by splitting."""
     oracle: (
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
     keep: str | None = None
-    seeds: int | None = Field(None, ge=1)
+    images: int | None = Field(None, ge=1)
+    """Images to search from."""
     split: Literal["train", "test"] = "test"
     seed: int = 0
     device: str = "auto"
@@ -202,13 +207,15 @@ class Config(_Section):
     judge: bool = True
     """Judge the findings when the search is over."""
     trust_pickle: bool = False
+    given: dict[str, str] = {}
+    """Who gave each setting that is no default of the program: written into runs, not by hand."""
 
-    @field_validator("peers", "witnesses", "judge_features", "references", mode="before")
+    @field_validator("peers", "witnesses", "judge_features", "baseline", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
-    @field_validator("target", mode="before")
+    @field_validator("target", "measure", mode="before")
     @classmethod
     def _number(cls, value: object) -> object:
         return int(value) if isinstance(value, str) and value.isdecimal() else value
@@ -222,7 +229,7 @@ class Config(_Section):
         given = self.model_dump()
         if self.limits == LimitsConfig():
             del given["limits"]
-        for name in ("task", "claims"):
+        for name in ("task", "claims", "given"):
             if given[name] == Config.model_fields[name].default:
                 del given[name]
         for name in ("classes", "threshold"):
@@ -239,14 +246,36 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise _problem(error) from error
 
 
+RENAMED_LIMITS = {
+    "confirmed_rate": "accepted_rate",
+    "silent_rate": "high_confidence_rate",
+    "class_rate": "class_risk, the failure rate of every class",
+    "risk_margin": "margin",
+}
+"""Limits by the names that they had, and what they are called."""
+DROPPED_LIMITS = {
+    "clusters": "a number of failure clusters has no interval, so it decides nothing",
+    "least_scale": "what a search finds is only a bound, so it decides nothing",
+    "correctly_classified": "few images have wide intervals, which pass nothing",
+    "upper": "every limit is held by its interval",
+}
+"""Limits that are gone, and why."""
+
+
 def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
     """The section ``[limits]`` of a file's values, checked; the rest of the file may be anything.
 
-    >>> limits_in({"limits": {"confirmed_rate": 0.05}}).confirmed_rate
+    >>> limits_in({"limits": {"accepted_rate": 0.05}}).accepted_rate
     0.05
     """
+    section = values.get("limits", {})
+    for name in section if isinstance(section, Mapping) else ():
+        if name in RENAMED_LIMITS:
+            raise Problem(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
+        if name in DROPPED_LIMITS:
+            raise Problem(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
     try:
-        return LimitsConfig.model_validate(values.get("limits", {}))
+        return LimitsConfig.model_validate(section)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["limits", *map(str, first["loc"])])
@@ -314,19 +343,28 @@ def check_names(config: Config) -> None:
         Problem: With the first that is wrong.
     """
     _known_method(config.method)
+    _exchanged(config)
     _known_data(config.data)
-    witnesses = [one for one in config.witnesses or () if not one.startswith("default:")]
-    beside = [one for one in config.references or () if not is_run(one)]
-    named = [*config.peers, *witnesses, *beside]
-    if config.baseline is not None:
-        named.append(config.baseline)
-    for spec in (config.model, *named):
+    others = [*config.peers, *(config.witnesses or ()), *config.baseline]
+    words = ("none", "default")
+    models = [one for one in others if one.partition(":")[0] not in words and not is_run(one)]
+    for spec in (config.model, *models):
         _known_model(spec)
 
 
-def is_run(name: str) -> bool:
-    """Whether a reference is the folder of a run rather than a model."""
-    return (named_path(name) / "run.json").is_file()
+def _exchanged(config: Config) -> None:
+    """Tell of a model that is given as data, and data as the model."""
+    forms = {row["name"].partition(":")[0] for row in rows("data") if ":" in row["name"]}
+    kind, colon, _ = config.model.partition(":")
+    names = [row["name"] for row in rows("data")]
+    if (colon and kind in forms) or config.model.partition("?")[0] in names:
+        fix = f"--model {config.data} --data {config.model}"
+        raise Problem(f"{config.model} is data, and it is named as the model.", fix=fix)
+
+
+def is_run(name: Any) -> bool:
+    """Whether a baseline is the folder of a run rather than a model."""
+    return isinstance(name, str) and (named_path(name) / "run.json").is_file()
 
 
 def _known_method(method: MethodConfig) -> None:
@@ -351,11 +389,10 @@ def _known_data(spec: str) -> None:
     path = named_path(rest.partition("?")[0])
     if colon and f"{kind}:" in {name.partition(":")[0] + ":" for name in known if ":" in name}:
         if rest and not path.exists():
-            raise Problem(
-                f"{path} does not exist.",
-                f"Looked from {Path.cwd()}.",
-                fix=f"{kind}:PATH with a path that exists",
-            )
+            beside = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+            near = get_close_matches(path.name, beside, n=1)
+            fix = f"--data {kind}:{path.parent / near[0]}" if near else f"{kind}:PATH of data"
+            raise Problem(f"{path} does not exist.", f"Looked from {Path.cwd()}.", fix=fix)
         return
     others = [point.name for point in entry_points(group="hardcase.data")]
     name = spec.partition("?")[0]
@@ -381,8 +418,38 @@ def _known_model(spec: str) -> None:
         )
     elif code.rpartition(":")[0].endswith(".py"):
         _present(code.rpartition(":")[0])
+    elif kind == "hf":
+        _folder_or_hub(name.partition("?")[0])
+    elif ":" not in code and not named_path(code).exists():
+        raise _unknown_form(code)
     if weights:
         _present(weights)
+
+
+def _folder_or_hub(name: str) -> None:
+    """Tell that there is no such folder before a hub is asked for a network of that name."""
+    path = named_path(name)
+    if path.is_dir():
+        return
+    beside = path.parent.glob("*/config.json") if path.parent.is_dir() else ()
+    near = get_close_matches(path.name, [found.parent.name for found in beside], n=1)
+    if near or name.startswith((".", "/", "~")):
+        fix = f"--model hf:{path.parent / near[0]}" if near else "hf:PATH of a folder that exists"
+        raise Problem(f"there is no folder {name}.", f"Looked from {Path.cwd()}.", fix=fix)
+    logging.getLogger(__name__).warning("there is no folder %s; the hub is asked for it", name)
+
+
+def _unknown_form(name: str) -> Problem:
+    """The error for a model whose name says neither where it is nor what kind it is."""
+    if "." in name or "/" in name:
+        return Problem(
+            f"there is no file {name}.", f"Looked from {Path.cwd()}.", fix="hardcase list models"
+        )
+    known = [str(row["name"]) for row in rows("models")]
+    fix = f"zoo:{name}" if name in known else f"torchvision:{name}, timm:{name} or hf:{name}"
+    forms = "zoo:NAME, file.py:factory, weights@file.py:factory, onnx:FILE, http://..., timm:NAME"
+    what = f"{name!r} does not say where the model is from."
+    return Problem(what, f"known forms: {forms} ...", fix=f"--model {fix}")
 
 
 def _present(path: str) -> None:
@@ -472,9 +539,14 @@ def _value(text: str) -> Any:
 def wrong_value(place: str, error: ValidationError) -> Problem:
     """The first thing that is wrong with the value at `place`, in words."""
     first = error.errors()[0]
+    given = first["input"]
     rules = [_rule(one) for one in error.errors() if one["loc"][:1] == first["loc"][:1]]
+    is_share = first["type"] == "less_than_equal" and first["ctx"]["le"] == 1
+    fix = ""
+    if is_share and 1 < given <= 100:
+        fix = f"{given / 100:g}, the share that {given:g} % is"
     return Problem(
-        f"{place} is {first['input']!r}; it must be {' or '.join(dict.fromkeys(rules))}."
+        f"{place} is {given!r}; it must be {' or '.join(dict.fromkeys(rules))}.", fix=fix
     )
 
 
@@ -514,6 +586,8 @@ def _problem(error: ValidationError) -> Problem:
 def _missing(places: Sequence[str]) -> Problem:
     """All that is missing, told at once."""
     flags = [place.removesuffix(".name") for place in places]
+    if "model" in flags and "method" in flags:  # the method follows from the model
+        flags.remove("method")
     if len(flags) == 1:
         return Problem(
             f"{flags[0]} is not given.",

@@ -3,47 +3,59 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
+from hardcase.campaign.claims import image_of
 from hardcase.campaign.loop import rows_per_call, seconds_per_seed, seeds_in_time
 from hardcase.campaign.record import Campaign, computing, overlay, parse_keep
-from hardcase.config import (
-    NO_SEARCH,
-    Config,
-    parse,
-    typed_options,
-)
+from hardcase.config import Config, is_run, typed_options
 from hardcase.data.files import ImageSet, Stream
 from hardcase.errors import Problem
 from hardcase.models.adapters import ClientConfig
 from hardcase.models.load import Loading, is_stated, load_model
 from hardcase.objectives import with_witnesses
 from hardcase.oracles import wanted_oracle
+from hardcase.randomness import hashed_order, reserved
 from hardcase.registry import SUPPLIED, Part, check_offer, resolve
+from hardcase.request import Request
 from hardcase.splits import CampaignSplits, sample_of
 from hardcase.tensors import from_bytes, steady, usable_device
 from hardcase.types import OFFERS, Budget, Images, Method, Model, Space, is_photographic
 
 if TYPE_CHECKING:
-    from hardcase.analysis.references import Reference
+    from hardcase.conditions.box import ConditionBox
     from hardcase.conditions.declared import Conditions
     from hardcase.generators.build import Generator, GeneratorSelection
     from hardcase.guides.archive import CellGrid
     from hardcase.methods.neurons import Profiles
     from hardcase.models.witnesses import WitnessSelection
+    from hardcase.runs.measured import Measurement
     from hardcase.spaces.latent import Library
     from hardcase.training.cards import TrainingProgress
 
 __all__ = ["SEEDS", "Context"]
 
-SEEDS = 100
-"""Images to start from where nobody says how many."""
+_log = logging.getLogger(__name__)
+
+SEEDS = 60
+"""Images to search from where nobody says how many."""
+MOST_MEASURED = 10_000
+"""Images that are measured, at most."""
+FEWEST_DIVIDED = 100
+"""Images from which on half of them is reserved for proofs of repair."""
+SOME = 16
+"""Images that are asked about to time a black box."""
+QUERIES = 400
+"""Queries per image that a black box is asked where nobody says how many."""
 
 
 class Context(CampaignSplits):
@@ -55,11 +67,14 @@ class Context(CampaignSplits):
         config: Names and settings, as a configuration file or flags give them.
         progress: Told how the training of missing networks goes.
         subject: The network under test.
-        seeds: The images to start from.
+        seeds: The images to start from, all of them.
+        given: Images to measure, of which some are searched from.
+        rest_trains: Whether images of `given` that are neither searched from nor reserved are
+            training images, for want of others.
         train: Training images, where the data set has no name to load them by.
         peers: Networks to compare with.
         witnesses: Networks that must keep the label, objects or names.
-        references: Networks beside whose risk that of the subject stands.
+        baselines: Networks that are measured on the same samples.
         method: A recipe that is built already.
 
     Example:
@@ -77,32 +92,34 @@ class Context(CampaignSplits):
         progress: Callable[[TrainingProgress], None] | None = None,
         subject: Model | None = None,
         seeds: Images | Stream | None = None,
+        given: Images | Stream | None = None,
+        rest_trains: bool = False,
         train: Images | Stream | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
-        references: Sequence[Model] = (),
+        baselines: Sequence[Model | str] = (),
         method: Method | None = None,
     ) -> None:
         if isinstance(witnesses, str):
             witnesses = (witnesses,)
-        live = [subject, seeds, train, method, *peers, *references]
+        live = [subject, seeds, given, train, method, *peers]
+        live += [each for each in baselines if not isinstance(each, str)]
         live += [each for each in witnesses or () if not isinstance(each, str)]
         self.by_name = all(each is None for each in live)
         """Whether a configuration alone says everything: no ingredient is an object."""
-        if config.method.name == NO_SEARCH and method is None:
-            from hardcase.methods.parts import no_search
-
-            method = no_search()
         self._subject = subject
         self._peers = tuple(peers)
-        self._references = tuple(references)
+        self._baselines = tuple(baselines)
+        self._given = given
+        self._rest_trains = rest_trains
         self._method = method
         self.progress = progress
         self.generated: dict[str, Any] = {}
         """How many seeds were generated, and who classified them as asked."""
         self._wanted_witnesses = config.witnesses if witnesses is None else witnesses
         """The witnesses that were named or given; None: the method's own."""
-        super().__init__(config, live_subject=subject is not None, seeds=seeds, train=train)
+        known = given if seeds is None else seeds
+        super().__init__(config, live_subject=subject is not None, seeds=known, train=train)
 
     @classmethod
     def of(
@@ -115,47 +132,103 @@ class Context(CampaignSplits):
         train: Images | Stream | None = None,
         peers: Sequence[Model] = (),
         witnesses: str | Sequence[str | Model] | None = None,
-        reference_models: Sequence[Model] = (),
+        baselines: Sequence[Model | str] = (),
+        some: bool = False,
+        rest_trains: bool = False,
+        request: Request | None = None,
         **values: Any,
     ) -> Context:
-        """The context of a campaign whose subject and seeds are objects."""
-        named = {
+        """The context of a campaign whose subject and seeds are objects; with `some`, the seeds are
+        all images that are measured, and some of them are searched from.
+        """
+        asked = (request or Request()).ask(values, "python")
+        named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": seeds.name,
+            "data": asked.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
-            "seeds": max(len(seeds), 1),
         }
+        if not some:
+            named["images"] = max(len(seeds), 1)
+        images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
-            parse({**named, **values}),
+            asked.ask(named, "python").config(),
             subject=None if isinstance(subject, str) else subject,
-            seeds=seeds,
+            **images,
+            rest_trains=rest_trains,
             train=train,
             peers=peers,
             witnesses=witnesses,
-            references=reference_models,
+            baselines=baselines,
             method=None if isinstance(method, str) else method,
         )
 
-    # where the search starts
+    # what is measured, and where the search starts
 
     @cached_property
-    def seeds(self) -> ImageSet:
-        """The images that the search starts from: those given, a class-balanced sample, or fresh
-        ones of a generator; very many stay in their files.
-        """
-        given = self.given_seeds
-        if given is not None and not (self._perturbs and "latent" not in self.sample.context):
-            return given
-        if self._perturbs:  # given images say only the shape, the classes and how many
-            return self._generated_seeds()
+    def all_images(self) -> ImageSet:
+        """Every image of the split, or all that were given."""
+        if self.given_seeds is not None:
+            return self.given_seeds
         images = self.labelled(self.config.split)
         if self.config.claims == "absent" and self.task != "classes":
             from hardcase.claims.load import with_absent
 
             known = self.annotated(self.config.split)
             images = with_absent(images.images(), known.images, known.annotations, self.subject)
+        return images
+
+    @cached_property
+    def measured_images(self) -> ImageSet:
+        """The images in the order in which they are measured, which the run's seed fixes: what is
+        measured in less time is the beginning of what is measured in more.
+        """
+        images = self.all_images
+        names = list(map(image_of, images.id)) if self.task != "classes" else images.id
+        return images.take(hashed_order(names, self.config.seed)[:MOST_MEASURED])
+
+    @property
+    def reserves(self) -> bool:
+        """Whether half of the images are reserved for proofs of repair: where they are enough, and
+        nobody has said from which to search.
+        """
+        chosen = self.given_seeds is not None and self._given is None
+        return not chosen and len(self.all_images) >= FEWEST_DIVIDED
+
+    @cached_property
+    def seeds(self) -> ImageSet:
+        """The images that the search starts from: those given, a class-balanced sample of those
+        that are not reserved, or fresh ones of a generator; very many stay in their files.
+        """
+        given = self.given_seeds
+        if self._perturbs:  # given images say only the shape, the classes and how many
+            return self._generated_seeds() if self._generates else self.all_images
+        if given is not None and self._given is None:
+            return given
+        images = self.all_images
+        if self.reserves:
+            names = map(image_of, images.id) if self.task != "classes" else images.id
+            images = images.take((~reserved(list(names))).nonzero().flatten())
+        if self.config.images is None and len(images) <= SEEDS and given is not None:
+            return images.held()
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held()
+
+    @property
+    def _generates(self) -> bool:
+        """Whether the method's generator makes the seeds: unless those given come with codes."""
+        return self.given_seeds is None or "latent" not in self.sample.context
+
+    def read(self, split: str) -> Images | Stream:
+        """One split of the data as it is stored, under its own classes."""
+        if split == "train" and split not in self._stored and self._rest_trains:
+            images = self.all_images
+            taken = {*self.seeds.id}
+            held = reserved(images.id).tolist() if self.reserves else [False] * len(images)
+            rows = [i for i, name in enumerate(images.id) if name not in taken and not held[i]]
+            if rows:
+                self._stored["train"] = images.take(torch.tensor(rows))
+                self._stored.setdefault("test", images)
+        return super().read(split)
 
     def _generated_seeds(self) -> Images:
         """Samples of the method's generator that the subject and most verifiers classify so."""
@@ -181,8 +254,8 @@ class Context(CampaignSplits):
         """How many images the search starts from: as configured, else 100; of photographs on a CPU
         as many as a few minutes are enough for, by the time of one pass.
         """
-        if self.config.seeds is not None:
-            return self.config.seeds
+        if self.config.images is not None:
+            return self.config.images
         if not (steady(self.subject.device) and is_photographic(self.shape)):
             return SEEDS
         most = min(SEEDS, len(self.labelled(self.config.split)))
@@ -215,9 +288,11 @@ class Context(CampaignSplits):
         if self._peers:
             return self._peers
         # the oracle of regressions looks at the first
-        named = [spec for spec in (config.baseline, *config.peers) if spec is not None]
+        named = [self.model(spec) for spec in config.peers]
+        if self.regressing:
+            named.insert(0, self.baselines[0])
         if named:
-            return tuple(self.model(spec) for spec in named)
+            return tuple(named)
         if self.part.facts.get("peers") != "quantised" or config.oracle in ("label", "non-finite"):
             return ()
         from hardcase.models.quantised import CALIBRATION, copy_for
@@ -237,7 +312,18 @@ class Context(CampaignSplits):
             images=self.images,
             load=partial(self.model, label_only=False),
             progress=self.progress,
+            search_seconds=self._search_seconds if self.subject.offers != "gradients" else None,
         )
+
+    def _search_seconds(self) -> float:
+        """How long a black box is asked at most, by one timed call."""
+        rows = from_bytes(self.sample.x[:SOME]).to(self.subject.device)
+        self.subject(rows[:1])
+        began = monotonic()
+        self.subject(rows)
+        each = (monotonic() - began) / len(rows)
+        queries = self.config.budget.queries or QUERIES
+        return each * queries * (self.config.images or SEEDS)
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:
@@ -266,7 +352,10 @@ class Context(CampaignSplits):
             return ()
         train = partial(self.labelled, "train")
         load = partial(self.model, label_only=False)
-        return surrogates_for(self.subject, self.shape, train, load)
+        if self.options.get("search") == "surrogates":
+            return surrogates_for(self.subject, self.shape, train, load)
+        seconds = self._search_seconds()
+        return surrogates_for(self.subject, self.shape, train, load, seconds=seconds)
 
     def model(self, spec: str, *, label_only: bool | None = None) -> Model:
         """The model that `spec` names, loaded as this campaign loads models."""
@@ -382,11 +471,9 @@ class Context(CampaignSplits):
 
     @cached_property
     def conditions(self) -> Conditions | None:
-        """Under which the risk is measured: as declared, else what suits such images; none for
-        seeds that a generator made.
-        """
+        """The conditions in effect: as declared, else what suits such images."""
         declared = self.config.conditions
-        if declared == "none" or (declared is None and self._perturbs):
+        if declared == "none":
             return None
         from hardcase.conditions.declared import Conditions, usual_profile
 
@@ -394,26 +481,51 @@ class Context(CampaignSplits):
         return replace(found, rare=found.rare or self.config.rare)
 
     @cached_property
-    def references(self) -> Sequence[Reference]:
-        """Beside whose risk the subject's stands: the version before and those named, else plain
-        networks of the same data that are at hand.
+    def baselines(self) -> tuple[Model, ...]:
+        """The models that are asked about the same samples: those given or named, the version
+        before first. Runs are no models: they were measured before.
         """
-        from hardcase.analysis.references import (
-            ReferenceModel,
-            named_references,
-            usual_references,
+        named = (one for one in self._baseline_specs if not is_run(one))
+        return tuple(one if not isinstance(one, str) else self.model(one) for one in named)
+
+    @property
+    def stored_baselines(self) -> list[str]:
+        """The folders of runs with which the failure rate is compared."""
+        return [str(one) for one in self._baseline_specs if is_run(one)]
+
+    @property
+    def _baseline_specs(self) -> Sequence[Model | str]:
+        return self._baselines or self.config.baseline
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """What measuring needs, under the conditions in effect."""
+        from hardcase.conditions.box import condition_box
+        from hardcase.runs.measured import Measurement
+
+        box = None
+        if self.conditions is not None:
+            box = condition_box(self.conditions, self.shape)
+        return Measurement(
+            model=self.subject,
+            box=box,
+            baselines=self.baselines,
+            samples=self.config.samples,
+            seed=self.config.seed,
+            tile=self._measure_tile(box),
+            reserve=self.reserves,
         )
 
-        config = self.config
-        if self._references:
-            return [ReferenceModel(model) for model in self._references]
-        if config.baseline is not None or config.references is not None:
-            names = [name for name in config.references or () if name != "none"]
-            return named_references(config.baseline, names, self.model)
-        if self.task != "classes":
-            return []
-        classes = len(self.sample.classes)
-        return usual_references(self.subject, self.shape, classes, self.images, self.model)
+    def _measure_tile(self, box: ConditionBox | None) -> int | None:
+        """Rows of every call while it is measured; chosen as the tile of a search is."""
+        from hardcase.models.tiles import campaign_tile
+
+        device = self.subject.device
+        if steady(device) and not is_photographic(self.shape):
+            return None
+        rows = from_bytes(self.sample.x[:64]).to(device)
+        networks = (self.subject, *self.baselines)
+        return campaign_tile(networks, lambda images: None, rows, precision="strict")
 
     # the method and the campaign
 
@@ -424,6 +536,12 @@ class Context(CampaignSplits):
         if built is not None:
             return Part(kind="method", name=built.name, make=partial(_itself, built))
         return resolve("method", self.config.method.name)
+
+    @property
+    def regressing(self) -> bool:
+        """Whether the search is for what the version before got right: it is given by a model."""
+        first = next(iter(self._baseline_specs), None)
+        return first is not None and not is_run(first)
 
     @property
     def _perturbs(self) -> bool:
@@ -463,7 +581,8 @@ class Context(CampaignSplits):
     def method(self) -> Method:
         """The recipe with its options, and with what it asks this context for."""
         if self._method is not None:
-            return self._method
+            named = self._method.details.get("options", {})
+            return self._within_conditions(self._method, named)
         part = self.part
         options = self.options
         card = None
@@ -481,40 +600,48 @@ class Context(CampaignSplits):
             method: Method = part(**given, **options)
         except TypeError as error:
             raise Problem(f"method {part.name!r} cannot be built: {error}") from error
-        if (
-            self.config.conditions not in (None, "none")
-            and options.get("space", "auto") == "auto"  # nobody named another space
-            and part.name in ("natural", "natural-blackbox")
-        ):
-            method = self._within_conditions(method)
+        method = self._within_conditions(method, options)
         known = {name: option.default for name, option in part.options.items()}
+        settings = {**known, **options, **method.details.get("options", {})}
+        if self.config.budget.queries is not None and "queries" in settings:
+            settings["queries"] = self.config.budget.queries
         details = {
             **method.details,
             "generator": card,
             "cite": part.cite,
-            "options": {**known, **options, **method.details.get("options", {})},
+            "options": settings,
         }
-        searches_regressions = self.config.baseline is not None
         oracle = wanted_oracle(
             self.config.oracle,
             method.oracle,
             peers=bool(self.peers),
-            regressions=searches_regressions,
+            regressions=self.regressing,
         )
         method = replace(method, oracle=oracle, details=details)
         if self.task != "classes":  # log-odds of a claim hardly reach what logits of classes do
             method = replace(method, target_margin=0.0)
-        if searches_regressions:
+        if self.regressing:
             from hardcase.analysis.references import regressing
 
             return regressing(method)
         return method
 
-    def _within_conditions(self, method: Method) -> Method:
-        """The method in the declared box."""
+    def _within_conditions(self, method: Method, options: Mapping[str, Any]) -> Method:
+        """The method bounded by the conditions in effect, if it searches appearance and nobody
+        named the space; where somebody did, only declared conditions are worth a word.
+        """
         from hardcase.conditions.box import condition_box
+        from hardcase.spaces.appearance import Appearance
 
-        assert self.conditions is not None
+        if self.conditions is None or not isinstance(method.space, Appearance):
+            return method
+        if options.get("space", "auto") != "auto":
+            if self.config.conditions is not None:
+                _log.warning(
+                    "%s searches the space %s, which was named, not the conditions %s",
+                    *(method.name, options["space"], self.conditions.name),
+                )
+            return method
         box = condition_box(self.conditions, self.shape)
         record = {**box.space.to_record(), "columns": list(box.columns)}
         return replace(method, space=box, details={**method.details, "space": record})

@@ -5,16 +5,21 @@ guards that turn what files and code of others raise into it, except the user's 
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from time import monotonic, sleep
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from hardcase.environment import redact, sanitize
+from hardcase.state import LEAVE, GlobalState
 
 FAILED = 1
 USAGE = 2
@@ -23,6 +28,12 @@ CANNOT_TELL = 4
 NO_SEEDS = 5
 INTERRUPTED = 130
 UNREAD = 141
+NEAR = 0.1
+"""How much less like what was typed a second name may be that is suggested too."""
+FEW = 16
+"""Names up to which all are listed, also where a near one is suggested."""
+
+_log = logging.getLogger(__name__)
 
 
 class Problem(Exception):  # noqa: N818 - the word users read
@@ -66,7 +77,7 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except Problem:
+    except (Problem, Unanswered):
         raise
     except Exception as error:
         said = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
@@ -74,18 +85,17 @@ def reading(what: str, *why: str, fix: str = "") -> Iterator[None]:
 
 
 def choice(kind: str, given: str, known: list[str] | tuple[str, ...]) -> Problem:
-    """The error for a name that does not exist: it lists the names that do and guesses which was
-    meant.
+    """The error for a name that does not exist: it guesses which was meant and lists the names that
+    do, if they are few or nothing is near.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     spelled = {name.lower(): name for name in known}
-    near = get_close_matches(given.lower(), spelled, n=1)
-    return Problem(
-        f"there is no {kind} {given!r}.",
-        f"known: {', '.join(known)}",
-        fix=spelled[near[0]] if near else "",
-    )
+    near = get_close_matches(given.lower(), spelled, n=3)
+    likeness = [SequenceMatcher(None, name, given.lower()).ratio() for name in near]
+    meant = [spelled[name] for name, like in zip(near, likeness) if like >= likeness[0] - NEAR]
+    listed = [] if meant and len(known) > FEW else [f"known: {', '.join(known)}"]
+    return Problem(f"there is no {kind} {given!r}.", *listed, fix=" or ".join(meant))
 
 
 _interrupts = 0
@@ -126,18 +136,12 @@ def count_interrupt() -> None:
     _interrupts += 1
 
 
-def interrupts() -> int:
-    """How often the user has typed Ctrl-C so far; `reraise` compares."""
-    return _interrupts
-
-
-def reraise(
+def _reraise(
     error: BaseException, what: str, *, before: int, why: str = "", fix: str = ""
 ) -> NoReturn:
     """Raise what user code raised as a `Raised` naming `what`; the user's own Ctrl-C, memory that
-    ran out, calls that were broken off and problems stay themselves.
-
-    For calls too frequent for `guarded`; `before` are the `interrupts()` when the call began.
+    ran out, calls that were broken off and problems stay themselves. `before` is how often Ctrl-C
+    was typed until the call began.
     """
     # torch's class is looked up by its name: nothing here imports torch
     no_memory = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
@@ -151,7 +155,7 @@ def reraise(
         message = f"{what} raised KeyboardInterrupt."
     elif isinstance(error, SystemExit):
         message = f"{what} called sys.exit({error.code})."
-    elif isinstance(error, Exception):
+    elif isinstance(error, (Exception, GeneratorExit)):
         first = (str(error).splitlines() or ["no message"])[0]
         message = f"{what} raised {type(error).__name__}: {first}"
     else:
@@ -171,25 +175,121 @@ def user_line(error: BaseException) -> str:
     return place
 
 
-@contextmanager
-def guarded(what: str, *, why: str = "", fix: str = "") -> Iterator[None]:
-    """Run user code; anything it raises, `SystemExit` included, becomes a `Problem` naming `what`
-    and saying `why` that matters and what to do.
+class guarded:  # noqa: N801 - read as a verb: ``with guarded("sampler s.py:draw"):``
+    """Run code of others: what it raises becomes a `Raised` that names it, and what it sets for all
+    code in this process is put back (`hardcase.state`).
+
+    `SystemExit`, `GeneratorExit` and a call of `os._exit` are such errors too.
+
+    Args:
+        what: What runs, as it begins a sentence.
+        why: Why an error of it matters.
+        fix: What to do about one.
+
+    Example:
+        >>> with guarded("sampler s.py:draw"):
+        ...     raise SystemExit(0)
+        Traceback (most recent call last):
+        hardcase.errors.Raised: sampler s.py:draw called sys.exit(0).
     """
-    before = _interrupts
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self._interrupts = 0
+        self._state: list[GlobalState] = []
+
+    def __enter__(self) -> None:
+        self._interrupts = _interrupts
+        self._state.append(GlobalState.now())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
+        changed, closed = self._state.pop().restore()
+        if changed:
+            _tell_changes(self.what, tuple(changed))
+        if closed and (error is None or isinstance(error, Exception)):
+            raise Raised(
+                f"{self.what} closed {' and '.join(closed)}.",
+                "Nothing of what was found could be printed.",
+                fix="no close() of sys.stdout or sys.stderr",
+            ) from error
+        abandoned = isinstance(error, GeneratorExit) and trace.tb_next is None
+        if error is None or abandoned:  # the generator that this block is part of was closed
+            return
+        _reraise(error, self.what, before=self._interrupts, why=self.why, fix=self.fix)
+
+
+@cache
+def _tell_changes(what: str, names: tuple[str, ...]) -> None:
+    """Say once what code of others changed for all."""
+    _log.warning("%s changes %s for all code; it was put back", what, " and ".join(names))
+
+
+GRACE = 1.0
+"""Seconds after its time in which a call can be broken off by a signal; then it is cancelled ..."""
+LOST = 10.0
+"""... and after so many a command ends, where native code hears neither."""
+
+
+class _Watchdog:
+    """A thread that sees to calls of native code, which no signal reaches: it asks them to end, and
+    ends the command if they do not.
+    """
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.seconds = 0.0
+        self.cancel: Callable[[], None] | None = None
+        self.ends_process = False
+        self.thread: threading.Thread | None = None
+
+    def watch(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.deadline = monotonic() + seconds
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._look, daemon=True)
+            self.thread.start()
+
+    def _look(self) -> None:
+        while True:
+            sleep(GRACE / 4)
+            late = 0.0 if self.deadline is None else monotonic() - self.deadline
+            if late > GRACE and self.cancel is not None:
+                self.cancel()
+            if late > LOST and self.ends_process:
+                text = f"a call gave no answer within {self.seconds:g} s and cannot be broken off."
+                os.write(2, f"error: {text} What is stored is safe.\n".encode())
+                LEAVE(USAGE)
+
+
+_watchdog = _Watchdog()
+
+
+def end_lost_calls(wanted: bool) -> None:
+    """Let this process end when native code does not come back in its time; a notebook does not."""
+    _watchdog.ends_process = wanted
+
+
+@contextmanager
+def cancelled_by(cancel: Callable[[], None]) -> Iterator[None]:
+    """Name what ends the native call in here, from another thread, when its time is over."""
+    before = _watchdog.cancel
+    _watchdog.cancel = cancel
     try:
         yield
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        reraise(error, what, before=before, why=why, fix=fix)
+    finally:
+        _watchdog.cancel = before
 
 
 @contextmanager
 def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Iterator[None]:
     """Break off what takes longer, where the system can (the main thread of a POSIX process).
 
-    Inside another such block, the outer one's time holds.
+    Inside another such block, the outer one's time holds. Native code hears no signal: see
+    `cancelled_by` and `end_lost_calls`.
     """
     main = threading.current_thread() is threading.main_thread()
     can = main and hasattr(signal, "setitimer") and not signal.getitimer(signal.ITIMER_REAL)[0]
@@ -202,9 +302,11 @@ def within(seconds: float | None, error: type[Unanswered] = Unanswered) -> Itera
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    _watchdog.watch(seconds)
     try:
         yield
     finally:
+        _watchdog.deadline = None
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -214,8 +316,8 @@ def likely_factory(path: Path) -> str:
     import ast
 
     try:
-        nodes = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError):
+        nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "factory"
     functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
     usual = [name for name in functions if name.startswith(("make", "build", "load", "get", "net"))]
@@ -233,9 +335,11 @@ def file_member(path: Path, member: str) -> Callable[..., Any]:
             for name, value in vars(module).items()
             if callable(value) and name[0] != "_" and value.__module__ == module.__name__
         ]
+        near = choice("function", member, known).fix
         raise Problem(
             f"{path} has no function {member!r}.",
             f"callable there: {', '.join(known) or 'nothing'}",
+            fix=f"{path}:{near}" if near else "",
         )
     return found  # type: ignore[no-any-return]  # callable, checked above
 

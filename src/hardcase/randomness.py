@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor
 
 from hardcase.errors import Problem
@@ -54,6 +54,29 @@ def keys_of(ids: Sequence[str]) -> Int[Tensor, " n"]:
     True
     """
     return _keys(tuple(ids)).clone()
+
+
+def reserved(ids: Sequence[str]) -> Bool[Tensor, " n"]:
+    """Return which images are reserved for proofs of repair: about half, by the hash of their id.
+
+    Reserved images are measured, but never searched, shown or used to choose anything, so that a
+    repair can be proved on them. An image is reserved in every run, whatever the seed and whichever
+    other images there are. Claims about one image share its fate: give the ids of their images.
+
+    >>> reserved(["mnist/test/00000", "mnist/test/00001", "mnist/test/00002"]).tolist()
+    [True, False, False]
+    """
+    return keys_of(ids) % 2 == 1
+
+
+def hashed_order(names: Sequence[str], seed: int) -> Int[Tensor, " n"]:
+    """Return positions in a random order in which the presence of one name moves no other; equal
+    names stay together.
+
+    >>> hashed_order(["a", "b", "c", "d"], seed=0).tolist()
+    [2, 1, 3, 0]
+    """
+    return keys_of([f"{seed}/{name}" for name in names]).argsort(stable=True)
 
 
 @lru_cache(maxsize=8)

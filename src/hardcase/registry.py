@@ -324,12 +324,34 @@ data = partial(part, "data")
 model = partial(part, "model")
 
 
-def parts(kind: str) -> dict[str, Part]:
-    """All parts of a kind by name: those of the package and those of installed entry points."""
+def parts(kind: str, wanted: str = "") -> dict[str, Part]:
+    """All parts of a kind by name: those of the package, and of those of installed plug-ins the one
+    that is `wanted`. The others are not imported: what is broken in a plug-in concerns nobody who
+    does not name it.
+    """
     if kind not in _loaded:
         _load(kind)
     known = _parts[kind]
+    word = _word(wanted)
+    if word and word not in map(_word, known):
+        for point in entry_points(group=f"hardcase.{kind}"):
+            if _word(point.name) == word:
+                with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
+                    made: Callable[..., Any] = point.load()
+                _add(_outside(kind, point.name, made))
     return {name: known[name] for name in sorted(known, key=methodcaller("split", "@"))}
+
+
+def _word(name: str) -> str:
+    """What names a part: without its form, and without the path of ``folder:PATH``."""
+    return name.partition("@")[0].partition(":")[0].partition("?")[0]
+
+
+def names(kind: str) -> list[str]:
+    """The names of all parts of a kind, those of plug-ins too, which are not imported for it."""
+    return list(
+        dict.fromkeys([*parts(kind), *(p.name for p in entry_points(group=f"hardcase.{kind}"))])
+    )
 
 
 def resolve(kind: str, spec: str) -> Part:
@@ -352,9 +374,9 @@ def resolve(kind: str, spec: str) -> Part:
     if path.endswith(".py"):
         return _supplied(kind, Path(path), member)
     refuse_bare_file(kind, spec)
-    known = parts(kind)
+    known = parts(kind, spec)
     if spec not in known:
-        raise choice(_NOUNS.get(kind, kind), spec, list(known))
+        raise choice(_NOUNS.get(kind, kind), spec, names(kind))
     return known[spec]
 
 
@@ -476,7 +498,7 @@ def _known_kind(kind: str) -> None:
 
 
 def _load(kind: str) -> None:
-    """Import the room of a kind, so that its decorators run, and the entry points of others."""
+    """Import the room of a kind, so that its decorators run."""
     _known_kind(kind)
     _loaded.add(kind)
     room = import_module(f"hardcase.{ROOMS[kind]}")
@@ -485,11 +507,6 @@ def _load(kind: str) -> None:
     for name in ALSO.get(kind, ()):
         if find_spec(name.partition(".")[0]):
             import_module(name)
-    for point in entry_points(group=f"hardcase.{kind}"):
-        if point.name not in _parts[kind]:
-            with guarded(f"{kind} {point.name!r} of the entry point {point.value}"):
-                made: Callable[..., Any] = point.load()
-            _add(_outside(kind, point.name, made))
 
 
 def _supplied(kind: str, path: Path, member: str) -> Part:

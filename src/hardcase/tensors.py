@@ -379,12 +379,23 @@ def fingerprints(x: UInt8[Tensor, "n c h w"]) -> Int[Tensor, " n"]:
     )
 
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices that can be named."""
+
+
 def usable_device(name: str) -> str:
     """A device that exists here; ``auto`` is a GPU where there is one."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    kind = name.partition(":")[0]
+    if kind not in DEVICES:
+        found = f"--device {'cuda' if torch.cuda.is_available() else 'cpu'}"
+        raise Problem(
+            f"there is no device {name!r}.", f"known: auto, {', '.join(DEVICES)}", fix=found
+        )
     try:
-        torch.zeros(1, device=name)
+        if torch.zeros(1, device=name).is_meta:
+            raise RuntimeError("it computes no values")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise Problem(f"device {name!r} cannot be used: {reason}", fix="--device cpu") from error

@@ -16,7 +16,7 @@ ESCAPE = "escape --model model.py:make --data npz:toy.npz"
 
 def test_escape_answers_in_words_and_in_numbers(world):
     train = "train vae --data npz:toy.npz --latent 8 --epochs 3 --model model.py:make -q"
-    words = f"{ESCAPE} --generator vae:{world(train).out.strip()} --seeds 12 --allow-low-accuracy"
+    words = f"{ESCAPE} --generator vae:{world(train).out.strip()} --images 12 --allow-low-accuracy"
     done = world(words, "--out out")
     assert done.code == 0, done.err
     assert "class pair" in done.out
@@ -28,7 +28,7 @@ def test_escape_answers_in_words_and_in_numbers(world):
 
 
 def test_escape_in_pixels_needs_no_generator(world):
-    done = world(ESCAPE, "--generator pixels --seeds 8 --out out")
+    done = world(ESCAPE, "--generator pixels --images 8 --out out")
     assert done.code == 0, done.err
 
 
@@ -62,3 +62,11 @@ def test_reproduce_lists_and_runs_experiments(world, monkeypatch):
     wrong = world("reproduce", "tyo")
     assert wrong.code == 2
     assert "toy" in wrong.err
+
+
+def test_repeats_are_refused_where_a_study_cannot_repeat(world):
+    for name in ("sinvad-feasibility", "features-rq3", "decides"):
+        done = world("reproduce", name, "--repeats", 5, "--out", "res")
+        assert done.code == 2
+        assert "--repeats 5" in done.err
+    assert not Path("res").exists()

@@ -59,10 +59,23 @@ def test_each_generator_meets_each_guide_and_each_control(matrix):
     for table in (*outcome.tables[1:4], *outcome.tables[5:]):
         names = [row[0] for row in table.rows]
         assert names[:4] == ["nc", "ssc", "random neuron", "no coverage"]
-        assert names[4:] == ["PGD", "witnesses, no coverage"]
+        queue = ["queue everything, push nothing"] if table in outcome.tables[5:] else []
+        assert names[4:] == [*queue, "PGD", "witnesses, no coverage"]
         assert all(len(row) == len(table.columns) for row in table.rows)
     assert outcome.tables[2].columns == ["guide", "nc", "snac"]
     assert outcome.tables[3].columns == ["guide", "tknp"]
+
+
+def test_the_control_without_coverage_queues_every_candidate(matrix):
+    """More candidates of a queue fail than without one, and no unit was pushed."""
+    _, outcome = matrix
+    table = outcome.tables[5]
+    column = table.columns.index("kept: more than queueing everything")
+    held = {row[0] for row in table.rows if row[column]}
+    assert held == {"nc", "ssc", "witnesses, no coverage"}
+    x, y = torch.zeros(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64)
+    probe = Probe(x, x, torch.zeros(3, 2), Seeds(x, x, y, torch.arange(3)))
+    assert coverage.QueueEverything().gain(probe).tolist() == [1, 1, 1]
 
 
 def test_guides_are_held_against_witnesses_by_what_others_keep(matrix):

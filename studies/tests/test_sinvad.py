@@ -1,5 +1,7 @@
 """SINVAD's boundary, sizes of its VAE and feasibility, end to end on a world of bars."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from hardcase.methods.sinvad import sinvad_code
 from hardcase.models.health import usable
 from hardcase_studies import sinvad
 from hardcase_studies.lab import Lab
+from hardcase_studies.verdicts import read_figure
 
 
 @pytest.mark.long
@@ -48,12 +51,27 @@ def test_both_countings_agree_where_every_search_succeeds_and_differ_where_one_f
 
 
 def test_rq4_a_larger_code_keeps_more_labels(bench, written):
-    ready = bench(latents=[1, 16], kinds=["linear"])
+    ready = replace(bench(latents=[1, 16], kinds=["linear"]), repeats=3)
     outcome = sinvad.latent_sizes(ready)
-    (table,) = outcome.tables
-    assert [row[1] for row in table.rows] == [1, 16]
-    assert table.rows[1][4] > table.rows[0][4], "SSIM"
+    table, differences, typical = outcome.tables
+    assert [row[0] for row in table.rows] == ["linear 1", "linear 16"]
+    small, large = (read_figure(row[3]) for row in table.rows)
+    assert large.value > small.value, "SSIM"
+    assert large.units == 3, "an interval over the trainings"
+    assert {row[0] for row in differences.rows} == {
+        "linear 1 less linear 16", "linear 16 less linear 1",
+    }  # fmt: skip
+    assert [row[0] for row in typical.rows] == ["linear 1", "linear 16"]
     written(outcome, ready)
+
+
+def test_rq4_goes_on_where_it_stopped(bench, monkeypatch):
+    ready = replace(bench(latents=[1], kinds=["linear"]), repeats=1)
+    monkeypatch.setattr(sinvad.figures, "images", lambda *args: "none")
+    first = sinvad.latent_sizes(ready)
+    monkeypatch.setattr(sinvad, "_rebuilt", lambda here, made, images: images)
+    monkeypatch.setattr(sinvad, "accuracy", None)  # nothing is measured again
+    assert sinvad.latent_sizes(ready).tables[2].rows == first.tables[2].rows
 
 
 @pytest.mark.long
@@ -62,7 +80,8 @@ def test_feasibility_climbs_and_mixes_in_both_spaces(bench, written):
     outcome = sinvad.feasibility(ready)
     climbs, ambiguous = outcome.tables
     assert [row[0] for row in climbs.rows] == [name for name, _ in sinvad.CLIMBS]
-    assert all(row[3] > 1 for row in climbs.rows)
+    assert all(row[4] > 1 for row in climbs.rows)
+    assert all(" of 2 = " in row[2] for row in climbs.rows)
     assert len(ambiguous.rows) == 4
     written(outcome, ready)
 

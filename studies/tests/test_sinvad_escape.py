@@ -8,6 +8,7 @@ import torch
 
 from hardcase.errors import Problem
 from hardcase_studies import sinvad_escape
+from hardcase_studies.inference import correlation
 from hardcase_studies.sinvad_escape import pollute
 from tiny import bars
 
@@ -47,7 +48,22 @@ def test_rq3_measures_each_pair_at_each_share(bench, written):
     assert max(by_name[sinvad_escape.ERROR]) > 0.1, (
         "half of the labels mixed must show in the test error"
     )
+    written(outcome, ready)
+
+
+def test_the_matrix_counts_arrivals_in_every_class_and_goes_on_where_it_stopped(
+    bench, written, monkeypatch
+):
+    ready = bench(seeds=9)
+    outcome = sinvad_escape.matrix(ready)
+    spread, escapes, errors = outcome.tables
+    assert [row[0] for row in spread.rows] == ["errors", "escapes", "escapes above errors"]
+    for table in (escapes, errors):
+        assert len(table.rows) == 3
+        assert all(row[1 + place] == "" for place, row in enumerate(table.rows)), "the diagonal"
     assert "escape.png" in written(outcome, ready)
+    monkeypatch.setattr(sinvad_escape, "measure_as_published", None)  # every column is kept
+    assert sinvad_escape.matrix(ready).tables[1].rows == escapes.rows
 
 
 def test_intervals_are_over_trainings_and_one_training_has_none():
@@ -61,8 +77,24 @@ def test_intervals_are_over_trainings_and_one_training_has_none():
     each = sinvad_escape._by_training(rounds, sinvad_escape.GENETIC, low)
     assert each.shape == (3,)
     assert "[" in sinvad_escape._over(each)
-    alone = sinvad_escape._lead(rounds[:1], sinvad_escape.GENETIC, low)
-    assert alone.startswith(f"{float(each[0]):+.3f} (no interval")
+    alone = sinvad_escape._lead(rounds[:1], sinvad_escape.OURS, low)
+    assert alone.startswith("+nan"), "a test error that never moves has no coefficient to lead"
+
+
+def test_a_measure_that_never_moves_has_no_coefficient_and_is_counted():
+    """Zeros in its place made a lead out of a small test half."""
+    shares = (0.0, 0.05, 0.1)
+    rates = torch.tensor([[0.0, 0.02, 0.05], [0.0, 0.03, 0.04]])
+    errors = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.01, 0.02]])
+    of = {name: rates if name != sinvad_escape.ERROR else errors for name in NAMES}
+    rounds = [sinvad_escape.Rates(shares, ((0, 1), (2, 5)), of, dict.fromkeys(NAMES, 0.0))] * 3
+    low = torch.tensor([True, True, True])
+    assert sinvad_escape._by_training(rounds, sinvad_escape.ERROR, low).tolist() == [1.0] * 3
+    assert sinvad_escape._undefined(rounds, sinvad_escape.ERROR, low) == "3 of 6"
+    assert sinvad_escape._undefined(rounds, sinvad_escape.OURS, low) == "0 of 6"
+    second = float(correlation(torch.tensor(shares), rates[1]))
+    lead = sinvad_escape._lead(rounds, sinvad_escape.OURS, low)
+    assert lead.startswith(f"{second - 1:+.3f}"), "over the pair that has both coefficients"
 
 
 def test_rq3_refuses_pairs_that_the_data_does_not_have(bench):

@@ -12,12 +12,12 @@ import fiftyone as fo
 import fiftyone.operators as foo
 import hardcase as hc
 from fiftyone.operators import types
-from hardcase.analysis.conditions import shown_draws
+from hardcase.analysis.conditions import shown_samples
 from hardcase.campaign.claims import CLAIM_KINDS, Claims
 from hardcase.conditions import PROFILES
 from hardcase.data.sources import images_of
+from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import finding_claims, seed_claims
-from hardcase.runs.verify import CONDITIONS, read_beside
 from hardcase.statistics import verdict_status
 from hardcase.tensors import remade
 
@@ -91,7 +91,7 @@ class FindFailures(foo.Operator):
         model = hc.models.load_model(given["model"], hc.models.Loading(train=images, test=images))
         run = hc.run(
             model, images, out=given["out"], method=given.get("method") or "none",
-            seeds=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
+            images=min(given.get("seeds") or 100, len(ids)), conditions=given.get("conditions"), judge=False,
         )  # fmt: skip
         shares = seed_shares(run)
         ctx.dataset.add_sample_field(FAILING, fo.FloatField)
@@ -147,8 +147,8 @@ class LoadRun(foo.Operator):
 
 def seed_shares(run: hc.Run) -> dict[str, float]:
     """The share of random conditions under which each seed fails."""
-    kept = read_beside(run.store, CONDITIONS) or {"seeds": (), "draws": 1}
-    return {row["id"]: row["failing"] / kept["draws"] for row in kept["seeds"]}
+    measured = measured_rows(run.store)
+    return dict(zip(measured.id, measured.shares.tolist()))
 
 
 def failures(run: hc.Run) -> Iterator[Failure]:
@@ -161,7 +161,7 @@ def failures(run: hc.Run) -> Iterator[Failure]:
             row["id"], row["seed"], run.classes[row["expected"]], run.classes[row["predicted"]],
             remade(row["image"]["bytes"]), change or row["method"], ("finding", row["kind"], status), row["confidence"], place,
         )  # fmt: skip
-    for place, row in enumerate(shown_draws(run)["shown"]):
+    for place, row in enumerate(shown_samples(run)):
         yield Failure(
             f"draw-{place}", row["seed"], run.classes[row["label"]], run.classes[row["predicted"]],
             row["image"], row["words"], ("condition",),

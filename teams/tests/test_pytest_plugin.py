@@ -6,6 +6,8 @@ import pytest
 from aftermath import verdict, write_run, write_world
 
 import hardcase.suite.replay  # noqa: F401 - inner runs share the modules that are loaded, as they must share their classes
+from hardcase.runs.files import checked_json
+from hardcase.runs.folder import BEGUN, Store
 
 pytest_plugins = ["pytester"]
 
@@ -18,9 +20,10 @@ def world(pytester):
         verdicts=[verdict(), verdict(kept=False), verdict()],
     )  # fmt: skip
     write_world(pytester.path)
-    (pytester.path / "run/config.toml").write_text(
-        f'model = "x"\ndata = "npz:{pytester.path / "greys.npz"}"\n[method]\nname = "pgd"\n'
-    )
+    settings = f'model = "x"\ndata = "npz:{pytester.path / "greys.npz"}"\n[method]\nname = "pgd"\n'
+    (pytester.path / "run/config.toml").write_text(settings)
+    store = Store.open(pytester.path / "run")
+    store.write(BEGUN, checked_json({"record": store.begun()["record"], "config": settings}))
     return pytester
 
 
@@ -46,6 +49,26 @@ def test_every_stored_test_is_an_item(world):
 def test_only_confirmed_ones(world, only, count):
     given = ("--hardcase-model", "models.py:new", "--hardcase-only", only, "--collect-only", "-q")
     assert run(world, "run/run.json", *given).stdout.str().count("dark-light-") == count
+
+
+def test_what_is_left_of_a_damaged_run_is_no_regression_test(world):
+    (world.path / "run/findings/part-00000.parquet").unlink()
+    given = ("run/run.json", "--hardcase-model", "models.py:new", "-q")
+    result = run(world, *given)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "is damaged" in result.stdout.str()
+    assert "is damaged" not in run(world, *given, "--hardcase-allow-damaged").stdout.str()
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "", '{"schema": 1}'])
+def test_a_run_without_anything_in_it_is_a_usage_error(world, content):
+    empty = world.path / "empty"
+    empty.mkdir()
+    (empty / "run.json").write_text(content)
+    result = run(world, "empty/run.json", "--hardcase-model", "models.py:new", "-q")
+    assert result.ret != 0
+    assert "Traceback" not in result.stdout.str()
+    assert "UsageError" in result.stdout.str()
 
 
 def test_runs_are_left_alone_without_a_model(world):

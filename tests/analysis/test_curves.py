@@ -14,7 +14,7 @@ from hardcase.corruptions import corrupt
 from hardcase.errors import Problem
 from hardcase.imaging.noise import WORD, content_key
 from hardcase.randomness import keys_of
-from hardcase.statistics import wilson_interval
+from hardcase.statistics import binomial_interval
 from tiny import bars, columns_subject as subject
 
 EDGES = torch.linspace(0.05, 6.0, 40)
@@ -41,12 +41,12 @@ def seeds():
     return torch.zeros(len(EDGES), 1, 8, 8), torch.zeros(len(EDGES), dtype=torch.int64)
 
 
-def test_a_curve_counts_with_wilsons_interval():
+def test_a_curve_counts_with_an_interval():
     world = Threshold()
     found = curve(world.change, world.subject, *seeds(), torch.tensor([0.0, 2.0, 5.0]), batch=7)
     rows = found.table()
     assert [row["failing"] for row in rows] == [int((level >= EDGES).sum()) for level in (0, 2, 5)]
-    assert (rows[1]["low"], rows[1]["high"]) == wilson_interval(rows[1]["failing"], 40)
+    assert (rows[1]["low"], rows[1]["high"]) == binomial_interval(rows[1]["failing"], 40)
     assert found.share().tolist() == [row["share"] for row in rows]
     assert world.asked == 3 * 40
     assert not found.non_monotone().any()
@@ -139,7 +139,7 @@ def test_what_cannot_be_drawn_is_told():
 def test_curves_of_a_model_that_noise_confuses():
     names = ("gaussian_noise", "contrast", "speckle_noise")
     found = severity_curves(subject(), bars(60), names)
-    assert found["usable"] == 60
+    assert found["correctly_classified"] == 60
     assert tuple(row["corruption"] for row in found["corruptions"]) == names
     noise, contrast, _ = found["corruptions"]
     assert len(noise["curve"]) == 16

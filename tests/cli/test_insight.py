@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hardcase.cli.main import main
+from hardcase.corruptions import CORRUPTIONS
 from tiny import HALVES
 
 
@@ -36,10 +37,18 @@ def test_a_curve_is_told_and_written_and_needs_something_to_draw(capsys):
     assert "--model" in capsys.readouterr().err
 
 
+def test_grey_images_have_every_corruption_but_that_of_colours(capsys):
+    asked = "--conditions none --count 2 --out all.json"
+    assert main(["curve", *NAMED, *asked.split()]) == 0
+    names = {row["corruption"] for row in json.loads(Path("all.json").read_text())["corruptions"]}
+    assert names == CORRUPTIONS.keys() - {"saturate"}
+    assert "curves: fog" in capsys.readouterr().err
+
+
 def test_curves_of_conditions_stay_with_the_run(capsys):
     import hardcase as hc
 
-    words = "run --model models.py:net --data npz:halves.npz?split=all --method none --seeds 12 -q"
+    words = "run --model models.py:net --data npz:halves.npz?split=all --method none --images 12 -q"
     Path("own.toml").write_text('exposure = "±3 stops"\nnoise = "0..90 levels"\n')
     assert main([*words.split(), "--conditions", "own.toml", "--out", "declared"]) == 0
     assert main(["curve", "declared", "--corruptions", "none"]) == 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hardcase import registry
-from hardcase.cli.inspect import KINDS, rows
+from hardcase.cli.inspect import KINDS, RECOMMENDED, rows
 from hardcase.cli.main import main
 from hardcase.registry import resolve
 from tiny import install
@@ -20,9 +20,17 @@ def test_json_has_the_agreed_keys_and_text_names_every_row(kind, capsys):
         assert set(row) == {"name", "summary", "needs", "paper", "laws"}
         assert isinstance(row["laws"], list)
         assert row["summary"]
-    assert main(["list", kind]) == 0
+    assert main(["list", kind, "--all"]) == 0
     said = capsys.readouterr().out
     assert all(row["name"] in said for row in rows(kind))
+
+
+def test_the_usual_methods_come_first_and_each_says_whom_it_is_for(capsys):
+    assert main(["list", "methods"]) == 0
+    said = capsys.readouterr().out
+    first = [line.split()[0] for line in said.splitlines() if line[1:2].islower()]
+    assert first == ["method", *RECOMMENDED]
+    assert "--all" in said
 
 
 def test_verbose_confesses_differences(capsys):

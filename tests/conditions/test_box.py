@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import hardcase as hc
-from hardcase.conditions.box import condition_box, sobol
+from hardcase.conditions.box import condition_box, conditions_digest, sobol
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CORRUPTIONS
 from hardcase.errors import Problem
@@ -143,9 +143,63 @@ def test_a_sampler_of_ones_own_and_rows_of_a_table_are_drawn(tmp_path):
 def test_a_sampler_that_gives_too_little_or_no_numbers_is_refused(tmp_path, given):
     file = tmp_path / "ours.py"
     file.write_text(f"import numpy as np\ndef bad(u):\n    return {{'rotation': {given}}}\n")
-    box = condition_box(Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad"), SHAPE)
+    declared = Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad")
     with np.errstate(all="ignore"), pytest.raises(Problem, match="were asked for"):
-        box.draw(rng_of(5), torch.arange(5), 8)
+        condition_box(declared, SHAPE)
+
+
+SAMPLERS = {
+    "raises": ("raise RuntimeError('no')", "raised RuntimeError: no"),
+    "exits": ("raise SystemExit(0)", "called sys.exit"),
+    "returns nothing": ("pass", "returns NoneType"),
+    "returns a list": ("return [u[:, 0]]", "returns list"),
+    "returns words": ("return {'rotation': ['a'] * len(u)}", "no numbers"),
+    "complex": ("return {'rotation': u[:, 0] + 1j}", "complex"),
+    "an extra column": ("return {'rotation': u[:, 0], 'blur': u[:, 0]}", "not declared"),
+    "outside": ("return {'rotation': u[:, 0] * 1000}", "in row"),
+    "a row outside": ("x = u[:, 0] * 8; x[7] = 9; return {'rotation': x}", "9 in row 7"),
+    "random": ("import random; return {'rotation': u[:, 0] * random.random()}", "another order"),
+    "by position": (
+        "import numpy; g = numpy.random.default_rng(0); return {'rotation': g.random(len(u))}",
+        "another order",
+    ),
+    "by the batch": ("return {'rotation': u[:, 0] * (u[0, 0] < u[-1, 0])}", "another order"),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_that_does_not_give_what_is_declared_is_refused_with_the_row(tmp_path, name):
+    body, words = SAMPLERS[name]
+    file = tmp_path / "ours.py"
+    file.write_text(f"def bad(u):\n    {body}\n")
+    declared = Conditions({"rotation": "±8 deg"}, sampler=f"{file}:bad")
+    with pytest.raises(Problem) as caught:
+        condition_box(declared, SHAPE)
+    assert words in str(caught.value)
+    assert caught.value.code == 2
+
+
+def test_the_digest_of_conditions_is_of_what_they_draw(tmp_path):
+    def digest(**how):
+        declared = {"rotation": "±8 deg", "shift": "±5 %"}
+        return conditions_digest(Conditions(declared, **how), SHAPE)
+
+    sampler, table = tmp_path / "s.py", tmp_path / "t.csv"
+    sampler.write_text("def draw(u): return {'rotation': (u[:, 0] * 2 - 1) * 8}")
+    table.write_text("rotation\n8\n-8\n")
+    plain = digest()
+    assert digest(name="scanner") == plain, "a name alone counts nothing"
+    drawn, logged = digest(sampler=f"{sampler}:draw"), digest(table=str(table))
+    assert len({plain, drawn, logged}) == 3
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_bytes(sampler.read_bytes())
+    assert digest(sampler=f"{elsewhere}:draw") == drawn, "nor does a path"
+    sampler.write_text("def draw(u): return {'rotation': u[:, 0] * 0}")
+    table.write_text("rotation\n0\n0.01\n")
+    assert digest(sampler=f"{sampler}:draw") != drawn
+    assert digest(table=str(table)) != logged
+    wider = Conditions({"rotation": "±9 deg", "shift": "±5 %"})
+    assert conditions_digest(wider, SHAPE) != plain
 
 
 def test_a_condition_held_at_neutral_leaves_the_others():

@@ -119,10 +119,10 @@ def test_the_volume_of_a_box_is_found_where_no_draw_fails():
     shape = (1, 16, 16)
     # 128/255 * 2^(s/2.2) < 0.4 below -0.72 of -0.73 stops: 0.4 % of the box, less the grey levels
     box = condition_box(Conditions({"exposure": "±0.73 stops", "shift": "±2 %"}), shape)
-    table = measure_risk(subject, grey(2), box, draws=2, costs=False)
+    table = measure_risk(subject, grey(2), box, samples=2)
     assert int(table.failing.sum()) == 0
     found = measure_rare(subject, grey(2), box, table)
-    own = measure_risk(subject, grey(1), box, draws=2**13, costs=False, seed=3)
+    own = measure_risk(subject, grey(128), box, samples=64, seed=3)
     assert found.id == table.id
     assert found.value == pytest.approx(own.value, rel=0.35)
     low, high = found.bounds

@@ -63,7 +63,7 @@ def test_a_model_without_gradients_is_searched_by_queries():
 
 def test_masked_gradients_are_not_comparable():
     masked = darkness(masked=True)
-    table = measure_risk(masked, grey(), exposure(), draws=32, costs=False)
+    table = measure_risk(masked, grey(), exposure(), samples=32)
     assert bool((table.failing > 0).all())
     found = measure_worst(masked, grey(), exposure(), table=table, alone=False)
     assert bool((found.least["draws"] >= LEAST - 0.02).all())

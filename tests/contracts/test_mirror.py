@@ -10,7 +10,7 @@ import hardcase
 
 SOURCES = Path(hardcase.__file__).parent
 TESTS = Path(__file__).parents[1]
-ACROSS = {"contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
+ACROSS = {"cheating", "contracts", "end_to_end", "fuzz", "golden", "played", "reference"}
 ACROSS |= {"torture", "worst_day"}
 """Folders of tests about the whole: contracts, references, whole runs, crashes."""
 ELSEWHERE = {
@@ -32,6 +32,7 @@ ELSEWHERE = {
     "judges/test_panel.py": "judges/networks",
     "methods/test_generative_features.py": "spaces/activations",
     "runs/test_folder.py": "runs/tables",
+    "worst_day/test_environment.py": "poor surroundings: plain state",
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",

@@ -8,11 +8,13 @@ import json
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import benchmarks
-from benchmarks import figures
-from benchmarks.pack import cached, read_pieces, write_pieces
+from benchmarks import figures, mosaics
+from benchmarks.pack import cached, read_pieces, take, write_pieces
 from hardcase_studies import stored
 
 
@@ -112,3 +114,48 @@ def test_a_result_is_of_one_commit_and_says_which_rows_are_stale(tmp_path, monke
     assert figures.stale_rows(record) == []
     code.write_text("fast = False")
     assert figures.stale_rows(record) == ["judge", "search"]
+
+
+def test_images_travel_as_pictures_and_come_back_pixel_by_pixel(tmp_path):
+    rng = np.random.default_rng(0)
+    for channels in (1, 3):
+        arrays = {
+            "x_train": rng.integers(0, 256, (130, channels, 12, 12), dtype=np.uint8),
+            "x_test": rng.integers(0, 256, (7, channels, 12, 12), dtype=np.uint8),
+            "y_train": np.arange(130) % 3,
+            "y_test": np.arange(7) % 3,
+        }
+        cached = tmp_path / f"set{channels}-abc.npz"
+        np.savez(cached, **arrays)
+        place = tmp_path / f"there{channels}"
+        mosaics.pack(cached, place)
+        with np.load(mosaics.restore(place, tmp_path / "cache")) as back:
+            assert set(back.files) == set(arrays)
+            for name, array in arrays.items():
+                assert back[name].dtype == array.dtype
+                assert np.array_equal(back[name], array)
+
+
+def test_a_picture_that_was_changed_is_refused(tmp_path):
+    cached = tmp_path / "set-abc.npz"
+    np.savez(cached, x_test=np.zeros((4, 1, 8, 8), np.uint8), y_test=np.zeros(4, np.int64))
+    (picture, _) = mosaics.pack(cached, tmp_path / "there")
+    Image.new("RGB", (800, 8), (9, 9, 9)).save(picture, "WEBP", lossless=True)
+    with pytest.raises(SystemExit, match="pack again"):
+        mosaics.restore(tmp_path / "there", tmp_path / "cache")
+
+
+def test_pieces_may_come_in_several_calls(tmp_path, monkeypatch, capsys):
+    files = {"cache/one": tmp_path / "one"}
+    files["cache/one"].write_bytes(np.random.default_rng(0).bytes(5000))
+    written = write_pieces(files, tmp_path / "whole", piece=2000)
+    installed = []
+    monkeypatch.setattr("benchmarks.pack.install", installed.append)
+    for count, path in enumerate(written, 1):
+        carried = tmp_path / f"call{count}"
+        carried.mkdir()
+        for name in (path.name, "pack.json"):
+            (carried / name).write_bytes((tmp_path / "whole" / name).read_bytes())
+        take(carried, tmp_path / "aside")
+        assert bool(installed) == (count == len(written))
+    assert "missing: piece-02.bin" in capsys.readouterr().out

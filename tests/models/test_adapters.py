@@ -105,9 +105,12 @@ def test_exported_programs(dynamic, tmp_path):
 def test_a_file_of_weights_is_no_network(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(linear().state_dict(), path)
-    with pytest.raises(Problem, match="holds no network") as caught:
+    with pytest.raises(Problem, match="holds weights") as caught:
         from_model_file(path)
-    assert "@file.py:factory" in caught.value.fix
+    assert "@FILE.py:FUNCTION" in caught.value.fix
+    torch.save(linear(), tmp_path / "whole.pt")
+    with pytest.raises(Problem, match="pickled whole"):
+        from_model_file(tmp_path / "whole.pt")
 
 
 class Lit(nn.Module):

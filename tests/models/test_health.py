@@ -38,7 +38,7 @@ def test_a_healthy_subject_and_one_that_depends_on_the_batch():
 
 
 def test_chance_accuracy_says_normalisation_or_class_order():
-    words = r"gets 0.0 % of the 40 seeds right; chance is 25 %"
+    words = r"accuracy 0.0 % \(n = 40\); chance is 25 %"
     with pytest.raises(Problem, match=words) as caught:
         checked(lambda logits: -logits)
     assert "normalisation is missing or the class order differs" in str(caught.value)
@@ -92,7 +92,7 @@ def test_a_model_that_changes_its_answer():
 
 def test_images_that_do_not_fit():
     images, net = toy_images(4), nn.Sequential(nn.Flatten(), nn.Linear(99, 4))
-    with pytest.raises(Problem, match="fails on an image of 1 x 8 x 8"):
+    with pytest.raises(Problem, match="crashes on an image of 1 x 8 x 8"):
         check(Subject(net), images)
     with pytest.raises(Problem, match="no images"):
         check(toy_subject(), toy_images(0))

@@ -72,7 +72,7 @@ def test_the_subject_under_another_name_is_no_witness(monkeypatch, caplog):
 
 
 def test_natural_has_default_witnesses_and_other_methods_have_none(quick):
-    train, test = bars(200, classes=4), bars(32, seed=1, split="test", classes=4)
+    train, test = bars(600, classes=4), bars(32, seed=1, split="test", classes=4)
     subject = Subject(Quarters(), classes=test.classes, name="toy")
 
     def context(method, **values):
@@ -118,11 +118,11 @@ def test_independence_has_four_parts_and_lineages_are_recorded():
     train, subject, own = bars(200), toy_subject(), [toy_world().peer]
     assert witness_record(subject, [], 2.0, train) is None
     record = witness_record(subject, own, 2.0, train)
-    assert set(record["independence"]) == {"networks", "lineage", "training images", "trained on"}
-    assert record["independence"]["training images"] == "not known"
+    assert set(record["independence"]) == {"networks", "lineage", "training_images", "trained_on"}
+    assert record["independence"]["training_images"] == "not known"
     renamed = Subject(own[0].net, name="witness:1")
     record = witness_record(subject, [renamed], 2.0, train)
-    known = record["independence"]["training images"]
+    known = record["independence"]["training_images"]
     assert known["images"] == len(even_half(train))
     names = ("torchvision:resnet18", "zoo:lenet5", "witness:1", "witness:vgg16-small 1", "net.py:x")
     models = [Subject(Quarters(), name=name) for name in names]

@@ -8,9 +8,9 @@ import pytest
 from hardcase.testing.toys import toy_images
 
 
-def save_splits(test_seed=6):
+def save_splits(test_seed=6, test_count=60):
     """Toy images of both splits as ``toy.npz`` in the present folder."""
-    train, test = toy_images(80, seed=5), toy_images(60, seed=test_seed)
+    train, test = toy_images(80, seed=5), toy_images(test_count, seed=test_seed)
     np.savez("toy.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
 
 

@@ -13,10 +13,10 @@ from hardcase.claims.subjects import Detections
 from hardcase.conditions import condition_box, measure_risk
 from hardcase.models.health import answers
 from hardcase.repair.claims import train_on_claims
-from hardcase.repair.proof import AttackSize, ProofSize
+from hardcase.repair.measures import AttackSize, ProofSize
 
 DIMMED = {"exposure": "-0.5..0 stops"}
-SHORT = AttackSize(seeds=6, restarts=2, gradients=3, queries=4, draws=4)
+SHORT = AttackSize(images=6, restarts=2, gradients=3, queries=4, samples=4)
 
 
 class Adjustable(Windows):
@@ -50,7 +50,7 @@ def test_a_threshold_that_loses_dimmed_objects_is_learned(seeds):
     assert trained.best == 4
     assert trained.scores[1] < trained.scores[0]
     after = model.around(hc.Subject(trained.net, name="after"))
-    risks = [measure_risk(one, test, box, costs=False).value for one in (model, after)]
+    risks = [measure_risk(one, test, box, samples=64).value for one in (model, after)]
     assert risks[0] > 0.3 > 0.1 > risks[1]
     assert (answers(model, test).argmax(1) == test.y).all()  # the network before stays as it was
 
@@ -68,12 +68,12 @@ def test_what_nobody_claims_is_not_learned_to_be_said(seeds):
 
 def test_a_repair_of_claims_is_proved_and_its_weights_are_read_back(seeds, tmp_path):
     train, test = seeds
-    size = ProofSize(seeds=12, draws=4, alone=1, attack=SHORT)
+    size = ProofSize(images=12, samples=4, alone=1, attack=SHORT)
     how = {"recipe": hc.RepairRecipe(epochs=3, batch=8, rate=2e-2, draws=2), "proof": size}
     given = {"test": test, "conditions": DIMMED, "out": tmp_path / "repair"}
     done = hc.repair(Adjustable(), train, **given, **how)
     rows = {row.name: row for row in done.proof.rows if row.group == "declared"}
-    assert rows["risk"].after < rows["risk"].before
+    assert rows["failure rate"].after < rows["failure rate"].before
     assert (tmp_path / "repair" / "weights.safetensors").is_file()
     net = Adjustable()
     net.load_state_dict(load_file(tmp_path / "repair" / "weights.safetensors"))

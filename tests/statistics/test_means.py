@@ -55,3 +55,12 @@ def test_intervals_cover_what_they_say(kind, least, counts, repeats, law):
         if count >= least:
             rows = torch.from_numpy(draw(rng, repeats, count))
             check_coverage([holds(kind(row), truth) for row in rows])
+
+
+def test_the_interval_of_a_bounded_figure_stays_within_its_bounds():
+    values = [0.75, 0.0, 0.0, 0.0]
+    free = mean_interval(values)
+    assert free.low < 0
+    bound = mean_interval(values, within=(0.0, 1.0))
+    assert (bound.low, bound.high) == (0.0, free.high)
+    assert not mean_interval([0.5, 0.5], within=(0.0, 1.0)).known

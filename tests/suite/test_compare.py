@@ -6,9 +6,11 @@ import re
 import pytest
 from aftermath import verdict, write_run
 
+import hardcase as hc
 from hardcase import statistics
 from hardcase.errors import Problem
 from hardcase.suite.compare import compare
+from hardcase.testing.toys import toy_images, toy_subject
 
 DARK = [10] * 12
 
@@ -102,3 +104,26 @@ def test_runs_of_two_versions_tell_fixed_still_and_newly_failing(tmp_path):
     assert told == {"fixed": 2, "still_failing": 1, "newly_failing": 1}
     (same,) = compare(old, old).table["pairs"]
     assert same["changed"] is None
+
+
+def test_failure_rates_of_measured_runs_come_first(tmp_path):
+    given = {"method": "none", "conditions": {"shift": "±30 %"}, "judge": False}
+    runs = [
+        hc.run(toy_subject(scale), toy_images(60), out=tmp_path / name, **given)
+        for name, scale in (("one", 10.0), ("two", 30.0))
+    ]
+    table = compare(*runs).table
+    (both,) = table["pairs"]
+    rates = both["failure_rate"]
+    assert (rates["images"], rates["missing"]) == (60, 0)
+    assert rates["first"] == pytest.approx(runs[0].record["risk"]["value"])
+    gap = rates["difference"]
+    assert gap["low"] <= gap["value"] <= gap["high"]
+    assert "budget" not in table["sentence"]
+    page = compare(*runs).report(tmp_path / "compare.html").read_text()
+    assert "60 common images" in page
+    other = hc.run(toy_subject(), toy_images(60), out=tmp_path / "seed", seed=1, **given)
+    (both,) = compare(runs[0], other).table["pairs"]
+    assert "seed of the samples" in both["failure_rate"]["why"]
+    searched = pair(tmp_path / "searched")
+    assert compare(*searched).table["pairs"][0]["failure_rate"] is None

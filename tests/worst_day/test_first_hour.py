@@ -115,7 +115,7 @@ def test_the_doctor_is_quick_with_photographs_and_says_what_it_tries(tmp_path, m
     if name == "good":
         assert "smoke run" in [line.what for line in lines], words
     else:
-        assert any(text.startswith("tried (") for text in told), words
+        assert any(text.startswith("trying ") for text in told), words
         assert "weak on these images" in words or "no better than chance" in words
 
 

@@ -26,7 +26,7 @@ from hardcase.errors import NO_SEEDS, Problem
 from hardcase.models.health import answers as first_answers
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import keys_of
-from hardcase.statistics import Rate, wilson_interval
+from hardcase.statistics import Rate, binomial_interval
 from hardcase.tensors import chunks, from_bytes, margin, to_grid
 from hardcase.types import Images, Model, Seeds
 
@@ -99,11 +99,11 @@ class Curve:
         return (ever & ~self.failing).any(0)
 
     def table(self) -> list[dict[str, float | int]]:
-        """One row per severity: failing of total, share, and Wilson's 95 % interval."""
+        """One row per severity: failing of total, share, and the 95 % interval."""
         rows = []
         total = self.failing.shape[1]
         for severity, hits in zip(self.severity.tolist(), self.failing.sum(1).tolist()):
-            low, high = wilson_interval(hits, total)
+            low, high = binomial_interval(hits, total)
             counts = {"severity": severity, "failing": hits, "total": total}
             rows.append({**counts, "share": hits / total, "low": low, "high": high})
         return rows
@@ -332,7 +332,7 @@ def severity_curves(
         "model": subject.name,
         "data": images.name,
         "images": len(images),
-        "usable": len(usable),
+        "correctly_classified": len(usable),
         "clean_error": 1 - len(usable) / len(images),
         "corruptions": rows,
         "conditions": scaled,

@@ -4,237 +4,99 @@ stands, seed by seed; and its earlier version, of which it may have broken what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.cache import named_path
-from hardcase.conditions import Conditions, compare_risk
-from hardcase.conditions.risk import DRAWS, RiskComparison
-from hardcase.config import is_run
-from hardcase.data.files import ImageSet
+from hardcase.conditions.risk import rate_of
 from hardcase.errors import Problem
-from hardcase.models.fetching import fetched_classifiers
-from hardcase.models.load import is_stated
-from hardcase.models.names import COUNT as IMAGENET
-from hardcase.models.subject import Subject
-from hardcase.models.witnesses import LARGEST
-from hardcase.models.zoo import cached_classifiers, trained_classifier
 from hardcase.objectives import joint
 from hardcase.oracles import MIN_MARGIN
+from hardcase.runs.measured import Measured
+from hardcase.runs.phases import measured_rows
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, read_beside
-from hardcase.statistics import Bounds, Interval, Rate, mcnemar, newcombe_paired
-from hardcase.tensors import chunks, margin
-from hardcase.types import Images, Kind, Method, Model, Objective, Oracle, Probe
-
-MOST = 2
-"""References that nobody named: each is asked a quarter as much as the subject."""
-ROWS = 64
-"""Images that are compared at once."""
+from hardcase.statistics import Interval, Rate, mcnemar, newcombe_paired
+from hardcase.tensors import margin
+from hardcase.types import Kind, Method, Objective, Oracle, Probe
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceModel:
-    """A model beside whose risk that of the subject stands."""
+def beside_runs(run: Run, measured: Measured, folders: Sequence[str]) -> list[dict[str, Any]]:
+    """Return how the failure rate of a run compares with those of stored runs, image by image.
 
-    model: Model
-    training: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceRun:
-    """A stored run beside whose risk that of the subject stands: its model is not asked again."""
-
-    run: Run
-    training: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.record['model']} in {self.run.folder.name}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """What happened to every seed, as `conditions.json` keeps it."""
-        rows: list[dict[str, Any]] = _kept(self.run)["seeds"]
-        return rows
-
-    def check(self, conditions: Conditions, seeds: ImageSet, seed: int) -> None:
-        """Refuse a run that was measured otherwise."""
-        facts = {"conditions": conditions.to_record(), "draws": DRAWS, "seed": seed}
-        _same_figures(self.run, facts)
-        rows = {name: row for row, name in enumerate(seeds.id)}
-        common = _common(rows, _shares(self.run), self.run)
-
-        def own(names: list[str]) -> UInt8[Tensor, "r c h w"]:
-            return seeds.take(torch.tensor([rows[name] for name in names])).images().x
-
-        if seeds.hash != self.run.record["hashes"]["data"]:
-            _same_images(own, self.run, common)
-
-
-Reference = ReferenceModel | ReferenceRun
-
-
-def named_references(
-    baseline: str | None, names: Sequence[str], load: Callable[[str], Model]
-) -> list[Reference]:
-    """Return the models that a user named, the version before first."""
-    found = list[Reference]()
-    if baseline is not None:
-        found.append(ReferenceModel(load(baseline), "the version before"))
-    for name in names:
-        if is_run(name):
-            found.append(ReferenceRun(Run(named_path(name)), "measured before"))
-            continue
-        own = name.startswith("zoo:") and not is_stated(name)
-        found.append(ReferenceModel(load(name), "trained here by its recipe" if own else ""))
+    Raises:
+        Problem: If one of them was measured under other conditions, or on other images.
+    """
+    found = list[dict[str, Any]]()
+    for folder in folders:
+        other = Run(named_path(folder))
+        mine, theirs = common_samples(run, measured, other)
+        found.append(
+            {
+                "name": f"{other.record['model']} in {other.folder.name}",
+                **rate_of(theirs.shares, theirs.clusters),
+                "unmodified": rate_of(theirs.wrong.astype(float), theirs.clusters),
+                "difference": mine.difference(theirs.shares),
+                "unmodified_difference": rate_of(
+                    mine.wrong * 1.0 - theirs.wrong, mine.clusters, low=-1.0
+                ),
+                "images": len(mine),
+            }
+        )
     return found
 
 
-def usual_references(
-    subject: Model,
-    shape: Sequence[int],
-    classes: int,
-    images: Callable[[str], Images],
-    load: Callable[[str], Model],
-) -> list[ReferenceModel]:
-    """Return plain networks of the same data that are at hand: nothing is trained or fetched.
+def common_samples(run: Run, measured: Measured, other: Run) -> tuple[Measured, Measured]:
+    """Return what two runs measured on the same samples of the same images.
 
-    Witnesses are none: they learned half of the data, and to read it bent."""
-    if classes == IMAGENET:
-        named = fetched_classifiers()[: MOST + 1]
-        training = "trained by others on ImageNet"
-        models = [load(f"zoo:{name}") for name in named]
-    elif max(shape[1:]) <= LARGEST:
-        try:
-            train, test = images("train"), images("test")
-            named = cached_classifiers(train, test)[: MOST + 1]
-        except Problem:  # images without a training split have no such networks
-            return []
-        training = f"trained on all {len(train):,} training images"
-        models = [_plain(name, train, test, subject.device) for name in named]
-    else:
-        return []
-    others = [ReferenceModel(one, training) for one in models if one.hash != subject.hash]
-    return others[:MOST]
-
-
-def _plain(name: str, train: Images, test: Images, device: torch.device) -> Model:
-    """A network of the zoo as its recipe trains it: it wants its images as they are."""
-    net, _ = trained_classifier(name, train, test, device=device)
-    return Subject(net, classes=test.classes, name=f"zoo:{name}", device=device)
-
-
-def beside_references(record: Mapping[str, Any], *, margin: float) -> dict[str, RiskComparison]:
-    """Return how a run's risk compares with that of each reference it was measured beside."""
-    return {
-        one["name"]: RiskComparison(
-            one["difference"], Bounds(one["low"], one["high"]), one["seeds"], margin
-        )
-        for one in (record.get("risk") or {}).get("references", ())
-    }
-
-
-def against(run: Run, baseline: Run, *, margin: float) -> RiskComparison:
-    """Compare the risks of two runs seed by seed, under the same conditions."""
-    if not run.record.get("risk"):
-        _same_figures(run, {})
-    facts = {**run.record, "draws": _kept(run)["draws"]}
-    _same_figures(baseline, {name: facts[name] for name in ("conditions", "draws", "seed")})
-    first, second = _shares(run), _shares(baseline)
-    common = _common(first, second, baseline)
-    if run.record["hashes"]["data"] != baseline.record["hashes"]["data"]:
-        _same_images(partial(_stored_images, run), baseline, common)
-    claims = bool(run.record.get("claims"))
-    return compare_risk(first, second, margin=margin, claims=claims)
-
-
-def _same_figures(run: Run, wanted: Mapping[str, Any]) -> None:
-    """Refuse a run whose conditions, draws or seed of the draws are others."""
-    if not run.record.get("risk"):
+    Raises:
+        Problem: If there is nothing that both measured.
+    """
+    if not other.record.get("risk"):
         raise Problem(
-            f"{run.folder} has no risk: it was run without declared conditions.",
-            fix="hardcase run ... --conditions scanner",
+            f"{other.folder} was not measured, so failure rates cannot be compared.",
+            fix=f"hardcase resume {other.folder}",
         )
-    seen = {**run.record, "draws": _kept(run)["draws"]}
-    lines = list[str]()
-    for name, value in wanted.items():
-        if seen[name] == value:
-            continue
-        if name == "conditions":
-            keys = [key for key in {**value, **seen[name]} if value.get(key) != seen[name].get(key)]
-            lines += [f"{key}: {value.get(key)}, there {seen[name].get(key)}" for key in keys]
-        else:
-            lines.append(f"{name}: {value}, there {seen[name]}")
+    own, there = (one.record.get("conditions") or {} for one in (run, other))
+    lines = [
+        f"{key}: {own.get(key)}, there {there.get(key)}"
+        for key in {**own, **there}
+        if own.get(key) != there.get(key)
+    ]
+    if run.record["seed"] != other.record["seed"]:
+        lines.append(f"seed: {run.record['seed']}, there {other.record['seed']}")
+    elif run.record.get("conditions_digest") == other.record.get("conditions_digest"):
+        lines = []  # what is drawn is the same, whatever it is called
+    elif not lines:
+        lines.append("a table or a sampler of conditions gives other values there")
     if lines:
         raise Problem(
-            f"{run.folder} was measured under other conditions, so risks cannot be compared.",
+            f"{other.folder} was measured under other conditions, so failure rates cannot be"
+            " compared.",
             *lines,
             fix="a run of that model with the same conditions and --seed",
         )
+    return measured.same_samples(measured_rows(other.store))
 
 
-def _common(own: Mapping[str, Any], theirs: Mapping[str, Any], run: Run) -> list[str]:
-    """The seeds that both have; a Problem where there are none."""
-    common = [name for name in own if name in theirs]
-    if not common:
-        raise Problem(
-            f"{run.folder} has no seed in common with this run, so risks cannot be compared.",
-            f"data there: {run.record['data']}",
-        )
-    return common
+def paired_differences(run: Run, other: Run) -> NDArray[np.float64]:
+    """Return the failure rate of one run less that of another, image by image."""
+    mine, theirs = common_samples(run, measured_rows(run.store), other)
+    return mine.shares - theirs.shares
 
 
-def _stored_images(run: Run, names: list[str]) -> UInt8[Tensor, "r c h w"]:
-    return run.seed_images([run.seed_rows[name] for name in names])
-
-
-def _same_images(
-    own: Callable[[list[str]], UInt8[Tensor, "r c h w"]], run: Run, names: list[str]
-) -> None:
-    """Refuse a run whose seeds of the same name are other images."""
-    for part in chunks(len(names), ROWS):
-        first, second = own(names[part]), _stored_images(run, names[part])
-        other = [0]
-        if first.shape == second.shape:
-            other = (first != second).flatten(1).any(1).nonzero().flatten().tolist()
-        if other:
-            raise Problem(
-                f"{run.folder} has other images, so risks cannot be compared.",
-                f"{names[part][other[0]]} is another image there",
-                f"data there: {run.record['data']}",
-            )
-
-
-def paired_differences(run: Run, baseline: Run) -> NDArray[np.float64]:
-    """Return the share of failing draws in one run less that in another, by common seed."""
-    first, second = _shares(run), _shares(baseline)
-    return np.array([first[name] - second[name] for name in first if name in second])
-
-
-def _kept(run: Run) -> dict[str, Any]:
-    """What a run keeps of every seed under its conditions."""
-    kept = read_beside(run.store, CONDITIONS)
-    if kept is None:
-        raise Problem(f"{run.folder / CONDITIONS} is missing, damaged or of another run.")
-    return kept
-
-
-def _shares(run: Run) -> dict[str, float]:
-    """The share of failing draws by seed."""
-    kept = _kept(run)
-    return {row["id"]: row["failing"] / kept["draws"] for row in kept["seeds"]}
+def rate_difference(run: Run, other: Run) -> dict[str, Any]:
+    """Return by how much the failure rates of two runs differ, with the interval and the number of
+    common images.
+    """
+    mine, theirs = common_samples(run, measured_rows(run.store), other)
+    return {**mine.difference(theirs.shares), "images": len(mine)}
 
 
 # What a new version of a model broke: stored inputs told apart, an oracle to search with, and what
@@ -423,7 +285,10 @@ def excess(found: Nearest, nulls: Mapping[str, Nearest], *, rng: torch.Generator
         )
     seeds = [seed for seed in found if all(seed in null for null in nulls.values())]
     if len(seeds) < 4:
-        raise Problem(f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.")
+        raise Problem(
+            f"{len(seeds)} seeds were attempted by all searches; at least 4 are needed.",
+            "Two versions that are the same network disagree on no image.",
+        )
     near = torch.tensor(
         [[float(said[seed]) for seed in seeds] for said in (found, *nulls.values())],
         dtype=torch.float64,

@@ -29,7 +29,7 @@ from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
-from hardcase.statistics import accepted_by, holm, wilson_interval
+from hardcase.statistics import accepted_by, binomial_interval, holm
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images
 
@@ -78,8 +78,8 @@ class SliceRates:
         return self.inside - self.outside
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share failing inside."""
-        return wilson_interval(self.failing, self.total)
+        """Clopper and Pearson's 95 % interval of the share failing inside."""
+        return binomial_interval(self.failing, self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +387,8 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
 
 def attempted_labels(run: Run) -> dict[str, int]:
     """The class of each attempted seed, from which a candidate was tried, by its id."""
-    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
-    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+    rows = run.seeds.select(["id", "label", "status", "evaluated"]).to_pylist()
+    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["evaluated"]]
     return {row["id"]: row["label"] for row in tried}
 
 

@@ -37,7 +37,7 @@ from hardcase.types import Images
 __all__ = ["AnnotatedImages", "RawAnnotations", "load_annotations"]
 
 READERS = ("coco", "yolo", "voc", "tags", "masks")
-"""Forms of annotated data that ``hardcase-teams`` reads."""
+"""Forms of annotated data that ``hardcase_teams`` reads."""
 NONE = 255
 """Class of pixels of which nothing is known."""
 HELD = 2**32
@@ -150,7 +150,7 @@ def load_annotations(
     if isinstance(data, str):
         title = data
         kind, _, rest = data.partition(":")
-        rows = {name.partition(":")[0]: row for name, row in _rows().items()}
+        rows = {name.partition(":")[0]: row for name, row in _rows(kind).items()}
         if kind in READERS:
             teams_module("formats", f"data {kind}:...", "teams")
         if kind not in rows:
@@ -167,9 +167,10 @@ def load_annotations(
     return _for_task(_assembled(raw, title, (split, wanted), sizing, task, (count, seed)), task)
 
 
-def _rows() -> dict[str, registry.Part]:
-    """The forms of annotated data."""
-    return {name: row for name, row in registry.parts("data").items() if "task" in row.facts}
+def _rows(wanted: str = "") -> dict[str, registry.Part]:
+    """The forms of annotated data; of those of plug-ins, the one that is `wanted`."""
+    every = registry.parts("data", wanted).items()
+    return {name: row for name, row in every if "task" in row.facts}
 
 
 def _opened(row: registry.Part, rest: str, split: str) -> tuple[RawAnnotations, Sizing, str]:
@@ -255,7 +256,7 @@ def _assembled(
     if len(stream) * math.prod(stream.shape) > HELD:
         raise Problem(
             f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
-            fix="?resize=320 after the path, or fewer of them (--seeds)",
+            fix="?resize=320 after the path, or fewer of them (--images)",
         )
     images = stream.images()
     chosen = stream.rows.tolist()

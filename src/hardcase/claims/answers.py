@@ -1,7 +1,7 @@
 """Whatever a tagger, detector or segmenter returns, in the one form of its task.
 
 `answering` is for modules of torch and keeps their gradients; `AskedNetwork` is for networks that
-can only be asked, as those of ``hardcase-teams``: ONNX and TFLite files, and servers.
+can only be asked, as those of ``hardcase_teams``: ONNX and TFLite files, and servers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.claims.subjects import ABSENT, Detections, Task, corners, flat_table
-from hardcase.errors import Problem, choice
+from hardcase.errors import Problem, choice, guarded
 from hardcase.models.adapters import SURE, logits_of
 from hardcase.models.subject import as_logits, in_evaluation_mode
 from hardcase.types import Answer, Offer, Tap
@@ -327,7 +327,7 @@ def answering(
     layout = Layout(task, len(classes) or stated_classes(net), checked_head(head))
     if task == "tags" and example is not None:
         place = next((weight.device for weight in net.parameters()), example.device)
-        with torch.no_grad(), in_evaluation_mode(net):
+        with guarded("the model"), torch.no_grad(), in_evaluation_mode(net):
             said = logits_of(net(example.to(place)))
         if is_sigmoid(said):
             layout = layout._replace(outputs="sigmoid")

@@ -99,7 +99,7 @@ def load_claim_model(
         return claim_model(load_model(name, how), own, classes, outputs=outputs, threshold=cut)
     weights, _, code = name.rpartition("@")
     form, _, rest = code.partition(":")
-    row = parts("model").get(rest.partition("?")[0]) if form == "zoo" else None
+    row = parts("model", rest).get(rest.partition("?")[0]) if form == "zoo" else None
     if row is not None and "task" in row.facts:
         _refuse_other_task(code, row.facts["task"], own)
         net: Any = None

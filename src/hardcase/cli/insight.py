@@ -27,7 +27,7 @@ ASKED = ("seed", "settings", "trust_pickle", "device", "offline")
 
 @o.takes(
     *("model", "data", *ASKED, "trust", *o.SAYS),
-    corruptions=o.Row("Which corruptions; all 18 by default, or none.", "A,B"),
+    corruptions=o.Row("Which corruptions; all by default (18 of colour images), or none.", "A,B"),
     conditions=o.Row("Conditions whose scale is raised; those of the run.", "NAME|FILE|none"),
     split=o.Row("Which part of the data."),
     count=o.Row("A balanced sample of so many images.", "N", least=1),
@@ -44,30 +44,33 @@ def curve(
 ) -> None:
     """Draw the share failing against severity and against the scale of declared conditions, and
     where each image first fails; of a run, for its report too."""
-    from hardcase.analysis.conditions import keep_worst, worst_expected
+    from hardcase.analysis.conditions import keep_worst
     from hardcase.analysis.curves import severity_curves
     from hardcase.cache import write_atomically
     from hardcase.conditions import condition_box, measure_worst
+    from hardcase.conditions.declared import DECLARABLE
     from hardcase.corruptions import CORRUPTIONS
     from hardcase.runs.files import checked_json
     from hardcase.runs.folder import Store
     from hardcase.runs.verify import CURVES, keep_beside
 
     context, images = model_and_images(folder, flags, split, count, conditions)
-    names = tuple(CORRUPTIONS) if corruptions == "all" else tuple(corruptions.split(","))
+    names = tuple(corruptions.split(",")) if corruptions not in ("all", "none") else ()
+    if corruptions == "all":
+        grey = images.shape[0] == 1
+        names = tuple(n for n in CORRUPTIONS if not (grey and DECLARABLE[f"corruption.{n}"].colour))
     worst = None
     declared = context.conditions
     if declared is not None:
         flags.say(f"conditions {declared.name}: {declared}")
         box = condition_box(declared, images.shape)
-        flags.say(worst_expected(context.subject, images, box))
         worst = measure_worst(context.subject, images, box, seed=context.config.seed)
     found = severity_curves(
         context.subject,
         images,
-        () if corruptions == "none" else names,
+        names,
         worst=worst,
-        progress=lambda done, total: flags.say(f"{done} of {total} curves"),
+        progress=lambda done, total: flags.say(f"{done} of {total} curves: {names[done - 1]}"),
     )
     if worst is not None:
         found |= worst.to_json()
@@ -79,7 +82,9 @@ def curve(
         write_atomically(out, checked_json(found))
     answer(flags, found, *_curves(found))
     if not flags.json:
-        flags.say(f"{found['usable']} of {found['images']} images classified correctly")
+        flags.say(
+            f"{found['correctly_classified']} of {found['images']} images classified correctly"
+        )
 
 
 def _curves(found: dict[str, Any]) -> Iterator[str | Table]:

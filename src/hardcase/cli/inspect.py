@@ -24,6 +24,7 @@ from hardcase.cli.options import (
     as_json,
     console,
     facts,
+    grid,
     note,
     opened,
     plural,
@@ -35,6 +36,7 @@ from hardcase.errors import USAGE, Problem, choice
 if TYPE_CHECKING:
     from hardcase.claims.annotations import AnnotatedImages
     from hardcase.config import Config
+    from hardcase.data.files import ImageSet
     from hardcase.models.subject import Subject
     from hardcase.training.cards import TrainingProgress
     from hardcase.types import Images, Model
@@ -47,6 +49,16 @@ KINDS = (
 What = StrEnum("What", {name: name for name in KINDS})  # type: ignore[misc]
 SHOWN = ("name", "summary", "needs", "paper", "laws")
 """What every row has, with and without ``--verbose``."""
+
+
+RECOMMENDED = {
+    "natural": "a PyTorch network: realistic changes that other networks still read; the default",
+    "natural-blackbox": "a model that is only asked: ONNX, TFLite, a server, labels alone",
+    "pgd": "how far the smallest change of pixels goes that breaks a network; a yardstick",
+    "sinvad": "research: new images from a generator's code, near the border of two classes",
+    "deephunter": "research: fuzzing that follows neuron coverage",
+}
+"""The methods that ``list methods`` shows, and whom or what each is for."""
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
@@ -66,6 +78,7 @@ def listing(
         str | None, typer.Argument(help="One row in full: a name of the table.")
     ] = None,
     format: o.AsFormat = o.Format.text,
+    all: Annotated[bool, typer.Option("--all", help="All methods, not the usual ones.")] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Everything that is known of each row.")
     ] = False,
@@ -82,10 +95,21 @@ def listing(
         tell(f"no {what} yet")
     elif verbose or name is not None:
         tell("\n\n".join(facts(_in_words(row)) for row in table))
+    elif str(what) == "methods" and not all:
+        _recommended(table)
     else:
         screen = console()
         columns = ("name", "needs", "summary", "paper")[: 4 if screen.width >= 120 else 3]
         screen.print(table_of(table, columns))
+
+
+def _recommended(table: list[dict[str, Any]]) -> None:
+    """Print the methods that people need first, and how to see the others."""
+    papers = {row["name"]: row["paper"] for row in table}
+    chosen = [(name, words, papers[name]) for name, words in RECOMMENDED.items()]
+    console().print(grid("", ("method", "for", "paper"), chosen))
+    rest = len(table) - len(chosen)
+    tell(f"{rest} more: hardcase list methods --all; one in full: hardcase list methods NAME")
 
 
 def _named(name: str, kind: str, table: list[dict[str, Any]]) -> dict[str, Any]:
@@ -100,7 +124,7 @@ def _others_row(name: str, room: str, known: list[str]) -> dict[str, Any]:
     from hardcase.catalogue import row_of
 
     kinds = {where: kind for kind, where in registry.ROOMS.items()}
-    if room in kinds and (".py" in name or name in registry.parts(kinds[room])):
+    if room in kinds and (".py" in name or name in registry.names(kinds[room])):
         return row_of(registry.resolve(kinds[room], name))
     raise choice(f"row of {room}", name, known)
 
@@ -177,9 +201,16 @@ def coverage(
         batch=0 if config.batch_size == "auto" else config.batch_size,
     )
     columns = ("criterion", "value", "covered", "total", "seconds")
-    words = {row["criterion"]: _convention(row["convention"]) for row in rows}
-    answer(flags, rows, table_of(rows, columns), facts(words))
+    known = {row["name"]: row["summary"] for row in registry.rows("criteria")}
+    meanings = {row["criterion"]: known.get(row["criterion"].partition(":")[0], "") for row in rows}
+    answer(flags, rows, table_of(rows, columns), facts({k: v for k, v in meanings.items() if v}))
+    if flags.verbose and not flags.json:
+        note(facts({row["criterion"]: _convention(row["convention"]) for row in rows}))
     if not flags.json:
+        note("value is covered of total: what these images reach of what the criterion counts")
+        for row in rows:
+            if "note" in row:
+                note(row["note"])
         note("coverage says what was reached; raising it need not reveal more faults")
 
 
@@ -239,13 +270,21 @@ OPTIONAL = {
     "ai_edge_litert": ("tflite", "TFLite files"),
     "torchvision": ("torchvision", "torchvision models"),
     "ray": ("ray", "clusters"),
-    "pandas": ("frame", "run.to_frame()"),
-    "datasets": ("datasets", "reading findings as a data set"),
+    "pandas": ("frame", "data frames of a run"),
+    "datasets": ("datasets", "data sets of Hugging Face"),
 }
 
 
 MAPPED = 12
 """Classes of the data whose output is shown."""
+UNNAMED = "none"
+"""The model or method where nobody names one."""
+SMOKE_QUERIES = 60
+"""Queries per image that a smoke run asks of a black box."""
+FEW = 16
+"""Answers that show whether a black box says labels alone."""
+SURE = 0.9999
+"""Probability of a class from which on an answer says nothing else."""
 
 
 class DoctorLine(NamedTuple):
@@ -279,10 +318,14 @@ def environment() -> Iterator[DoctorLine]:
     gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
     yield DoctorLine("devices", "ok", ", ".join(["cpu", *gpus]))
     yield _cache()
-    for name, (extra, purpose) in OPTIONAL.items():
-        text = f"{name} is not installed; only for {purpose} (pip install 'hardcase[{extra}]')"
-        if find_spec(name) is not None:
-            text = f"{name} {metadata.version(name.replace('_', '-'))} for {purpose}"
+    there = [name for name in OPTIONAL if find_spec(name) is not None]
+    found = (f"{name} {metadata.version(name.replace('_', '-'))}" for name in there)
+    yield DoctorLine("optional", "ok", ", ".join(found) or "none of the optional libraries")
+    lacking = [OPTIONAL[name] for name in OPTIONAL if name not in there]
+    if lacking:
+        extras = ",".join(extra for extra, _ in lacking)
+        purposes = ", ".join(purpose for _, purpose in lacking)
+        text = f"not here: what {purposes} need (pip install 'hardcase[{extras}]')"
         yield DoctorLine("optional", "ok", text)
 
 
@@ -317,7 +360,7 @@ def _job(
     from hardcase.config import check_names
     from hardcase.context import Context
     from hardcase.data.sources import describe
-    from hardcase.models.health import affordable, check
+    from hardcase.models.health import affordable, check, first_answers
     from hardcase.models.mistakes import trying
     from hardcase.tensors import steady
     from hardcase.types import is_photographic
@@ -337,8 +380,10 @@ def _job(
         yield from _annotations(context.annotated(config.split))
     model = context.subject
     yield DoctorLine("model", "ok", f"{config.model}: {_kind(model)}, on {model.device}")
+    if context.task == "classes":
+        first_answers(model, images.first(FEW).images())
     if is_photographic(images.shape):
-        tell("trying the sizes that the model may take")
+        tell("trying which sizes the model takes")
         with trying(TRYING / 2, tell):
             yield from _sizes(model, images.shape[1])
     found = context.class_map
@@ -349,11 +394,13 @@ def _job(
     seeds = context.seeds
     with trying(TRYING, tell):
         yield from _mistakes(model, seeds.images())
-        tell("asking the model about the images")
+        yield from _labels_alone(config, model, seeds)
+    tell("asking the model about the images")
+    with trying(TRYING / 2, lambda text: None):
         some = affordable(model, seeds, TRYING / 2)
         lenient = config.allow_low_accuracy
         health = check(model, seeds, allow_low_accuracy=lenient, sample=some)
-    right = f"{100 * health.accuracy:.1f} % of {health.images} images"
+    right = f"{100 * health.accuracy:.1f} % (n = {health.images:,})"
     yield DoctorLine("accuracy", "ok", f"{right}, mean confidence {health.confidence:.2f}")
     yield _normalisation(config, model)
     if not steady(model.device):
@@ -369,10 +416,11 @@ def _job(
         remedy = "--set subject.outputs=probabilities" if guessed else ""
         if "subject.outputs=sigmoid" not in text:  # said with the other mistakes
             yield DoctorLine("model", "warning" if remedy else "ok", text, remedy)
-    tell(f"a short run of {config.method.name}")
+    short = _short(config, model)
+    tell(f"a short run of {short.method.name}")
     many = context.task != "classes"  # of few claims, a network may make none
     small = many or not is_photographic(context.shape)
-    yield _smoke(config, None if many else model, progress, small=small)
+    yield _smoke(short, None if many else model, progress, small=small)
 
 
 def _annotations(annotated: AnnotatedImages) -> Iterator[DoctorLine]:
@@ -396,6 +444,30 @@ def _mistakes(model: Model, images: Images) -> Iterator[DoctorLine]:
     for found in diagnosis.mistakes if diagnosis else ():
         better = "" if found.accuracy is None else f" ({100 * found.accuracy:.0f} % right then)"
         yield DoctorLine(found.name, "warning", f"{found.what}{better}", found.fix)
+    if diagnosis and diagnosis.tried:
+        sizes = [pair for pair in diagnosis.tried if pair[0].endswith("pixels")]
+        best = [max(sizes, key=lambda pair: pair[1])] if sizes else []
+        others = [pair for pair in diagnosis.tried if pair not in sizes]
+        shares = [("as it is", diagnosis.accuracy or 0.0), *others, *best]
+        told = ", ".join(f"{label} {100 * share:.0f} %" for label, share in shares)
+        yield DoctorLine("tried", "ok", f"accuracy {told}")
+
+
+def _labels_alone(config: Config, model: Model, seeds: ImageSet) -> Iterator[DoctorLine]:
+    """That the scores of a black box say no more than its labels."""
+    import torch
+
+    from hardcase.models.health import answers
+    from hardcase.models.subject import Subject
+
+    has_task = bool(getattr(model, "task", ""))
+    if isinstance(model, Subject) or has_task or model.offers != "scores":
+        return
+    few = seeds.take(torch.arange(min(len(seeds), FEW))).images()
+    surest = answers(model, few).softmax(1).amax(1)
+    if bool((surest > SURE).all()):
+        what = f"one class has all the probability, in each of {len(few)} answers: labels alone"
+        yield DoctorLine("answers", "warning", what, "--set subject.label_only=true")
 
 
 def _kind(model: Model) -> str:
@@ -405,7 +477,7 @@ def _kind(model: Model) -> str:
     if task:
         return f"answers {task}, offers {model.offers}"
     if not isinstance(model, Subject):
-        return f"a black box that offers {model.offers}"
+        return f"a black box that offers {'labels' if model.offers == 'label' else model.offers}"
     weights = sum(parameter.numel() for parameter in model.net.parameters())
     return f"{weights:,} weights, returns {model.outputs}"
 
@@ -450,6 +522,22 @@ def _normalisation(config: Config, model: Model) -> DoctorLine:
     return DoctorLine("normalisation", "warning", found, flags_of(tuple(mean), tuple(std)))
 
 
+def _short(config: Config, model: Model) -> Config:
+    """The configuration of the smoke run: of the method that was named, else of one that this model
+    can take and for which nothing is trained."""
+    from hardcase.config import parse
+
+    values = config.model_dump()
+    if config.method.name != UNNAMED:
+        return config
+    method: dict[str, Any] = {"name": "pgd"}
+    if model.offers != "gradients":
+        method = {"name": "natural-blackbox", "search": "evolution"}
+        if config.budget.queries is None:  # a server may count
+            values["budget"]["queries"] = SMOKE_QUERIES
+    return parse({**values, "method": method, "witnesses": ["none"], "conditions": "none"})
+
+
 def _smoke(
     config: Config,
     model: Model | None,
@@ -460,24 +548,26 @@ def _smoke(
     """A few seeds for a few seconds, into a folder that is thrown away."""
     from hardcase.config import parse
     from hardcase.context import Context
-    from hardcase.runs.start import plan_of, start
+    from hardcase.runs.plan import plan_of
+    from hardcase.runs.start import start
 
     short = {
-        "seeds": min(config.seeds or 16, 16 if small else 4),
+        "images": min(config.images or 16, 16 if small else 4),
         "workers": 1,
+        "allow_low_accuracy": True,  # of more images, that was said before
         "budget": {**config.budget.model_dump(), "time": "10s" if small else "1s"},
     }
     smoke = parse({**config.model_dump(), **short})
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
         context = Context(smoke, subject=model, progress=progress)
         record = start(plan_of(context), Path(folder) / "run").record
-    counts = record["funnel"]
+    counts = record["search_results"]
     detail = (
-        f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing,"
+        f"{config.method.name}: {counts['failing']} of {counts['searched']} images failing,"
         f" {record['elapsed']:.1f} s"
     )
-    if not counts["attempted"]:
-        return DoctorLine("smoke run", "warning", detail, "a longer run: hardcase run --seeds 16")
+    if not counts["searched"]:
+        return DoctorLine("smoke run", "warning", detail, "a longer run: hardcase run --images 16")
     return DoctorLine("smoke run", "ok", detail)
 
 
@@ -499,23 +589,27 @@ def _cache() -> DoctorLine:
     *("allow_low_accuracy", "trust_pickle", "format", "verbose"),
 )
 def doctor(flags: o.Flags) -> None:
-    """Check the environment, the model, the data and their normalisation,
-    and make a ten-second smoke run.
+    """Check the environment; with a model, also the model, the data and their normalisation, and
+    make a ten-second smoke run.
     """
     from hardcase.config import check_names
 
     o.logging_to(verbose=flags.verbose, quiet=not flags.verbose)
-    wanted = o.resolve(vars(flags), {"model": "zoo:lenet5", "data": "mnist5k", "method": "pgd"})
-    if not flags.json:  # what is wrong with names is told before torch is imported
+    wanted = o.resolve(vars(flags), {"model": UNNAMED, "data": "mnist5k", "method": UNNAMED})
+    alone = wanted.model == UNNAMED
+    if not alone and not flags.json:  # what is wrong with names is told before torch is imported
         check_names(wanted)
     from hardcase.cli.progress import front
 
     seen = list(_told(environment(), show=not flags.json))
-    with front("plain") as screen:
-        seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
+    if not alone:
+        with front("plain") as screen:
+            seen += _told(job(wanted, screen.train, screen.prepare), show=not flags.json)
     counts = Counter(one.state for one in seen)
     words = [plural(counts[word], word) for word in ("problem", "warning") if counts[word]]
     told = f"\n{' and '.join(words) or 'everything is in order'}"
+    if alone:
+        told += "; to check a model too: hardcase doctor --model net.py:make --data folder:photos"
     answer(flags, [one._asdict() for one in seen], told)
     if counts["problem"]:
         raise typer.Exit(USAGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
-from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
@@ -24,7 +24,26 @@ import typer
 from hardcase.cli.options import begin
 from hardcase.companions import companion_verbs, load_verb
 from hardcase.environment import ADDRESS_SPACE, keep_freed, redact, sanitize
-from hardcase.errors import INTERNAL, INTERRUPTED, UNREAD, USAGE, Problem, count_interrupt
+from hardcase.errors import (
+    INTERNAL,
+    INTERRUPTED,
+    UNREAD,
+    USAGE,
+    Problem,
+    count_interrupt,
+    end_lost_calls,
+)
+
+RENAMED = {
+    "--accept": "is now --known",
+    "--max-confirmed-rate": "is now --max-accepted-rate",
+    "--max-silent-rate": "is now --max-high-confidence-rate",
+    "--max-class-rate": "is now --max-class-risk, the failure rate of every class",
+    "--max-distinct": "is gone: a number of failure clusters has no interval",
+    "--min-usable": "is gone: few images have wide intervals, which pass nothing",
+    "--upper": "is gone: every limit is held by its interval",
+}
+"""Flags by the names that they had, and what became of them."""
 
 
 def usage(error: BaseException) -> int | None:
@@ -36,7 +55,11 @@ def usage(error: BaseException) -> int | None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
-    typer.echo(f"error: {sanitize(redact(explain().strip()))}", err=True)
+    text = explain().strip()
+    now = RENAMED.get(str(getattr(error, "option_name", "")))
+    if now is not None:
+        text = f"{getattr(error, 'option_name', '')} {now}."
+    typer.echo(f"error: {sanitize(redact(text))}", err=True)
     if context is not None:
         typer.echo(f"  try: {context.command_path} --help", err=True)
     return int(getattr(error, "exit_code", 2))
@@ -124,7 +147,7 @@ VERBS = (
     Verb("layers", "inspect:layers", group=_LOOK),
     Verb("replay", "results:replay", group=_LOOK),
     Verb("shrink", "results:shrink", group=_LOOK),
-    Verb("repair", "train:repair", group=_PASS),
+    Verb("repair", "repair:repair", group=_PASS),
     Verb("cite", "results:cite", group=_PASS),
     Verb("data", "inspect:data", group=_PREPARE),
     Verb("cache", "start:cache", group=_PREPARE),
@@ -140,9 +163,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = spread(sys.argv[1:] if arguments is None else arguments)
     keep_freed()
+    end_lost_calls(True)
     begin(words)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: what is told goes nowhere
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without our signs gets others
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without our signs gets others
             stream.reconfigure(errors="replace")
     if "_HARDCASE_COMPLETE" in os.environ:  # a shell asks what could come next
         build()(args=words, prog_name="hardcase")
@@ -151,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _counting_interrupts():
             asked = build(words)(args=words, prog_name="hardcase", standalone_mode=False)
             code = asked() if callable(asked) else asked
+        sys.stdout.flush()  # a result that nobody can read is no success
         return code if isinstance(code, int) else 0
     except Problem as problem:
         typer.echo(f"error: {problem}", err=True)
@@ -169,12 +197,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error.__context__ or error, BrokenPipeError):  # as in `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered
             return UNREAD
+        if isinstance(error, OSError) and (why := _unwritable()):
+            typer.echo(f"error: the standard output cannot be written: {why}", err=True)
+            return USAGE
         told = usage(error)
         if told is not None:
             return told
         return internal(error, verbose=bool({"-v", "--verbose"} & {*words}))
     finally:
+        end_lost_calls(False)
         begin(())
+
+
+def _unwritable() -> str:
+    """Why the standard output takes nothing, which is then thrown away; empty where it does."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except io.UnsupportedOperation:  # no file, as in a notebook: it takes everything
+        return ""
+    except (OSError, ValueError) as error:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays
+        return str(getattr(error, "strerror", None) or error)
+    return ""
 
 
 def _check_memory(words: Sequence[str]) -> None:
@@ -262,7 +306,7 @@ def _more() -> dict[str, list[str]]:
             groups.setdefault(verb.group, []).append(verb.name)
     return {
         **groups,
-        "with hardcase-study, hardcase-studies or hardcase-teams": [*companion_verbs()],
+        "people, papers, other programs": [*companion_verbs()],
     }
 
 

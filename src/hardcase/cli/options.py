@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +14,8 @@ from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
@@ -68,27 +71,32 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
     "": {
         "model": Row("zoo:NAME, file.py:factory, weights@file.py:factory, timm:NAME ..."),
         "data": Row("mnist5k, mnist, fashion, cifar10, folder:PATH, npz:PATH, parquet:PATH ..."),
-        "method": Row("See: hardcase list methods; by default natural. none: risk alone."),
+        "method": Row("See: hardcase list methods; by default natural. none: measure alone."),
     },
     "Campaign": {
         "task": Row("What the model answers: classes, tags, boxes or masks.", "TASK"),
         "claims": Row("absent: also claim of each image that a class is not in it.", "WHICH"),
-        "seeds": Row("Number of seed images to start from.", "N"),
-        "split": Row("Which split the seeds come from."),
+        "images": Row("Images to search from; 60.", "N"),
+        "split": Row("Which split the images come from."),
         "seed": Row("Random seed.", "N"),
         "peer": Row("Another model to compare with; repeatable.", "MODEL"),
         "judge_features": Row("Network whose features judge the findings; repeatable.", "MODEL"),
         "witness": Row("A network that must keep the label; repeatable.", "MODEL|default|none"),
-        "baseline": Row("The version before: search for what --model broke.", "MODEL"),
+        "baseline": Row("The version before: compared on the same samples.", "MODEL|RUN"),
         "map": Row("Fill a map of two or three features with failures.", "A,B[:CELLS]"),
         "generator": Row("Generator whose latent space is searched.", "KIND[:NAME|PATH]"),
         "target": Row("Targeted search: only this predicted class counts as a failure.", "CLASS"),
         "criterion": Row("Coverage criterion that guides the search or is measured.", "NAME[:k=v]"),
-        "criteria": Row("Report coverage of the seeds alone and with the findings.", "A,B:k=v"),
-        "conditions": Row("Conditions of the risk: a profile or a file.", "NAME|FILE|none"),
+        "criteria": Row("Report coverage of the images alone and with the findings.", "A,B:k=v"),
+        "conditions": Row("What the model must stand: a profile or a file.", "NAME|FILE|none"),
+        "samples": Row("Random samples of the conditions per image; 4.", "N", least=1),
+        "measure": Row("Images that are measured; as many as a minute is enough for.", "all|N"),
+        "effects": Row("Measure the effect of every condition, however long it takes."),
         "rare": Row("Also estimate how rarely images without a failing draw fail."),
         "oracle": Row("label, disagreement, non-finite, any, regression.", "KIND"),
-        "keep": Row("first, best, best-per-label, all, or a number of findings per seed.", "WHICH"),
+        "keep": Row(
+            "first, best, best-per-label, all, or a number of findings per image.", "WHICH"
+        ),
         "settings": Row("Any setting, e.g. method.population=30", "KEY=VALUE", ("--set",)),
         "allow_low_accuracy": Row("Accept a model near chance, or a generator that loses labels."),
         "trust_pickle": Row("Load weights that need unpickling, which can run code."),
@@ -97,10 +105,10 @@ PANELS: Mapping[str, Mapping[str, Row]] = {
         "allow_changes": Row("Go on although ingredients have changed: into a new folder."),
     },
     "Budget": {
-        "queries": Row("Query budget per seed.", "N"),
-        "gradients": Row("Gradient budget per seed.", "N"),
-        "total_queries": Row("Total query budget, divided over the seeds.", "N"),
-        "total_gradients": Row("Total gradient budget, divided over the seeds.", "N"),
+        "queries": Row("Query budget per image.", "N"),
+        "gradients": Row("Gradient budget per image.", "N"),
+        "total_queries": Row("Total query budget, divided over the images.", "N"),
+        "total_gradients": Row("Total gradient budget, divided over the images.", "N"),
         "findings": Row("Stop at the end of the round that reaches this many findings.", "N"),
         "time": Row("Stop after the step in which the time is up.", "10m"),
     },
@@ -140,6 +148,20 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.
 OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
+def require_folders(*folders: Path) -> None:
+    """Tell of folders that do not exist, before anything is imported to read them."""
+    from hardcase.errors import Problem
+
+    for folder in folders:
+        if folder.exists():
+            continue
+        fix = "the folder given to --out"
+        runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+        if runs:
+            fix = shown(runs[-1].parent)
+        raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CampaignFlags:
     """The flags of a campaign; each sets the key of the configuration that is called as it is."""
@@ -150,19 +172,22 @@ class CampaignFlags:
     method: str | None = None
     task: str | None = None
     claims: str | None = None
-    seeds: int | None = None
+    images: int | None = None
     split: Split | None = None
     seed: int | None = None
     peer: list[str] | None = None
     judge_features: list[str] | None = None
     witness: list[str] | None = None
-    baseline: str | None = None
+    baseline: list[str] | None = None
     map: str | None = None
     generator: str | None = None
     target: str | None = None
     criterion: str | None = None
     criteria: str | None = None
     conditions: str | None = None
+    samples: int | None = None
+    measure: str | None = None
+    effects: bool = False
     rare: bool = False
     oracle: str | None = None
     keep: str | None = None
@@ -236,6 +261,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
                 hint = _flag(known.name, Annotated[hint, own[known.name].option()])
             if known.name != "flags":
                 parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        named = signature(verb, eval_str=True).parameters.items()
+        folders = [name for name, known in named if known.annotation in (OneRun, Runs)]
         kinds = get_type_hints(Flags)
         for name in names:
             hint = Annotated[kinds[name], shared(name)]
@@ -252,6 +279,9 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
         def called(**given: Any) -> Callable[[], None]:
             """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
+            for name in folders:
+                found = given[name]
+                require_folders(*(found if isinstance(found, list) else [found]))
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)
@@ -329,26 +359,27 @@ def resolve(
 
     They override `defaults` and the named file. Where nobody names a method and `choose` is given,
     one is chosen by what the model offers, and `choose` is told which and why."""
-    from hardcase.config import BudgetConfig, Config, assign, chosen_method, parse
+    from hardcase.config import chosen_method
+    from hardcase.request import Request, flag_values, typed_settings
 
-    values = {**(defaults or {}), **_file(flags.get("config"))}
+    file = _file(flags.get("config"))
+    request = Request().ask(defaults or {}, "default").ask(file, "hardcase.toml")
+    method = flags.get("method")
+    if method is not None and method != _method(file):  # options belong to the method of the file
+        request.forget("method")
     for flag, value in flags.items():
-        key = _KEYS.get(flag, flag)
         if value is None or value is False or value == []:  # was not given; 0 was
             continue
-        if key in BudgetConfig.model_fields:
-            values["budget"] = {**values.get("budget", {}), key: value}
-        elif key == "method" and _method(values) != value:
-            values["method"] = {"name": value}
-        elif key in Config.model_fields and key != "method":
-            values[key] = value
-    if flags.get("settings"):
-        values = assign(values, flags["settings"])
-    if choose is not None and _method(values) is None and isinstance(values.get("model"), str):
-        name, why = chosen_method(values)
-        values["method"] = {**(values.get("method") or {}), "name": name}
+        name = _KEYS.get(flag, flag)
+        request.ask(flag_values(name, value), "flag", f"--{flag.replace('_', '-')}")
+    for settings in typed_settings(flags.get("settings") or []):
+        request.ask(settings, "flag")
+    model = request.values.get("model")
+    if choose is not None and not request.asks_for("method.name") and isinstance(model, str):
+        name, why = chosen_method(request.values)
+        request.ask({"method": name}, "default")
         choose(why)
-    return parse(values)
+    return request.config(stored=file.get("given"))
 
 
 def _file(named: Path | None) -> dict[str, Any]:
@@ -380,12 +411,38 @@ WIDE = 160
 
 def tell(text: str) -> None:
     """A result."""
-    typer.echo(sanitize(redact(text)))
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stdout.isatty()))
 
 
 def note(text: str) -> None:
     """Something about the result."""
-    typer.echo(sanitize(redact(text)), err=True)
+    typer.echo(_wrapped(sanitize(redact(text)), terminal=sys.stderr.isatty()), err=True)
+
+
+_ALIGNED = re.compile(r"\s*(?:\S(?:.{0,24}?\S)?\s{2,})*")
+"""What stands before the text of a line: an indent, or names and the gaps after them."""
+
+
+def _wrapped(text: str, *, terminal: bool) -> str:
+    """The text with its lines broken between words where a terminal would break them within."""
+    if not terminal:
+        return text
+    width = get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        head = _ALIGNED.match(line)
+        hanging = " " * min(len(head[0]) if head else 0, width // 2)
+        lines += wrap(
+            line,
+            width,
+            subsequent_indent=hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 _words: list[str] = []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hardcase.context import Context
     from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
+    from hardcase.wording.summary import Decision
 
 
 KEPT_NETWORKS = (
@@ -36,24 +37,25 @@ NEEDED = "the model, the images and what the method needs"
 def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Flags) -> None:
     """Say how the run ended, and what a complete search for regressions shows beyond its nulls;
     leave with 130 unless it is complete or reached its limit of findings."""
+    from hardcase.suite.replay import against_nulls, previous
+
     if run is None:
-        note(f"interrupted before the search began: no folder was made; {KEPT_NETWORKS}")
+        note(f"interrupted before the run began: no folder was made; {KEPT_NETWORKS}")
         raise typer.Exit(INTERRUPTED)
     beyond: dict[str, Any] | None = None
-    if config.baseline is not None and run.record["complete"]:
-        from hardcase.suite.replay import against_nulls
-
+    searched = bool(run.record.get("shards"))
+    if previous(config) is not None and run.record["complete"] and searched:
         found = against_nulls(run, retrained=retrained, say=flags.say)
         beyond = {**found.to_json(), "retraining": retrained}
+    said = decision_of(run)
     if flags.json:
-        from hardcase.report.decision import verdict
-
         more = {} if beyond is None else {"regression": beyond}
-        as_json({"folder": str(run.folder), **run.record, "verdict": verdict(run, None)[0], **more})
+        verdict = {"verdict": said.word, "sentence": said.sentence}
+        as_json({"folder": str(run.folder), **run.record, **verdict, **more})
     elif flags.quiet:
-        tell(str(run.folder))
+        tell(str(said))
     else:
-        tell(closing(run))
+        tell("\n".join(closing(run, said)))
     if beyond is not None and not flags.json:
         tell(f"\nold right, new wrong: {beyond['sentence']}")
     if interrupted(run):
@@ -61,65 +63,84 @@ def conclude(run: Run | None, config: Config, retrained: str | None, flags: o.Fl
 
 
 def interrupted(run: Run) -> bool:
-    """Whether shards are missing for another reason than that enough was found."""
+    """Whether the run was stopped before its end: not because enough was found."""
     limit = run.record["budget"].get("findings")
     enough = limit is not None and len(run) >= limit
     return not run.record["complete"] and not enough
 
 
-def closing(run: Run) -> str:
-    """The last screen of a run: what decides first, then what the search could break."""
-    from hardcase.analysis.conditions import needed_in_words
-    from hardcase.config import NO_SEARCH
-    from hardcase.report.decision import BESIDE, VERDICTS, figures, verdict
+def decision_of(run: Run) -> Decision:
+    """What a run comes to, by the limits that it was started with and the baseline beside it."""
+    from hardcase.suite.gate import GateLimits, checks
+    from hardcase.wording.summary import decide
 
-    record = run.record
-    said, checks, declared = verdict(run, None)
-    lines = figures(run)
-    lines["verdict"] = (VERDICTS if declared else BESIDE)[said]
-    why = [check.text for check in checks if check.outcome == said != "pass"]
-    if why:
-        lines["verdict"] += f": {'; '.join(why)}"
-    decide = [check.decide for check in checks if check.decide]
-    if decide:
-        lines["to decide"] = decide[0]
-    needed = needed_in_words(record.get("risk") or {})
-    if needed:
-        lines["note"] = needed
-    head = f"{record['method']} on {record['model']}, {record['data']}"
-    parts = ["", head, *_generated(record), facts(lines)]
-    if record["method"] != NO_SEARCH:
-        parts.append(broken(run))
-    return "\n".join([*parts, "", f"files   {shown(run.folder)}", _next(run)])
+    measured = bool(run.record.get("risk"))
+    limits = GateLimits.of(run.store.settings()) if measured else GateLimits()
+    return decide(run.record, checks(run, limits) if measured else ())
 
 
-def broken(run: Run) -> str:
-    """What a search could break, and how far that can be trusted."""
-    record = run.record
-    by = "nothing is accepted: no judge has seen these findings yet"
+def closing(run: Run, said: Decision) -> list[str]:
+    """The last screen of a run, in lines."""
+    from hardcase.wording.summary import summary_lines
+
+    search, checked = list[str](), list[str]()
+    if run.store.searching:
+        search = [*_generated(run.record), search_sentence(run)]
+        checked = check_sentences(run)
+    check = (run.record.get("phases") or {}).get("check", {})
+    if check.get("status") == "skipped" and len(run):
+        checked = [str(check.get("why", "skipped"))]
+    report = f"hardcase open {shown(run.folder)}"
+    if interrupted(run):
+        stored = len(run.store.done()) + len(run.store.measured.read())
+        report = f"stopped; {stored} shards are kept. To go on: hardcase resume {shown(run.folder)}"
+    return summary_lines(run.record, said, search=search, checked=checked, report=report)
+
+
+def search_sentence(run: Run) -> str:
+    """What the search found, in one sentence."""
+    counts = run.counts()["search_results"]
+    failing, searched = counts["failing"] or 0, counts["searched"] or 0
+    clusters = counts["clusters"]
+    told = f", {clusters} clusters" if clusters else ""
+    method = run.record["method"]
+    if not failing:
+        return (
+            f"{method} found no failing variant of {searched:,} images. That is no proof that"
+            " there is none."
+        )
+    return (
+        f"{method} found a failing variant of {failing:,} of {searched:,} images{told} (attack"
+        " success says how hard the search tries, not how good the model is)."
+    )
+
+
+def check_sentences(run: Run) -> list[str]:
+    """What the label check says of the findings."""
     if not len(run):
-        by = "nothing was found, which is no proof that the model has no fault"
-    elif record.get("claims"):
-        by = "claims are not judged: declared conditions and witnesses speak for them"
-    if run.verdicts is not None:
-        by = f"judge: {(record.get('judge') or {}).get('standing', 'unknown')}"
-    head = f"\nhow many seeds {record['method']} could break"
-    totals = {name: count for name, count in record["totals"].items() if count}
-    spent = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in totals.items())
-    cost = f"spent {spent or 'nothing'} in {duration(record['elapsed'])}"
-    return "\n".join([head, run.summary(), by, *independence(record), cost])
+        return []
+    if run.record.get("claims"):
+        return ["claims are not checked: declared conditions and witnesses speak for them"]
+    counts = run.counts()["search_results"]
+    if run.verdicts is None:
+        return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
+    said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
+    controls = (run.record.get("judge") or {}).get("controls") or {}
+    if controls.get("planted"):
+        said += f" It found {controls['found']} of {controls['planted']} planted label losses."
+    return [f"{said} To confirm: hardcase judge {shown(run.folder)} --ask 20"]
 
 
 def _generated(record: dict[str, Any]) -> list[str]:
     """How many samples a generator made for its seeds, and who classified them as asked."""
-    made = record.get("generated seeds")
+    made = record.get("generated_images")
     if not made:
         return []
     told = "checked by nobody else"
     if made["by"]:
         told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
     return [
-        f"generated seeds: {made['generated']} samples, {made['correctly classified']} correctly"
+        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
         f" classified by the subject, {told}"
     ]
 
@@ -137,15 +158,6 @@ def independence(record: dict[str, Any]) -> list[str]:
     return lines + independence_in_words(judge.get("independence"))
 
 
-def _next(run: Run) -> str:
-    name = shown(run.folder)
-    if interrupted(run):
-        stored = len(list((run.folder / "findings").glob("part-*.parquet")))
-        kept = f"{stored} of {run.record['shards']} shards, with all that they found"
-        return f"kept    {kept}\ngo on   hardcase resume {name}"
-    return f"report  hardcase report {name} --open"
-
-
 Retrained = Annotated[
     str | None,
     typer.Option(
@@ -157,7 +169,7 @@ Retrained = Annotated[
 
 
 SHOWN = (
-    *("config", "model", "data", "method", "conditions", "witness", "baseline", "seeds", "seed"),
+    *("config", "model", "data", "method", "conditions", "witness", "baseline", "images", "seed"),
     "settings",
     *("queries", "time", "device", "workers", "out", "dry_run", "quiet"),
 )
@@ -173,7 +185,7 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
 
     wanted = o.resolve(vars(flags), choose=flags.say)
     check_names(wanted)
-    if retrained is not None and wanted.baseline is None:
+    if retrained is not None and not wanted.baseline:
         raise Problem("--retrained belongs to a search for regressions.", fix="--baseline MODEL")
     # what is wrong with names is told before torch is imported
     from hardcase.api import conduct, folder_for
@@ -186,7 +198,7 @@ def run(flags: o.Flags, retrained: Retrained = None) -> None:
         return
     done = None
     with watched(wanted, folder, flags) as (context, screen):
-        screen.prepare(NEEDED)
+        screen.prepare("loading the model and the images")
         done = conduct(context, folder, screen, say=flags.say)
     if done is None:
         done = left_behind(folder)
@@ -205,7 +217,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     from hardcase.models.health import affordable, check
     from hardcase.models.mistakes import trying
     from hardcase.report.words import budget as words
-    from hardcase.runs.start import plan_of
+    from hardcase.runs.plan import plan_of
     from hardcase.statistics import settings_in_words
 
     began = monotonic()
@@ -243,24 +255,29 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
     if not flags.json:
-        note("estimates: seeds that fail early take less; risk and judging come on top")
+        note("estimates: images that fail early take less; risk and judging come on top")
 
 
 def _declared(context: Context) -> str:
-    """The conditions under which the risk will be measured, and beside which models."""
+    """The conditions under which it will be measured, and beside which models."""
     if context.conditions is None:
         return "none"
-    beside = ", ".join(one.name for one in context.references) or "no reference"
+    beside = ", ".join(one.name for one in context.baselines) or "no baseline"
     return f"{context.conditions.name} ({context.conditions}); beside {beside}"
+
+
+IMAGES = ("measured images",)
+"""What must be the same in a new run that begins where another one was."""
 
 
 @o.takes("device", *o.FOREIGN, *o.WATCHED)
 def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> None:
     """Continue a run that was stopped or has crashed; what is stored is kept."""
     from hardcase.api import conduct
-    from hardcase.config import parse
+    from hardcase.request import Request
     from hardcase.runs.folder import Store
     from hardcase.runs.identity import Identity, require, require_same, same_source
+    from hardcase.runs.plan import measure_plan
     from hardcase.runs.start import reopen
 
     guard_folder()
@@ -273,9 +290,10 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
             f"{folder} was started from Python, so its model cannot be found by name.",
             fix="hc.resume(folder, subject, data, ...) in Python, with what hc.run was given",
         )
+    request = Request().ask(values, "hardcase.toml")
     if flags.device:
-        values["device"] = flags.device
-    wanted = parse(values)
+        request.ask({"device": flags.device}, "flag", "--device")
+    wanted = request.config(stored=values.get("given"))
     if not flags.allow_changes:
         same_source(record, wanted)
     require(wanted.model_dump(), folder, trusted=flags.trust)
@@ -285,10 +303,11 @@ def resume(folder: o.OneRun, flags: o.Flags, retrained: Retrained = None) -> Non
         folder = free(folder)
     done = None
     with watched(wanted, folder, flags) as (context, screen):
-        screen.prepare(NEEDED)
+        screen.prepare("loading the model and the images")
         if flags.allow_changes:
-            then = Identity({"seeds": str(record["hashes"]["data"])})
-            require_same(then, Identity({"seeds": context.seeds.hash}))
+            parts = Identity.from_json(record.get("identity"))
+            now = measure_plan(context).identity
+            require_same(parts and parts.only(IMAGES), now.only(IMAGES))
         done = conduct(context, folder, screen, again=not flags.allow_changes, say=flags.say)
     if done is None:
         done = left_behind(folder)
@@ -311,11 +330,22 @@ def watched(config: Config, folder: Path, flags: o.Flags) -> Iterator[tuple[Cont
     except Problem as problem:
         if not screen.record:
             raise
+        tell_failure(folder)
         fixes = [problem.fix, f"hardcase resume {shown(folder)}"]
         if fixes[1] in fixes[0]:
             fixes.pop()
         fix = "; then: ".join(filter(None, fixes))
         raise Problem(problem.what, *problem.why, fix=fix, code=problem.code) from problem
+
+
+def tell_failure(folder: Path) -> None:
+    """Say on the first line of the result that a phase has failed."""
+    from hardcase.wording.summary import failure_of
+
+    run = stored(folder)
+    failed = None if run is None else failure_of(run.record)
+    if failed is not None:
+        tell(str(failed))
 
 
 def front_of(flags: o.Flags) -> Stoppable:
@@ -331,10 +361,7 @@ def front_of(flags: o.Flags) -> Stoppable:
 
 def left_behind(folder: Path) -> Run | None:
     """The run as far as it came before an interrupt; None: no folder was made."""
-    run = stored(folder)
-    if run is not None and run.record["complete"]:  # only judging was interrupted
-        raise KeyboardInterrupt
-    return run
+    return stored(folder)
 
 
 def stored(folder: Path) -> Run | None:
@@ -362,9 +389,11 @@ def _small(folder: Path) -> dict[str, Any]:
     path = folder / "status.json"
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
-    names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
-    said = {name: record.get(name) for name in (*names, "funnel", "findings")}
-    return {**said, "status": now, "quiet": quiet}
+    names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
+    said = {
+        name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
+    }
+    return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
 
 
 def shown_run(folder: Path) -> str:
@@ -380,45 +409,57 @@ def shown_run(folder: Path) -> str:
 
 
 def _screen(folder: Path, said: dict[str, Any]) -> str:
-    from hardcase.statistics import kinds_in_words
+    """Where every phase stands, what was measured, and what to do next."""
+    from hardcase.wording.summary import decide, failure_of
 
+    failed = failure_of(said)
+    first = failed or decide(said)
+    head = f"{said['method']} on {said['model']}, {said['data']}"
+    lines = {shown(folder): head}
+    lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
+    if said["complete"]:
+        lines["report"] = f"hardcase open {shown(folder)}"
+    elif said["status"].get("phase") != "searching":
+        lines["go on"] = f"hardcase resume {shown(folder)}"
+    return f"{first}\n\n{facts(lines)}"
+
+
+def _phase_line(name: str, said: dict[str, Any]) -> str:
+    """Where one phase stands, in a line."""
+    phase = said["phases"][name]
+    text = str(phase["status"])
+    if phase.get("elapsed"):
+        text += f", {duration(phase['elapsed'])} spent"
+    if phase.get("why"):
+        text += f": {phase['why']}"
+    if name == "measure" and said["risk"]:
+        risk = said["risk"]
+        text += f"; {risk['images']:,} of {risk['of']:,} images, {risk['samples']} samples each"
+    if name == "search" and text.startswith(("running", "done")):
+        text += f"; {_search_line(said)}"
+    return text
+
+
+def _search_line(said: dict[str, Any]) -> str:
+    """How far the search is, and whether it seems to have died."""
     now = said["status"]
-    funnel = said["funnel"] or {}
+    funnel = said["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
-    of = f"of {funnel['attempted']:,} attempted" if funnel else "so far"
-    accepted = funnel.get("accepted")
-    kinds = said["kinds"] or {}
-    lines = {
-        shown(folder): f"{said['method']} on {said['model']}, {said['data']}",
-        "phase": _phase(said),
-        "shards": f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} done",
-        "failing": f"{failing:,} seeds {of}",
-        **({"findings": kinds_in_words(kinds)} if kinds else {}),
-        "accepted": "not judged" if accepted is None else f"{accepted:,} images",
-        "queries": f"{now.get('queries', 0):,}, {now.get('speed', 0):,.0f} per second",
-    }
+    done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
+    told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"
     searching = now.get("phase") == "searching"
     if now.get("eta") and searching:
-        lines["left"] = f"about {duration(now['eta'])}"
-    if said["complete"]:
-        lines["report"] = f"hardcase report {shown(folder)}"
-    elif not searching:
-        lines["go on"] = f"hardcase resume {shown(folder)}"
-    return facts(lines)
-
-
-def _phase(said: dict[str, Any]) -> str:
-    now = said["status"]
-    phase = f"{now.get('phase', 'not begun')}, {duration(now.get('elapsed', 0))} spent"
+        told += f", about {duration(now['eta'])} left"
     quiet = said["quiet"]
-    if now.get("phase") == "searching" and quiet is not None and quiet > SILENT:
-        return f"{phase}; no shard finished for {duration(quiet)}: it may have been killed"
-    return phase
+    if searching and quiet is not None and quiet > SILENT:
+        told += f"; no shard finished for {duration(quiet)}: it may have been killed"
+    return told
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     """What a small file of a run folder says; one that is damaged is named."""
-    from hardcase.runs.files import read_checked_json, read_plain
+    from hardcase.plain import read_plain
+    from hardcase.runs.files import read_checked_json
 
     try:
         said, sound = read_checked_json(read_plain(path))

@@ -11,19 +11,25 @@ from typing import Any, cast
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hardcase.conditions.declared import DECLARABLE, PROFILES, Conditions, DeclaredRange
 from hardcase.corruptions import CorruptionPart
-from hardcase.errors import Problem, file_member
-from hardcase.randomness import Rng
+from hardcase.errors import Problem, file_member, guarded
+from hardcase.plain import read_plain
+from hardcase.randomness import Rng, keys_of
 from hardcase.spaces.appearance import PARTS, Appearance
 from hardcase.spaces.coordinates import OF_THE_SIDE, ChangeFamily
-from hardcase.tensors import constant
+from hardcase.tensors import constant, digest
 from hardcase.types import Seeds
 
-__all__ = ["ConditionBox", "ConditionDraws", "condition_box"]
+__all__ = ["ConditionBox", "ConditionDraws", "condition_box", "conditions_digest", "samples_of"]
 
+DIGESTED = 16
+"""Fixed rows, and samples of each, from which the digest of a declaration is made."""
+SAME = 1e-6
+"""Share of a declared range by which two values of a sampler may differ in their last bits."""
 BITS = 24
 """Binary places of a point of Sobol's sequence: what a float32 holds exactly."""
 
@@ -242,22 +248,73 @@ class ConditionBox:
         return z
 
     def _sampled(self, points: Float[Tensor, "n k p"]) -> dict[str, Float[Tensor, "n k"]]:
-        """What the user's own sampler makes of uniform numbers."""
+        """What the user's own sampler makes of uniform numbers: the same of a row at every call."""
+        flat = points.flatten(0, 1).double().cpu().numpy()
+        values = self._ask_sampler(flat)
+        turned = self._ask_sampler(flat[::-1])
+        for name, numbers in values.items():
+            declared = self.conditions.ranges[name]
+            again = turned[name][::-1] if name in turned else np.full_like(numbers, np.nan)
+            differs = ~(np.abs(numbers - again) <= SAME * (declared.high - declared.low))
+            if differs.any():
+                row = int(differs.argmax())
+                raise Problem(
+                    f"{self.conditions.sampler} gives {name} = {numbers[row]:g} in row {row}, and"
+                    f" {again[row]:g} when the same rows are asked for in another order.",
+                    "Values must depend on the uniform numbers of their own row alone.",
+                    fix="no random numbers, counters or clocks in the sampler",
+                )
+        shape = points.shape[:2]
+        return {
+            name: torch.from_numpy(numbers).reshape(shape).to(points.device)
+            for name, numbers in values.items()
+        }
+
+    def _ask_sampler(self, uniform: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """One call of the user's own sampler, its columns checked."""
         sampler = self.conditions.sampler
         path, _, member = sampler.rpartition(":")
-        flat = points.flatten(0, 1).double().cpu().numpy()
-        values = dict[str, Tensor]()
-        for name, numbers in file_member(Path(path), member)(flat).items():
-            given = torch.as_tensor(np.asarray(numbers, dtype=np.float64))
-            if name not in self.conditions.ranges:
-                raise Problem(f"{sampler} gives {name!r}, which is not declared.")
-            if given.numel() != len(flat) or not bool(given.isfinite().all()):
-                raise Problem(
-                    f"{sampler} gives {name} as {given.numel():,} numbers, of which"
-                    f" {int(given.isfinite().sum()):,} are finite; {len(flat):,} were asked for."
-                )
-            values[name] = given.reshape(points.shape[:2]).to(points.device)
-        return values
+        draw = file_member(Path(path), member)
+        with guarded(f"sampler {sampler}"):
+            columns = draw(uniform.copy())
+        if not isinstance(columns, Mapping):
+            raise Problem(
+                f"{sampler} returns {type(columns).__name__}, which is no dictionary of columns.",
+                fix='return {"rotation": ...}, an array of a value for every row of its argument',
+            )
+        return {str(name): self._checked(str(name), columns[name], uniform) for name in columns}
+
+    def _checked(self, name: str, given: Any, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One column of the user's own sampler; what is not as declared is refused with its row."""
+        sampler = self.conditions.sampler
+        if name not in self.conditions.ranges:
+            raise Problem(f"{sampler} gives {name!r}, which is not declared.")
+        declared = self.conditions.ranges[name]
+        try:
+            numbers = np.asarray(given)
+            if np.iscomplexobj(numbers):
+                raise ValueError("they are complex")
+            numbers = numbers.astype(np.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise Problem(
+                f"{sampler} gives {name} as values that are no numbers: {error}."
+            ) from error
+        finite = int(np.isfinite(numbers).sum())
+        if numbers.shape != (len(uniform),) or finite < len(uniform):
+            raise Problem(
+                f"{sampler} gives {name} as {numbers.size:,} numbers, of which {finite:,} are"
+                f" finite; {len(uniform):,} were asked for."
+            )
+        slack = SAME * (declared.high - declared.low)
+        outside = (numbers < declared.low - slack) | (numbers > declared.high + slack)
+        if outside.any():
+            row = int(outside.argmax())
+            raise Problem(
+                f"{sampler} gives {name} = {numbers[row]:g} in row {row}, outside what is declared"
+                f" ({name} = {declared}).",
+                fix="a wider range in the declaration, or values within it",
+            )
+        return numbers
 
     def _code(
         self,
@@ -289,6 +346,20 @@ class ConditionBox:
         inside: Tensor = code.clamp(min(codes), max(codes)).float()
         return inside
 
+    def digest(self) -> str:
+        """Return a digest of what is drawn: equal for equal samples under whatever name.
+
+        It covers the values of some fixed samples, the rows of a table, the source of a sampler,
+        and what the space does with them.
+        """
+        rows = torch.arange(DIGESTED)
+        z = self.draw(Rng.numbered(0, "digest of conditions", DIGESTED), rows, DIGESTED).z
+        parts: list[bytes | str] = [repr(self.space), repr((self.columns, self.low, self.high))]
+        parts += [repr(self.conditions.rows), z.float().cpu().numpy().astype("<f4").tobytes()]
+        if self.conditions.sampler:
+            parts.append(read_plain(Path(self.conditions.sampler.rpartition(":")[0]), links=True))
+        return digest(parts)
+
     def to_record(self) -> dict[str, Any]:
         """Return what run.json keeps of this space."""
         return {
@@ -306,7 +377,8 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
         shape: Channels, height and width.
 
     Raises:
-        Problem: If images of that shape lack a declared coordinate.
+        Problem: If images of that shape lack a declared coordinate, or a sampler of one's own does
+            not give what is declared.
     """
     grey = shape[0] == 1
     if grey and conditions.name in PROFILES:
@@ -333,7 +405,55 @@ def condition_box(conditions: Conditions, shape: tuple[int, ...]) -> ConditionBo
     if severities:
         parts.append(CorruptionPart(tuple(severities)))
     space = Appearance(tuple(parts), (shape[0], shape[1], shape[2]))
-    return _bounded_box(conditions, space)
+    box = _bounded_box(conditions, space)
+    if conditions.sampler:  # what is wrong with it is told before anything is measured
+        box.draw(Rng.numbered(0, "first look", DIGESTED), torch.arange(DIGESTED), DIGESTED)
+    return box
+
+
+def conditions_digest(conditions: Conditions, shape: tuple[int, ...]) -> str:
+    """Return a digest of what is drawn for images of a shape, whatever the declaration's name.
+
+    Two declarations with equal digests give the same samples: values, rows of tables and the code
+    of samplers count, names and paths do not.
+
+    Args:
+        conditions: The declaration.
+        shape: Channels, height and width.
+
+    Example:
+        >>> import hardcase as hc
+        >>> one = hc.Conditions({"rotation": "±8 deg"}, name="one")
+        >>> other = hc.Conditions({"rotation": "-8..8 deg"}, name="other")
+        >>> conditions_digest(one, (1, 28, 28)) == conditions_digest(other, (1, 28, 28))
+        True
+    """
+    return condition_box(conditions, shape).digest()
+
+
+def samples_of(
+    box: ConditionBox,
+    ids: Sequence[str],
+    count: int,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+    stream: str = "conditions",
+) -> ConditionDraws:
+    """Return the samples of declared conditions under which each image is measured.
+
+    Sample `k` of an image follows from the run's seed, the image's id and `k` alone.
+
+    Args:
+        box: The declared conditions.
+        ids: Names of the images.
+        count: Samples per image.
+        seed: The run's seed.
+        device: Where the samples are made.
+        stream: What they are for; another name gives fresh samples.
+    """
+    rows = torch.arange(len(ids), device=device)
+    return box.draw(Rng(seed, stream, keys_of(ids).to(device)), rows, count)
 
 
 def _bounded_box(conditions: Conditions, space: Appearance) -> ConditionBox:

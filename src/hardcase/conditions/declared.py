@@ -10,17 +10,19 @@ import csv
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from hardcase.errors import Problem, choice
+from hardcase.plain import parse_toml, read_text
 
 __all__ = ["DECLARABLE", "PROFILES", "Conditions", "Declarable", "DeclaredRange", "usual_profile"]
 
-PROFILES = ("scanner", "handheld", "fixed-camera", "outdoors", "microscope")
+PROFILES = ("scanner", "handheld", "phone", "fixed-camera", "outdoors", "microscope")
 """The declarations that come with the package, a file each."""
 UNITS: Mapping[str, tuple[str, ...]] = {
     "deg": ("deg", "degree", "degrees", "°"),
@@ -105,8 +107,13 @@ DECLARABLE: Mapping[str, Declarable] = {
 } | {row.name: row for row in _SEVERITIES}
 """Everything that can be declared, by name."""
 _ALIASES = {alias: row.name for row in DECLARABLE.values() for alias in row.also}
-_SETTINGS = ("profile", "name", "table", "sampler", "worst", "rare")
+_TEXTS = ("profile", "name", "about", "table", "sampler")
+_SETTINGS = (*_TEXTS, "worst", "rare")
 """Keys of a declaration that are no ranges."""
+LARGEST_DECLARATION = 2**20
+"""Bytes, at most, of a declaration."""
+LARGEST_TABLE = 2**26
+"""Bytes, at most, of a table of logged conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +183,7 @@ class Conditions:
     rare: bool = False
 
     def __post_init__(self) -> None:
-        known = dict[str, DeclaredRange]()
-        for key, value in self.ranges.items():
-            found = value if isinstance(value, DeclaredRange) else parse_range(key, value)
-            if found.name in known:
-                raise Problem(f"conditions declare {found.name!r} twice.")
-            known[found.name] = found
+        known = _declared_once(self.ranges.items())
         if self.sampler and ".py:" not in self.sampler:
             raise Problem(
                 f"conditions.sampler = {self.sampler!r} names no function.", fix="file.py:name"
@@ -213,13 +215,13 @@ class Conditions:
         path = Path(spec)
         if path.suffix != ".toml":
             raise choice("profile of conditions", spec, [*PROFILES, "FILE.toml"])
+        text = read_text(path, most=LARGEST_DECLARATION)
         try:
-            text = path.read_text(encoding="utf-8")
-            values = tomllib.loads(text)
-        except OSError as error:
-            raise Problem(f"{spec} cannot be read: {error.strerror}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            values = parse_toml(text)
+        except ValueError as error:
             raise Problem(f"{spec} is no TOML: {error}.") from error
+        if {"conditions", "ranges"} <= values.keys():
+            raise Problem(f"{spec} has the tables [conditions] and [ranges].", fix="one of them")
         try:
             return cls._from_table(values.get("conditions", values), folder=path.parent)
         except Problem as problem:
@@ -230,26 +232,19 @@ class Conditions:
     def _from_table(cls, values: Any, folder: Path = Path()) -> Conditions:
         if not isinstance(values, Mapping):
             raise Problem(f"conditions = {values!r} is no table.", fix='rotation = "±8 deg"')
-        for key in ("profile", "name", "table", "sampler"):
+        for key in _TEXTS:
             if not isinstance(values.get(key, ""), str):
                 raise Problem(f"conditions.{key} = {values[key]!r} is no text.")
         settings = {key: values[key] for key in _SETTINGS if key in values}
-        ranges: dict[str, Any] = {k: v for k, v in values.items() if k not in _SETTINGS}
-        inner = ranges.pop(CORRUPTION, {})
-        if not isinstance(inner, Mapping):
-            raise Problem(
-                f"conditions.{CORRUPTION} = {inner!r} names no corruption.",
-                fix=f'{CORRUPTION}.fog = "0..3"',
-            )
-        ranges |= {f"{CORRUPTION}.{name}": value for name, value in inner.items()}
-        base: Mapping[str, Any] = {}
+        base: Mapping[str, DeclaredRange] = {}
         if "profile" in settings:
             base = profile(str(settings["profile"])).ranges
-        own = [parse_range(key, value) for key, value in ranges.items()]
+        own = _declared_once(_lines(values))
         table = settings.get("table", "")
         return cls(
-            {**base, **{one.name: one for one in own}},
+            {**base, **own},
             name=str(settings.get("name") or settings.get("profile") or "declared"),
+            about=str(settings.get("about", "")),
             table=str(folder / table) if table else "",
             sampler=str(settings.get("sampler", "")),
             worst=_switch(settings, "worst"),
@@ -269,6 +264,45 @@ class Conditions:
         """Return the same declaration with one coordinate held at neutral."""
         left = {key: value for key, value in self.ranges.items() if key != name}
         return replace(self, ranges=left)
+
+
+def _lines(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The lines of a declaration that are ranges: of the table itself, of a table ``ranges`` as the
+    packaged profiles have one, and of ``corruption``.
+    """
+    inner = values.get("ranges", {})
+    if not isinstance(inner, Mapping):
+        raise Problem(f"conditions.ranges = {inner!r} is no table.", fix='rotation = "±8 deg"')
+    rest = {key: value for key, value in values.items() if key not in (*_SETTINGS, "ranges")}
+    found = list[tuple[str, Any]]()
+    for key, value in (*rest.items(), *inner.items()):
+        if key != CORRUPTION:
+            found.append((key, value))
+        elif isinstance(value, Mapping):
+            found += [(f"{CORRUPTION}.{name}", severity) for name, severity in value.items()]
+        else:
+            raise Problem(
+                f"conditions.{CORRUPTION} = {value!r} names no corruption.",
+                fix=f'{CORRUPTION}.fog = "0..3"',
+            )
+    return found
+
+
+def _declared_once(lines: Iterable[tuple[str, Any]]) -> dict[str, DeclaredRange]:
+    """The ranges by coordinate; two lines about one, perhaps under two names, are refused."""
+    found = dict[str, DeclaredRange]()
+    keys = dict[str, str]()
+    for key, value in lines:
+        declared = value if isinstance(value, DeclaredRange) else parse_range(key, value)
+        if declared.name in found:
+            raise Problem(
+                f"conditions.{key} declares {declared.name!r} twice: {keys[declared.name]!r} is"
+                " the same.",
+                fix="one of the two lines",
+            )
+        found[declared.name] = declared
+        keys[declared.name] = key
+    return found
 
 
 def _place(path: Path, text: str, what: str) -> str:
@@ -351,6 +385,13 @@ def parse_range(key: str, value: Any) -> DeclaredRange:
         mean, deviation = given
         if deviation <= 0:
             raise Problem(f"{line} has a standard deviation that is not above 0.", fix=example)
+        if not row.least <= mean <= row.most or deviation > row.most - row.least:
+            raise Problem(
+                f"{line} has its centre, or most of its values, past what is possible: {row.name}"
+                f" goes from {row.least:g} to {row.most:g} {row.unit}".rstrip()
+                + ".",
+                fix=example,
+            )
         low = max(row.least, mean - SIGMAS * deviation)
         high = min(row.most, mean + SIGMAS * deviation)
         low = min(low, row.neutral)
@@ -402,28 +443,25 @@ def _example(row: Declarable) -> str:
 
 def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[str, float], ...]:
     """The rows of a table of logged conditions, none outside what is declared beside it."""
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            lines = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
-    if len(lines) < 2:
-        raise Problem(f"the table of conditions {path} has {len(lines)} rows; it needs 2 or more.")
-    for number, line in enumerate(lines, start=2):
-        if None in line:
-            raise Problem(f"{path}, line {number} has more columns than the first line.")
-    names = dict[str, str]()
-    for key in lines[0]:
+    lines = _cells(path)
+    if len(lines) < 3:
+        raise Problem(
+            f"the table of conditions {path} has {max(len(lines) - 1, 0)} rows; it needs 2 or more."
+        )
+    (_, header), *lines = lines
+    names = list[str]()
+    for key in header:
         if not key.strip():
             raise Problem(f"{path}, line 1: a column has no name.", fix="rotation,blur")
-        if canonical(key) in names.values():
+        if canonical(key) in names:
             raise Problem(f"{path}, line 1 has {canonical(key)!r} twice.")
-        names[key] = canonical(key)
+        names.append(canonical(key))
     rows = list[Mapping[str, float]]()
-    for number, line in enumerate(lines, start=2):
+    for number, line in lines:
+        if len(line) > len(names):
+            raise Problem(f"{path}, line {number} has more columns than the first line.")
         row = dict[str, float]()
-        for key, name in names.items():
-            text = line.get(key) or ""
+        for key, name, text in zip_longest(header, names, line, fillvalue=""):
             row[name] = _number(text, f"{path}, line {number}, {key}", "a number in every row")
             limits = DECLARABLE[name]
             if not limits.least <= row[name] <= limits.most:
@@ -440,6 +478,15 @@ def _logged(path: Path, declared: Mapping[str, DeclaredRange]) -> tuple[Mapping[
                 )
         rows.append(row)
     return tuple(rows)
+
+
+def _cells(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file that are not empty, with their numbers."""
+    try:
+        reader = csv.reader(read_text(path, most=LARGEST_TABLE).splitlines())
+        return [(reader.line_num, line) for line in reader if line]
+    except csv.Error as error:
+        raise Problem(f"the table of conditions {path} cannot be read: {error}.") from error
 
 
 def _spanned(name: str, rows: tuple[Mapping[str, float], ...]) -> DeclaredRange:

@@ -18,8 +18,8 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.conditions.risk import (
     RiskTable,
     Tell,
+    answered,
     asked_under,
-    failing_rows,
     seeds_at_once,
     seeds_of,
     told_shards,
@@ -267,7 +267,7 @@ def _volumes(
         # the last number is the pattern: every step of a walk redraws grain and drops
         pattern = (torch.special.ndtr(g[:, -1].double()) * 2**31).long()
         logits = asked_under(subject, box, origin, of, box.from_normals(g[:, :-1]), pattern)
-        return margin(logits, y).masked_fill(failing_rows(logits, y)[0], torch.inf)
+        return margin(logits, y).masked_fill(answered(logits, y).failed, torch.inf)
 
     size = box.normals + 1
     levels = find_levels(lambda g, image: score(g, image * repeats), size, pilot)

@@ -1,16 +1,17 @@
 """How often a model fails under declared conditions: the share of (image, condition) pairs.
 
-All images count, also those that the model misreads as they are. Draws of different seeds are
-independent, so the seeds are the units of every interval that speaks of other images. A t interval
-would be far too narrow: where one seed in a hundred carries most of the risk, fifty seeds usually
-show none of it.
+All images count, also those that the model misreads as they are. Failing is what the answer says:
+another class than the label has the largest output, or an output is no number. Samples of
+different images are independent, so the images are the units of every interval. A t interval
+would be far too narrow: where one image in a hundred carries most of the failures, fifty images
+usually show none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,21 +31,20 @@ from hardcase.conditions.box import ConditionBox
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.graphs import replayed
-from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import Rng, keys_of
-from hardcase.statistics import Bounds, binomial_interval, bounded_mean_interval
+from hardcase.statistics import Bounds, bounded_mean_interval
 from hardcase.tensors import chunks, from_bytes, margin, pad_rows, steady, tile_in_use, to_grid
 from hardcase.types import Images, Model, Seeds
 
 __all__ = [
-    *("COST_DRAWS", "DRAWS", "RiskComparison", "RiskTable", "compare_risk", "failing_rows"),
-    *("measure_risk", "seeds_at_once"),
+    *("MAX_SAMPLES", "SAMPLES", "Answers", "RiskComparison", "RiskTable", "answered"),
+    *("compare_risk", "measure_risk", "seeds_at_once"),
 ]
 
-DRAWS = 64
-"""Random conditions per seed."""
-COST_DRAWS = 16
-"""How many of them are asked again with each condition held at neutral."""
+SAMPLES = 4
+"""Random conditions per image. More tell little: beyond four, the images are the limit."""
+MAX_SAMPLES = 64
+"""Samples of an image, at most: a bit of one number for each."""
 SHOWN = 60
 """Failing images that are kept to be looked at: a random choice of all failing draws."""
 ROWS = 512
@@ -55,34 +55,55 @@ Tell = Callable[[int, int], None]
 """Told how many seeds of how many are done."""
 
 
-@dataclass(frozen=True, slots=True)
-class RiskTable:
-    """What happened to every seed under random draws of the declared conditions.
+class Answers(NamedTuple):
+    """What a model says of some images.
 
     Args:
-        id: Names of the seeds.
+        failed: Whether each answer is another than the label, or no number.
+        predicted: The answers.
+        tied: Whether the label shares the largest output with another class, so that the order of
+            the outputs decides.
+        margin: By how much another class leads the label, in outputs; below 0 where it does not.
+    """
+
+    failed: Bool[Tensor, " m"]
+    predicted: Int[Tensor, " m"]
+    tied: Bool[Tensor, " m"]
+    margin: Float[Tensor, " m"]
+
+
+@dataclass(frozen=True, slots=True)
+class RiskTable:
+    """What happened to every image under random samples of the declared conditions.
+
+    Args:
+        id: Names of the images.
         y: Their labels.
-        clean: Whether the model misreads the unchanged image.
-        failing: Draws that failed, of `draws`.
-        draws: Draws per seed.
-        held: By condition: of the first `COST_DRAWS` draws, how many failed as drawn and how many
-            with that condition at neutral.
-        shown_seed: Seeds of a random choice of failing draws.
+        clean: Whether the model misreads the unmodified image.
+        predicted: What the model answers about it.
+        clean_tied: Whether that is a tie.
+        failed: Which samples failed.
+        tied: Which samples are ties.
+        margin: By how much another class leads the label in each sample.
+        shown_seed: Images of a random choice of failing samples.
         shown_z: Their codes.
         shown_pattern: What their random patterns follow from.
         shown_predicted: What the model answered.
-        least_z: The failing draw of each seed that lies in the smallest box; 0 where none failed.
+        least_z: The failing sample of each image that lies in the smallest box; 0 where none
+            failed.
         least_pattern: What its random patterns follow from.
-        image: The image of each seed, where seeds are claims; claims about one image stand and
+        image: The image of each row, where rows are claims; claims about one image stand and
             fall together.
     """
 
     id: tuple[str, ...]
     y: Int[Tensor, " n"]
     clean: Bool[Tensor, " n"]
-    failing: Int[Tensor, " n"]
-    draws: int
-    held: Mapping[str, tuple[Int[Tensor, " n"], Int[Tensor, " n"]]]
+    predicted: Int[Tensor, " n"]
+    clean_tied: Bool[Tensor, " n"]
+    failed: Bool[Tensor, "n k"]
+    tied: Bool[Tensor, "n k"]
+    margin: Float[Tensor, "n k"]
     shown_seed: Int[Tensor, " t"]
     shown_z: Float[Tensor, "t d"]
     shown_pattern: Int[Tensor, " t"]
@@ -95,104 +116,93 @@ class RiskTable:
         return len(self.id)
 
     @property
+    def samples(self) -> int:
+        """Samples per image."""
+        return self.failed.shape[1]
+
+    @property
+    def failing(self) -> Int[Tensor, " n"]:
+        """How many samples of each image failed."""
+        return self.failed.sum(1)
+
+    @property
     def shares(self) -> NDArray[np.float64]:
-        """The share of draws that failed, per seed."""
-        shares: NDArray[np.float64] = self.failing.double().numpy() / self.draws
+        """The share of samples that failed, per image."""
+        shares: NDArray[np.float64] = self.failed.double().mean(1).numpy()
         return shares
 
     @property
     def value(self) -> float:
-        """The risk: the mean share over all seeds."""
+        """The failure rate: the mean share over all images."""
         return float(self.shares.mean())
 
     @property
-    def these_images(self) -> Bounds:
-        """An interval for these very seeds under all conditions: only the draws are random."""
-        return binomial_interval(int(self.failing.sum()), len(self) * self.draws)
-
-    @property
     def images_like_these(self) -> Bounds:
-        """An interval for the population that the seeds are a sample of."""
+        """An interval for the population that the images are a sample of."""
         return bounded_mean_interval(self.shares, clusters=self.image)
 
     @property
     def excess(self) -> NDArray[np.float64]:
-        """The share of draws that failed minus the clean error, per seed."""
+        """The share of samples that failed minus the error on the unmodified image, per image."""
         excess: NDArray[np.float64] = self.shares - self.clean.double().numpy()
         return excess
 
-    def costs(self) -> list[dict[str, Any]]:
-        """Return by how much each condition raises the risk, the dearest first.
-
-        The same draws with that condition at neutral, per seed, with an interval over seeds.
-        """
-        rows = list[dict[str, Any]]()
-        asked = min(self.draws, COST_DRAWS)
-        for name, (drawn, neutral) in self.held.items():
-            difference = (drawn - neutral).double().numpy() / asked
-            low, high = bounded_mean_interval(difference, -1.0, 1.0, clusters=self.image)
-            rows.append(
-                {"condition": name, "cost": float(difference.mean()), "low": low, "high": high}
-            )
-        return sorted(rows, key=lambda row: -float(row["cost"]))
-
     def to_json(self) -> dict[str, Any]:
-        """Return what run.json and report.json keep under ``risk`` and ``risk_excess``."""
-        excess = self.excess
+        """Return the figures of one model: its failure rate, with and without the conditions."""
         return {
-            "risk": {
-                "value": self.value,
-                "failing": int(self.failing.sum()),
-                "draws": self.draws,
-                "seeds": len(self),
-                "these_images": list(self.these_images),
-                "images_like_these": list(self.images_like_these),
-                "clean_error": float(self.clean.double().mean()),
-                "costs": self.costs(),
+            **rate_of(self.shares, self.image),
+            "failing": int(self.failed.sum()),
+            "samples": self.samples,
+            "images": len(self),
+            "ties": int((self.tied.any(1) | self.clean_tied).sum()),
+            "unmodified": {
+                **rate_of(self.clean.double().numpy(), self.image),
+                "failing": int(self.clean.sum()),
             },
-            "risk_excess": {
-                "value": float(excess.mean()),
-                "images_like_these": list(
-                    bounded_mean_interval(excess, -1.0, 1.0, clusters=self.image)
-                ),
-            },
+            "gap": rate_of(self.excess, self.image, low=-1.0),
         }
+
+
+def rate_of(
+    values: NDArray[Any], clusters: Sequence[str] = (), *, low: float = 0.0
+) -> dict[str, float]:
+    """Return the mean of a figure per image and its interval, as records keep them."""
+    bounds = bounded_mean_interval(values, low, 1.0, clusters=clusters)
+    return {"value": float(values.mean()), "low": bounds.low, "high": bounds.high}
 
 
 def measure_risk(
     subject: Model,
     images: ImageSet,
-    box: ConditionBox,
+    box: ConditionBox | None,
     *,
-    draws: int = DRAWS,
+    samples: int = SAMPLES,
     seed: int = 0,
-    costs: bool = True,
     rows: int = ROWS,
     tell: Tell | None = None,
 ) -> RiskTable:
-    """Ask a model about every image under random draws of the declared conditions.
+    """Ask a model about every image, unmodified and under random samples of declared conditions.
 
     Args:
         subject: The model.
         images: All images, also those that it misreads as they are.
-        box: The declared conditions for images of this shape.
-        draws: Draws per image; powers of two fill the box best.
+        box: The declared conditions for images of this shape; None: unmodified images alone.
+        samples: Conditions per image; the first of many are those of fewer.
         seed: Everything random follows from it and from the names of the images.
-        costs: Ask some of the draws again with each condition at neutral.
         rows: Images that are rendered at once on a CPU; changes no result.
-        tell: Told how many seeds are done.
+        tell: Told how many images are done.
 
     Raises:
-        Problem: If there are no images, or the number of draws is not positive.
+        Problem: If there are no images, or the number of samples is none from 1 to 64.
     """
     if len(images) == 0:
-        raise Problem("risk needs images.")
-    if draws < 1:
-        raise Problem(f"risk of {draws} draws per image.", fix="draws=64")
+        raise Problem("a failure rate needs images.")
+    if not 1 <= samples <= MAX_SAMPLES:
+        raise Problem(f"{samples} samples per image.", fix=f"samples from 1 to {MAX_SAMPLES}")
     whole = joined_tables(
         [
-            _measured(subject, shard, box, draws, seed, costs, rows, before)
-            for before, shard in told_shards(images, seeds_at_once(subject, draws, rows), tell)
+            measure_shard(subject, shard, box, samples, seed, rows=rows, offset=before)
+            for before, shard in told_shards(images, seeds_at_once(subject, samples, rows), tell)
         ]
     )
     shown = whole.shown_pattern.argsort(stable=True)[:SHOWN]
@@ -201,11 +211,11 @@ def measure_risk(
     return replace(whole, **kept)
 
 
-def seeds_at_once(subject: Model, draws: int, rows: int = ROWS) -> int:
-    """Return how many seeds are asked about at once: on a device, whose calls have one size, as
+def seeds_at_once(subject: Model, samples: int, rows: int = ROWS) -> int:
+    """Return how many images are asked about at once: on a device, whose calls have one size, as
     many as leave no call nearly empty.
     """
-    return max(rows // draws, 1) if steady(subject.device) else DEVICE_SEEDS
+    return max(rows // samples, 1) if steady(subject.device) else DEVICE_SEEDS
 
 
 def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tuple[int, Images]]:
@@ -218,52 +228,60 @@ def told_shards(images: ImageSet, size: int, tell: Tell | None) -> Iterator[tupl
             tell(done, len(images))
 
 
-def _measured(
+def measure_shard(
     subject: Model,
     shard: Images,
-    box: ConditionBox,
-    draws: int,
+    box: ConditionBox | None,
+    samples: int,
     seed: int,
-    costs: bool,
-    rows: int,
-    offset: int,
+    *,
+    rows: int = ROWS,
+    offset: int = 0,
 ) -> RiskTable:
-    """The risk of some images; `offset` of them came before."""
+    """Return what happens to some images; `offset` others came before."""
     device = subject.device
-    seeds = seeds_of(shard, box, device)
-    rng = Rng(seed, "conditions", keys_of(shard.id).to(device))
-    drawn = box.draw(rng, torch.arange(len(shard), device=device), draws)
-    clean = failing_rows(asking(subject, Claims.of(seeds))(to_grid(seeds.x)).logits, seeds.y)[0]
-    failed, predicted = _asked(subject, seeds, box, drawn.z, drawn.pattern, rows)
-    held = dict[str, tuple[Tensor, Tensor]]()
-    if costs and len(box.conditions.ranges) > 1:
-        few = min(draws, COST_DRAWS)
-        before = failed[:, :few].sum(1).cpu()
-        for name in box.conditions.ranges:
-            z = box.held(drawn.z[:, :few], name)
-            again, _ = _asked(subject, seeds, box, z, drawn.pattern[:, :few], rows)
-            held[name] = (before, again.sum(1).cpu())
-    # every failing draw has the same chance to be shown: the smallest random patterns are
-    place = failed.nonzero()
-    of, draw = place[drawn.pattern[failed].argsort(stable=True)[:SHOWN]].unbind(1)
+    x = from_bytes(shard.x).to(device)
+    claims = {name: one.to(device) for name, one in claim_context(shard.context).items()}
+    size = 0 if box is None else box.size
+    place = torch.arange(len(shard), device=device)
+    seeds = Seeds(x.new_zeros(len(x), size), x, shard.y.to(device), place, claims)
+    clean = answered(asking(subject, Claims.of(seeds))(to_grid(seeds.x)).logits, seeds.y)
+    images = map(image_of, shard.id) if claim_context(shard.context) else ()
+    if box is None:
+        none = torch.zeros(len(shard), 0, dtype=torch.bool)
+        whole = torch.zeros(0, dtype=torch.int64)
+        empty = torch.zeros(0, 0)
+        return RiskTable(
+            *(shard.id, shard.y, clean.failed.cpu(), clean.predicted.cpu(), clean.tied.cpu()),
+            *(none, none, none.float(), whole, empty, whole, whole, torch.zeros(len(shard), 0)),
+            torch.zeros(len(shard), dtype=torch.int64),
+            tuple(images),
+        )
+    drawn = box.draw(Rng(seed, "conditions", keys_of(shard.id).to(device)), place, samples)
+    said = _answers_under(subject, seeds, box, drawn.z, drawn.pattern, rows)
+    failed = said.failed.reshape(drawn.pattern.shape)
+    predicted = said.predicted.reshape(drawn.pattern.shape)
+    # every failing sample has the same chance to be shown: the smallest random patterns are
+    where = failed.nonzero()
+    of, sample = where[drawn.pattern[failed].argsort(stable=True)[:SHOWN]].unbind(1)
     gauge = box.gauge(drawn.z.flatten(0, 1)).reshape(failed.shape)
     near = torch.where(failed, gauge, torch.inf).argmin(1)
-    own = torch.arange(len(shard), device=device)
-    none = ~failed.any(1)
-    images = map(image_of, shard.id) if claim_context(shard.context) else ()
+    never = ~failed.any(1)
     return RiskTable(
         id=shard.id,
         y=shard.y,
-        clean=clean.cpu(),
-        failing=failed.sum(1).cpu(),
-        draws=draws,
-        held=held,
+        clean=clean.failed.cpu(),
+        predicted=clean.predicted.cpu(),
+        clean_tied=clean.tied.cpu(),
+        failed=failed.cpu(),
+        tied=said.tied.reshape(failed.shape).cpu(),
+        margin=said.margin.reshape(failed.shape).cpu(),
         shown_seed=of.cpu() + offset,
-        shown_z=drawn.z[of, draw].cpu(),
-        shown_pattern=drawn.pattern[of, draw].cpu(),
-        shown_predicted=predicted[of, draw].cpu(),
-        least_z=drawn.z[own, near].masked_fill(none[:, None], 0).cpu(),
-        least_pattern=drawn.pattern[own, near].masked_fill(none, 0).cpu(),
+        shown_z=drawn.z[of, sample].cpu(),
+        shown_pattern=drawn.pattern[of, sample].cpu(),
+        shown_predicted=predicted[of, sample].cpu(),
+        least_z=drawn.z[place, near].masked_fill(never[:, None], 0).cpu(),
+        least_pattern=drawn.pattern[place, near].masked_fill(never, 0).cpu(),
         image=tuple(images),
     )
 
@@ -292,20 +310,20 @@ def joined_tables(parts: Sequence[T]) -> T:
     )
 
 
-def _asked(
+def _answers_under(
     subject: Model,
     seeds: Seeds,
     box: ConditionBox,
     z: Float[Tensor, "n k d"],
     pattern: Int[Tensor, "n k"],
     rows: int,
-) -> tuple[Bool[Tensor, "n k"], Int[Tensor, "n k"]]:
-    """Whether each draw fails, and what the model answers."""
+) -> Answers:
+    """What the model says of every sample, image by image."""
     of = torch.arange(len(seeds), device=z.device).repeat_interleave(z.shape[1])
     logits = asked_under(subject, box, seeds, of, z.flatten(0, 1), pattern.flatten(), rows=rows)
-    failed, said = failing_rows(logits, seeds.y[of])
-    predicted = stored_label(said, logits.shape[1], claim_context(seeds.context))
-    return failed.reshape(pattern.shape), predicted.reshape(pattern.shape)
+    said = answered(logits, seeds.y[of])
+    label = stored_label(said.predicted, logits.shape[1], claim_context(seeds.context))
+    return said._replace(predicted=label)
 
 
 @torch.no_grad()  # no inference mode: what is made in it cannot be captured
@@ -329,7 +347,7 @@ def asked_under(
     """
     names = tuple(claim_context(seeds.context))
 
-    def answered(x: Tensor, y: Tensor, code: Tensor, pattern: Tensor, *claims: Tensor) -> Tensor:
+    def logits_of(x: Tensor, y: Tensor, code: Tensor, pattern: Tensor, *claims: Tensor) -> Tensor:
         number = torch.arange(len(x), device=x.device)
         origin = Seeds(code, x, y, number, {**dict(zip(names, claims)), "pattern": pattern})
         shown = to_grid(box.decode(code, origin))
@@ -344,9 +362,9 @@ def asked_under(
         given = (x, y, z[part], pattern[part], *claims)
         if tile and isinstance(subject, nn.Module):
             padded = (pad_rows(one, tile) for one in given)
-            found = replayed(subject, answered, *padded, kind=kind)[: len(x)]
+            found = replayed(subject, logits_of, *padded, kind=kind)[: len(x)]
         else:
-            found = answered(*given)
+            found = logits_of(*given)
         logits.append(found)
     return torch.cat(logits)
 
@@ -357,16 +375,14 @@ def with_pattern(origin: Seeds, pattern: Int[Tensor, " m"]) -> Seeds:
     return Seeds(origin.z, origin.x, origin.y, origin.id, context)
 
 
-def failing_rows(
-    logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]
-) -> tuple[Bool[Tensor, " m"], Int[Tensor, " m"]]:
-    """Return which rows leave their label by the margin that counts everywhere, and the answers.
-
-    Answers that are no numbers fail.
-    """
+def answered(logits: Float[Tensor, "m k"], y: Int[Tensor, " m"]) -> Answers:
+    """Return what outputs say of rows with these labels; outputs that are no numbers fail."""
+    predicted = logits.argmax(1)
     broken = ~logits.isfinite().all(1)
-    leads = margin(logits.softmax(1), y) >= MIN_MARGIN
-    return leads | broken, logits.argmax(1)
+    largest = logits == logits.amax(1, keepdim=True)
+    own = torch.zeros_like(largest).scatter_(1, y[:, None], value=True)
+    tied = (largest & own).any(1) & (largest & ~own).any(1) & ~broken
+    return Answers((predicted != y) | broken, predicted, tied, margin(logits, y))
 
 
 def seeds_of(shard: Images, box: ConditionBox, device: torch.device) -> Seeds:

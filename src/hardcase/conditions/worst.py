@@ -21,8 +21,8 @@ from hardcase.conditions.declared import Conditions
 from hardcase.conditions.risk import (
     RiskTable,
     Tell,
+    answered,
     asked_under,
-    failing_rows,
     joined_tables,
     seeds_of,
     told_shards,
@@ -441,7 +441,7 @@ class _ShardSearch:
         rows = rows if only is None else rows[only]
         if len(rows):
             logits = asked_under(self.subject, self.box, origin, rows, z[rows], pattern[rows])
-            fails[rows] = failing_rows(logits, origin.y[rows])[0]
+            fails[rows] = answered(logits, origin.y[rows]).failed
         return fails
 
 

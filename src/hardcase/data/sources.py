@@ -46,7 +46,7 @@ from hardcase.data.own import (
 )
 from hardcase.data.public import PublicSet, public_part
 from hardcase.errors import Problem, choice, guarded
-from hardcase.registry import Part, options_of, parts, resolve
+from hardcase.registry import Part, names, options_of, parts, resolve
 from hardcase.tensors import to_tensor
 from hardcase.types import Images
 
@@ -112,7 +112,8 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
     """
     if split not in SPLITS:
         raise choice("split", split, SPLITS)
-    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in parts("data").items()}
+    known = parts("data", spec)
+    tasks = {name.partition(":")[0]: row.facts.get("task") for name, row in known.items()}
     kind, colon, _ = spec.partition(":")
     task = tasks.get(kind.partition("?")[0])
     if task is not None:
@@ -121,11 +122,11 @@ def load(spec: str, *, split: str = "test", offline: bool = False) -> Images:
             "It is for detectors, taggers and segmenters.",
             fix=f"--task {task}",
         )
-    if colon and kind in readers():
+    if colon and kind in readers(kind):
         found, wanted = opened(spec, split)
         return part_of(found.images.images(), found.divided, wanted, spec.partition("?")[0])
     text, _, query = spec.partition("?")
-    if text not in parts("data") and ".py:" not in text:
+    if text not in known and ".py:" not in text:
         raise _unknown(spec)
     part = resolve("data", text)
     with guarded(f"data {spec}"):
@@ -155,9 +156,11 @@ def large(spec: str, split: str, *, most: int = MANY) -> Stream | None:
     return part_of(replace(peeked(found.images), name=spec), found.divided, part, spec)
 
 
-def readers() -> dict[str, Part]:
-    """The forms of data of one's own by the word before their path: ``folder:PATH`` and others."""
-    every = parts("data").items()
+def readers(wanted: str = "") -> dict[str, Part]:
+    """The forms of data of one's own by the word before their path: ``folder:PATH`` and others; of
+    those of plug-ins, the one that is `wanted`.
+    """
+    every = parts("data", wanted).items()
     own = [(name, part) for name, part in every if ":" in name and "task" not in part.facts]
     return {name.partition(":")[0]: part for name, part in own}
 
@@ -166,7 +169,7 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
     """Data of the user's own, ``KIND:PATH?option=value&...``, and which part of it."""
     kind, _, rest = spec.partition(":")
     text, _, query = rest.partition("?")
-    reader = readers().get(kind)
+    reader = readers(kind).get(kind)
     if reader is None:
         raise _unknown(spec)
     if not text:
@@ -188,7 +191,8 @@ def opened(spec: str, split: str) -> tuple[OwnData, str]:
     if reader.facts.get("undivided"):
         part = "all"
     first = options.pop("first", "0")
-    found: OwnData = reader(path, part, **options)
+    with guarded(f"data {spec}"):
+        found: OwnData = reader(path, part, **options)
     if first == "1":  # labels that count from 1
         classes = found.images.classes
         if classes == tuple(map(str, range(len(classes)))):
@@ -283,10 +287,10 @@ def part_of(images: LabelledSet, divided: bool, part: str, where: str) -> Labell
 
 
 def _unknown(spec: str) -> Problem:
-    known = tuple(parts("data"))
+    known = names("data")
     path = named_path(spec)
     if not path.exists():
-        return choice("data set", spec, (*known, "file.py:name"))
+        return choice("data set", spec, [*known, "file.py:name"])
     kind = "folder" if path.is_dir() else path.suffix.lstrip(".")
     return Problem(
         f"{spec!r} is a path; say what kind of data it is.",

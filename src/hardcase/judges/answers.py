@@ -19,7 +19,8 @@ from typing import Any
 
 from hardcase import cache
 from hardcase.errors import Problem
-from hardcase.runs.files import read_plain, require_plain
+from hardcase.plain import read_plain
+from hardcase.runs.files import require_plain
 from hardcase.types import Verdicts
 
 FILE = "answers.jsonl"

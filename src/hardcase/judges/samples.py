@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from hardcase.analysis.conditions import keep_lost_labels, lost_share, shown_draws
+from hardcase.analysis.conditions import keep_lost_labels, lost_share, shown_samples
 from hardcase.judges.judge import ask
 from hardcase.runs.results import Run
 from hardcase.tensors import decode_all
@@ -63,30 +63,23 @@ def unmodified(pairs: ImagePairs) -> ImagePairs:
 
 
 def count_lost_labels(run: Run, judge: Judge) -> Run:
-    """Enter into a run what a judge says of its random failing samples, and which images are
-    perhaps mislabelled: of those that the model reads otherwise than labelled, or that a failing
-    sample was made from.
+    """Enter into a run what a judge says of its random failing samples, and which of the images
+    that they were made from are perhaps mislabelled.
     """
-    shown = shown_draws(run)["shown"]
+    shown = shown_samples(run)
     if not shown:
         return run
-    places = [run.seed_rows[row["seed"]] for row in shown]
-    samples = ImagePairs(
-        decode_all([row["image"] for row in shown]),
-        run.seed_images(places),
-        torch.tensor([row["label"] for row in shown]),
-    )
-    counted = judge_samples(judge, samples)
-    table = run.seeds.select(["id", "label", "predicted"]).to_pylist()
-    doubtful = [i for i, row in enumerate(table) if row["label"] != row["predicted"]]
-    rows = sorted({*doubtful, *places})
-    images = run.seed_images(rows)
-    labels = torch.tensor([table[row]["label"] for row in rows])
-    ids = [table[row]["id"] for row in rows]
+    originals = decode_all([row["unmodified"] for row in shown])
+    labels = torch.tensor([row["label"] for row in shown])
+    pictures = decode_all([row["image"] for row in shown])
+    counted = judge_samples(judge, ImagePairs(pictures, originals, labels))
+    first = {row["seed"]: place for place, row in reversed([*enumerate(shown)])}
+    rows = list(first.values())
+    images = originals[rows]
     counted["perhaps_mislabelled"] = perhaps_mislabelled(
-        judge, ImagePairs(images, images, labels), ids
+        judge, ImagePairs(images, images, labels[rows]), list(first)
     )
-    counted["images"] = len(table)
+    counted["images"] = len(first)
     if not (counted["decided"] or counted["unreadable"]):
         return run
     return keep_lost_labels(run, "lost_labels", counted)

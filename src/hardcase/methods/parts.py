@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hardcase import registry
-from hardcase.objectives import Margin
-from hardcase.oracles import LeavesLabel
-from hardcase.randomness import Rng
 from hardcase.registry import argument_helps, explain
 from hardcase.spaces.pixel import Pixels, Unclipped
-from hardcase.types import Budget, Evaluator, Method, Seeds, State
+from hardcase.types import Method
 
 SHARED = {
     "subject": "The network under test.",
@@ -58,28 +54,3 @@ def pixel_walk(*, clip: bool) -> dict[str, Any]:
     if clip:
         return {"space": Pixels(), "keep": "best-per-label"}
     return {"space": Unclipped(), "keep": "all"}
-
-
-@dataclass(frozen=True, slots=True)
-class _NoSearch:
-    """Leaves every seed as it is."""
-
-    def init(self, seeds: Seeds, rng: Rng) -> State:
-        return {}
-
-    def step(self, state: State, evaluate: Evaluator, rng: Rng) -> State:
-        evaluate.retire(evaluate.live.nonzero().squeeze(1))
-        return state
-
-
-def no_search() -> Method:
-    """Return the method of a run that only measures how often the model fails."""
-    return Method(
-        name="none",
-        space=Pixels(),
-        search=_NoSearch(),
-        objective=Margin(),
-        oracle=LeavesLabel(),
-        needs="label",
-        budget=Budget(queries=1),
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -24,8 +25,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hardcase.errors import Problem, Raised, Unanswered, reading, require_consent, within
-from hardcase.models.subject import Subject, device_of, in_evaluation_mode
+from hardcase.errors import (
+    Endless,
+    Problem,
+    Raised,
+    Unanswered,
+    guarded,
+    reading,
+    require_consent,
+    within,
+)
+from hardcase.models.subject import LOOPING, Subject, device_of, in_evaluation_mode
 from hardcase.tensors import chunks, digest, pad_rows
 from hardcase.types import Answer, Model, Offer, Tap
 
@@ -324,8 +334,12 @@ def is_model(thing: Any) -> bool:
     return isinstance(thing, Model)
 
 
-def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
-    """A model of a function of tensors, or of arrays where it does not answer tensors."""
+def function_model(
+    function: Any, example: Float[Tensor, "m c h w"], name: str = "", **how: Any
+) -> Model:
+    """A model of a function of tensors, or of arrays where it does not answer tensors; `how` it is
+    asked as `Subject` takes it.
+    """
     if not callable(function) or isinstance(function, type):
         raise Problem(
             f"{type(function).__name__} is no kind of model that is known.",
@@ -335,11 +349,12 @@ def function_model(function: Any, example: Float[Tensor, "m c h w"]) -> Model:
         )
     net = _Function(function, arrays=False)
     try:
-        function(example)
-    except Exception:  # whatever it raises, it did not answer tensors
+        with guarded("the function"):
+            function(example)
+    except (Problem, MemoryError):  # whatever it raises, it did not answer tensors
         net.arrays = True
-    name = str(getattr(function, "__name__", "") or type(function).__name__)
-    subject = Subject(net, name=name)
+    name = name or str(getattr(function, "__name__", "") or type(function).__name__)
+    subject = Subject(net, name=name, **how)
     differentiable = False
     with torch.enable_grad(), suppress(Raised):  # it may refuse tensors that carry gradients
         asked = example[:1].to(subject.device).detach().requires_grad_()
@@ -356,7 +371,7 @@ def adapted_if_needed(net: nn.Module, x: Float[Tensor, "m c h w"]) -> nn.Module:
     if wrapped.dtype is not torch.float32 or isinstance(net, torch.jit.ScriptModule):
         return wrapped
     try:
-        with in_evaluation_mode(net):
+        with guarded("the model"), within(LOOPING, Endless), in_evaluation_mode(net):
             returned = net(x.to(device_of(net)))
     except Exception:  # told in full by the check of the model's health
         return net
@@ -368,15 +383,37 @@ def from_model_file(path: Path) -> nn.Module:
     if not path.is_file():
         raise Problem(f"there is no file {path}.")
     require_consent(path)
+    fix = f"{path}@FILE.py:FUNCTION, where FUNCTION makes the network"
+    if _saved_by_torch(path):
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # whatever is pickled in it
+            raise Problem(
+                f"{path} is a network that torch.save has pickled whole; it is not loaded.",
+                "Pickled code can do anything, and it needs the classes that it was saved with.",
+                fix=f"torch.save(net.state_dict(), {path.name!r}), then --model {fix}",
+            ) from error
+        raise Problem(f"{path} holds weights; they need the code of their network.", fix=fix)
     with reading(
         f"{path} holds no network that can be run",
         "A file of weights needs the code of its network.",
-        fix=f"{path}@file.py:factory, {path}@timm:NAME or {path}@torchvision:NAME",
+        fix=f"{fix}, {path}@timm:NAME or {path}@torchvision:NAME",
     ):
         if path.suffix == ".pt2":
             return module_of(torch.export.load(path))
         # torch leaves `jit.load` without types
         return module_of(torch.jit.load(path, map_location="cpu"))  # type: ignore[no-untyped-call]
+
+
+def _saved_by_torch(path: Path) -> bool:
+    """Whether a file is of ``torch.save``, rather than a traced, scripted or exported network."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+    inside = {name.partition("/")[2] for name in names}
+    return "data.pkl" in inside and not any(name.startswith("code/") for name in inside)
 
 
 def own_names(thing: Any) -> tuple[str, ...]:

@@ -14,12 +14,19 @@ from torch import Tensor
 from hardcase.campaign.claims import CLAIMED, Claims, asking
 from hardcase.data.files import ImageSet
 from hardcase.data.sources import check_labels
-from hardcase.errors import Problem, Raised
-from hardcase.models.mistakes import CLEARLY, FINE, Mistake, diagnosis_of, odd_outputs, reordered
+from hardcase.errors import Problem, Raised, guarded
+from hardcase.models.mistakes import (
+    CLEARLY,
+    FINE,
+    Mistake,
+    diagnosis_of,
+    may_be_guessing,
+    odd_outputs,
+    reordered,
+)
 from hardcase.models.subject import is_softmax
-from hardcase.statistics import Rate
-from hardcase.tensors import TILE, chunks, from_bytes, tile_rows
-from hardcase.types import Answer, Images, Model, is_photographic
+from hardcase.tensors import TILE, chunks, from_bytes, margin, tile_rows
+from hardcase.types import Answer, Images, Method, Model, is_photographic
 
 DOUBTFUL = 0.6
 """Share right below which the usual mistakes are tried, if that is quick."""
@@ -33,6 +40,16 @@ ASKINGS = 2.5
 """How often `check` asks about an image, those that it asks about alone included."""
 PATIENCE = 20.0
 """Seconds that this may take."""
+MIXED = 0.01
+"""Share of the spread of the logits by which an answer may depend on the other images of a call;
+rounding alone changes far less in float32."""
+SATURATED = 88.0
+"""Lead of the best logit above which all other probabilities are 0 in float32."""
+TIED = 0.02
+"""Share of images whose two best classes tie above which that is said."""
+ROUNDED = 256
+"""Different numbers among all logits up to which they are rounded, as those of 8-bit networks are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +147,7 @@ def check(
         )
     rows = torch.linspace(0, len(images) - 1, min(sample, len(images))).long()
     some = images.take(rows).images()
-    try:
-        logits = answers(subject, some)
-    except Problem as problem:
-        cause = problem.__cause__
-        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
-            raise  # a problem of its own, or it called sys.exit or the like
-        raise _unfit(subject, some, cause) from problem
-    except Exception as error:
-        raise _unfit(subject, some, error) from error
+    logits = first_answers(subject, some)
     check_labels(some, some.name)
     _refuse_senseless(subject, some, logits)
     accuracy = (logits.argmax(1) == some.y).float().mean().item()
@@ -150,7 +159,7 @@ def check(
     else:
         notes = _notes(subject, logits, some)
         if not allow_low_accuracy:
-            _better_than_chance(subject, logits, some, accuracy)
+            _require_better_than_chance(subject, logits, some, accuracy)
             if accuracy < DOUBTFUL:
                 doubts = _suspicion(subject, some, accuracy)
         if accuracy < 1 - 2 * CLEARLY and not doubts:  # above it no other order is clearly better
@@ -167,6 +176,19 @@ def check(
     )
 
 
+def first_answers(subject: Model, images: Images) -> Float[Tensor, "n k"]:
+    """The subject's logits; where it crashes, a problem that says why."""
+    try:
+        return answers(subject, images)
+    except Problem as problem:
+        cause = problem.__cause__
+        if not isinstance(problem, Raised) or not isinstance(cause, Exception):
+            raise  # a problem of its own, or it called sys.exit or the like
+        raise _unfit(subject, images, cause) from problem
+    except Exception as error:
+        raise _unfit(subject, images, error) from error
+
+
 def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if re.search(r"alloc|memory|create a primitive", str(error)):
         fix = "more memory (ulimit -v), or a smaller model"
@@ -177,8 +199,9 @@ def _unfit(subject: Model, images: Images, error: Exception) -> Problem:
     if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
     shape = " x ".join(map(str, images.x.shape[1:]))
-    what = f"the model fails on an image of {shape} from {images.name}"
-    return Problem(f"{what}: {type(error).__name__}: {error}", why, fix=fix)
+    raised = (str(error).splitlines() or ["no message"])[0][:200]
+    what = f"the model crashes on an image of {shape} from {images.name}"
+    return Problem(f"{what} ({type(error).__name__}: {raised}).", why, fix=fix)
 
 
 def _cause(subject: Model, images: Images, logits: Tensor | None = None) -> Mistake | None:
@@ -230,36 +253,53 @@ def _enough_claims(count: int, share: float) -> None:
         )
 
 
-def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy: float) -> None:
-    chance = 1 / len(images.classes)
-    one_class = len(set(images.y.tolist())) == 1
-    if accuracy > 2 * chance or (one_class and accuracy > 0):
-        return
+def _require_better_than_chance(
+    subject: Model, logits: Tensor, images: Images, accuracy: float
+) -> None:
+    """Raise for a model that guesses, that says one class of everything, or that is often wrong for
+    a reason that is found."""
+    classes = len(images.classes)
     right = round(accuracy * len(images))
-    if len(images.classes) == 2 and Rate(right, len(images)).low > chance:
-        return  # of two classes nobody gets more than twice the chance
-    outputs = logits.shape[1]
     predicted = logits.argmax(1)
+    present = len(set(images.y.tolist()))
+    constant = present > 1 and len(set(predicted.tolist())) == 1
+    if (present == 1 and right) or (accuracy > 2 / classes and not constant):
+        return
+    guesses = may_be_guessing(right, len(images), classes)
+    if classes == 2 and not (guesses or constant):  # nobody gets more than twice the chance
+        return
+    cause = _cause(subject, images, logits)
+    if not (guesses or constant) and (cause is None or cause.name == "no weights"):
+        return  # it is weak, and nothing says why
+    if present == 1:
+        raise _one_class(logits, images)
+    said = ""
     share = predicted.bincount().max().item() / len(images)
-    low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
-    seen = f"inputs {low:.2f}..{high:.2f}, {outputs} outputs, data has {len(images.classes)}"
-    seen += " classes."
     if share > 0.9:
-        seen += f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
+        said = f" It answers class {int(predicted.mode().values)} for {100 * share:.0f} % of them."
+    low, high = (images.x.min().item() / 255, images.x.max().item() / 255)
+    seen = f"inputs {low:.2f}..{high:.2f}, {logits.shape[1]} outputs, data has {classes} classes."
     why = "None of the usual mistakes explains it: it may be weak on these images."
     fix = "--set subject.mean=... subject.std=..."
-    cause = _cause(subject, images, logits)
-    if one_class:
-        chance = 1 / outputs
-        label = int(images.y[0])
-        why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
-        why += f" {label} of {outputs}."
-        fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
-    elif cause:
+    if cause:
         why, fix = f"Here {cause.sentence}.", cause.fix
-    raise Problem(
-        f"the subject gets {100 * accuracy:.1f} % of the {len(images)} seeds right; chance is"
-        f" {100 * chance:.0f} %.",
+    raise _chance(accuracy, images, f"{seen}{said}", why, fix)
+
+
+def _one_class(logits: Tensor, images: Images) -> Problem:
+    label = int(images.y[0])
+    outputs = logits.shape[1]
+    why = f"All images are of one class, {images.classes[label]!r}, which is taken for output"
+    fix = "folders of the other classes too, or --set subject.classes=NAME,NAME,..."
+    return _chance(0.0, images, f"{outputs} outputs.", f"{why} {label} of {outputs}.", fix, outputs)
+
+
+def _chance(
+    accuracy: float, images: Images, seen: str, why: str, fix: str, classes: int = 0
+) -> Problem:
+    chance = 100 / (classes or len(images.classes))
+    return Problem(
+        f"accuracy {100 * accuracy:.1f} % (n = {len(images):,}); chance is {chance:.0f} %.",
         f"Most often normalisation is missing or the class order differs. Seen: {seen}",
         why,
         fix=f"{fix}      continue anyway: --allow-low-accuracy",
@@ -267,13 +307,78 @@ def _better_than_chance(subject: Model, logits: Tensor, images: Images, accuracy
 
 
 def _batch_independent(subject: Model, images: Images, logits: Tensor) -> bool:
-    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch."""
+    """Whether rows asked alone, or in an odd batch, answer with the bits of the full batch; raise
+    where they answer something else altogether.
+    """
     # a row alone is padded to a tile, which takes its time where images are large
     every = len(images) if is_photographic(images.shape) else max(1, len(images) // 4)
-    alone = [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
-    expected = logits[::every]
+    alone = torch.cat(
+        [answers(subject, images.take(torch.tensor([i]))) for i in range(0, len(images), every)]
+    )
     odd = answers(subject, images, batch=37)
-    return torch.equal(torch.cat(alone), expected) and torch.equal(odd, logits)
+    apart = [alone - logits[::every], odd - logits]
+    largest = max(one.abs().nan_to_num(0.0).amax().item() for one in apart)
+    spread = logits[logits.isfinite()].std().item()
+    if largest > max(MIXED, 8 * _rounding(subject)) * spread:
+        raise Problem(
+            "the model's answer to an image depends on the other images of a call: the same image"
+            f" gave logits that differ by up to {largest:.2g}.",
+            "No answer of it can be repeated. Most often a BatchNorm uses the statistics of the"
+            " batch (track_running_stats=False).",
+            fix="BatchNorm with running statistics, in evaluation mode",
+        )
+    return torch.equal(alone, logits[::every]) and torch.equal(odd, logits)
+
+
+def _rounding(subject: Model) -> float:
+    """The step between 1 and the next number, in the number type of a network's weights."""
+    weights = subject.parameters() if isinstance(subject, torch.nn.Module) else ()
+    kinds = (each.dtype for each in weights if each.is_floating_point())
+    return torch.finfo(next(kinds, torch.float32)).eps
+
+
+def require_gradients(subject: Model, images: ImageSet, method: Method) -> None:
+    """Look once at the gradients of a network that a method climbs.
+
+    Args:
+        subject: The network.
+        images: The images that a search would start from; some of them are looked at.
+        method: The method.
+
+    Raises:
+        Problem: If the gradients are missing, or zero on every image: a search by them would find
+            next to nothing, and that would not be the network's merit.
+    """
+    if method.needs != "gradients" or method.closed or subject.offers != "gradients":
+        return
+    rows = torch.linspace(0, len(images) - 1, min(SOME, len(images))).long()
+    some = images.take(rows).images()
+    ask: Callable[..., Answer] = subject
+    if CLAIMED in some.context:
+        ask = asking(subject, Claims.of(some, subject.device))
+    with torch.enable_grad():
+        x = from_bytes(some.x.to(subject.device)).requires_grad_()
+        logits = ask(x).logits
+        slope = None
+        if logits.requires_grad:
+            lead = margin(logits, some.y.to(subject.device))
+            with guarded(f"the backward pass of model {subject.name}"):
+                (slope,) = torch.autograd.grad(lead.sum(), x, allow_unused=True)
+    fix = "--method natural-blackbox, or a forward that torch can differentiate"
+    if slope is None:
+        raise Problem(
+            f"model {subject.name} gives no gradient of its logits by the image, and method"
+            f" {method.name} needs one.",
+            "Most often forward runs under torch.no_grad() or inference_mode(), or detaches.",
+            fix=fix,
+        )
+    if not bool((slope.nan_to_num(0, 0, 0) != 0).any()):
+        raise Problem(
+            f"the gradient of model {subject.name} is zero on all of {len(some)} images, and"
+            f" method {method.name} climbs it.",
+            "Most often outputs are rounded, or a hook or a layer takes the gradient away.",
+            fix=fix,
+        )
 
 
 def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
@@ -295,14 +400,45 @@ def _notes(subject: Model, logits: Tensor, images: Images) -> list[str]:
         )
     if len(set(images.y.tolist())) == 1:
         notes.append("all images show one class")
+    return [*notes, *_coarse(subject, logits)]
+
+
+def _coarse(subject: Model, logits: Tensor) -> list[str]:
+    """What a search should know of outputs that say less than logits usually do."""
+    best = logits.nan_to_num(0.0).topk(min(2, logits.shape[1]), 1).values
+    lead = best[:, 0] - best[:, -1]
+    if subject.offers == "label" or logits.shape[1] < 2:
+        return []
+    notes = []
+    if lead.median() > SATURATED:
+        notes.append(
+            f"the outputs are saturated: the best logit leads by {lead.median():.3g} in the median,"
+            " so probabilities are 0 or 1 and searches by gradients find little"
+        )
+    values = len(logits.unique())  # type: ignore[no-untyped-call]  # torch does not say
+    if values <= min(ROUNDED, logits.numel() / 8):
+        notes.append(
+            f"the outputs are rounded: {logits.numel():,} of them take {values} different values,"
+            " so searches by scores or gradients find little"
+        )
+    tied = int((lead == 0).sum())
+    if tied > TIED * len(logits):
+        notes.append(f"the two best classes tie on {tied} of {len(logits)} images")
     return notes
 
 
 def _suspicion(subject: Model, images: Images, accuracy: float) -> list[str]:
     """What may be wrong with a model that is often wrong."""
+    weak = f"accuracy is only {100 * accuracy:.0f} %"
     began = monotonic()
     answers(subject, images.take(torch.arange(min(SOME, len(images)))))
     if (monotonic() - began) * ROUNDS > PATIENCE:
-        return [f"only {100 * accuracy:.0f} % right; hardcase doctor tries what may be wrong"]
+        return [f"{weak}; hardcase doctor tries what may be wrong"]
     cause = _cause(subject, images)
-    return [f"only {100 * accuracy:.0f} % right. Here {cause}"] if cause else []
+    if cause:
+        return [f"{weak}. Here {cause}"]
+    counts = images.y.bincount()
+    largest = f"{images.classes[int(counts.argmax())]!r} of every image"
+    share = 100 * counts.max().item() / len(images)
+    chance = 100 / len(images.classes)
+    return [f"{weak}; chance is {chance:.0f} %, saying {largest} gets {share:.0f} %"]

@@ -22,7 +22,14 @@ from torch import nn
 from hardcase import registry
 from hardcase.cache import named_path
 from hardcase.companions import teams_module
-from hardcase.errors import Problem, Unanswered, file_member, guarded, require_consent
+from hardcase.errors import (
+    Problem,
+    Unanswered,
+    file_member,
+    guarded,
+    require_consent,
+    within,
+)
 from hardcase.models.adapters import (
     Adapted,
     ClientConfig,
@@ -61,6 +68,10 @@ WHOLE = (".pt2", ".pt", ".pth", ".ts", ".jit", ".torchscript")
 """Files that hold a network whole."""
 NOTHING = Images(torch.zeros(0, 1, 1, 1, dtype=torch.uint8), torch.zeros(0).long(), (), ())
 """No images."""
+LOADING = 20
+"""How many answers' time a model has to be loaded and looked at, where a timeout was set ..."""
+LEAST_LOADING = 60.0
+"""... and the seconds that it has at least."""
 SOME = 64
 """Labelled images that show what kind of outputs a model has."""
 
@@ -129,20 +140,16 @@ def load_model(spec: str, how: Loading) -> Model:
             ``onnx:net.onnx``, an address, …
         how: How it is loaded.
     """
-    form, _, name = spec.partition(":")
-    model: Model
-    if is_stated(spec):
-        model = _stated(spec, how)
-    elif form == "zoo" and "@" not in spec:
-        name, _, seed = name.partition("?seed=")  # another training of the same network
-        number = int(seed) if seed.isdecimal() else how.seed
-        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
-        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
-        model = _subject(net, spec, how)
-    elif (load := loader(form)) is not None:
-        model = model_of(load(spec, how), how.test)
-    else:
-        model = _local(spec, how)
+    form = spec.partition(":")[0]
+    patience = how.asking.timeout and max(LOADING * how.asking.timeout, LEAST_LOADING)
+    try:
+        with within(None if form == "zoo" else patience):
+            model = _loaded(spec, how)
+    except Unanswered as error:
+        raise Problem(
+            f"{spec} does not answer while it is loaded: {error}.",
+            fix="a longer --set subject.timeout=SECONDS, or a model that ends",
+        ) from error
     if how.asking.timeout is not None and form not in ("http", "https"):
         model = Retrying(model, how.asking.timeout)
     if how.asking.label_only:
@@ -150,14 +157,30 @@ def load_model(spec: str, how: Loading) -> Model:
     return model
 
 
+def _loaded(spec: str, how: Loading) -> Model:
+    """The same without patience and wrappings."""
+    form, _, name = spec.partition(":")
+    if is_stated(spec):
+        return _stated(spec, how)
+    if form == "zoo" and "@" not in spec:
+        name, _, seed = name.partition("?seed=")  # another training of the same network
+        number = int(seed) if seed.isdecimal() else how.seed
+        told: dict[str, Any] = {"device": how.device, "progress": how.progress}
+        net, _ = trained_classifier(name, how.train, how.test, seed=number, **told)
+        return _subject(net, spec, how)
+    if (load := loader(form)) is not None:
+        return model_of(load(spec, how), how.test)
+    return _local(spec, how)
+
+
 ELSEWHERE = {"onnx": "onnx", "http": "http", "https": "http", "tflite": "tflite"}
-"""Forms of models that ``hardcase-teams`` loads: its module of each, which is also the extra."""
+"""Forms of models that ``hardcase_teams`` loads: its module of each, which is also the extra."""
 HUBS = {"timm": "teams", "hf": "huggingface", "torchvision": "torchvision"}
 """Forms of networks that it takes from a hub, and the extra of each."""
 
 
 def loader(form: str) -> Callable[..., Any] | None:
-    """The function that loads models called ``form:...``: of ``hardcase-teams``, or of an entry
+    """The function that loads models called ``form:...``: of ``hardcase_teams``, or of an entry
     point of the group ``hardcase.loader``; None where torch runs them.
 
     It is called with the model's name and a `Loading` and returns what `model_of` takes. For
@@ -206,17 +229,26 @@ def _stated(spec: str, how: Loading) -> Subject:
     return subject
 
 
-def _local(spec: str, how: Loading) -> Subject:
-    """A network that lies in a file; what it states nothing of is tried."""
+def _local(spec: str, how: Loading) -> Model:
+    """A network or a function that lies in a file; what it states nothing of is tried."""
     net = opened_network(spec, how)
     if isinstance(net, Subject):
         return net
+    if not isinstance(net, nn.Module):
+        return with_outputs(partial(_of_function, net, spec, how), how)
     if "@" in spec or named_path(spec).suffix not in WHOLE:
         net = adapted_if_needed(net, from_bytes(how.test.x[:1]))
     return _subject(net, spec, _with_normalisation(net, how))
 
 
-def opened_network(spec: str, how: Loading) -> nn.Module:
+def _of_function(function: Callable[..., Any], spec: str, how: Loading, outputs: str) -> Model:
+    """The model of a function of images that a function in a file returned."""
+    about: dict[str, Any] = {"mean": how.mean, "std": how.std, "channels": how.channels}
+    about |= {"classes": how.test.classes, "device": how.device, "outputs": outputs}
+    return function_model(function, from_bytes(how.test.x[:2]), spec, **about)
+
+
+def opened_network(spec: str, how: Loading) -> Any:
     """The network in a file, or that a function in a file makes, with the weights of another."""
     weights, _, code = spec.rpartition("@")
     form, _, name = code.partition(":")
@@ -228,14 +260,16 @@ def opened_network(spec: str, how: Loading) -> nn.Module:
     else:
         net = network_of_code(code)
     if weights:
+        if not isinstance(net, nn.Module):
+            raise Problem(f"{code} returns {type(net).__name__}, which takes no weights.")
         note = fit_state(net, read_state(named_path(weights), trust=how.trust_pickle), weights)
         if note:
             _log.info("%s: %s", weights, note)
     return net
 
 
-def network_of_code(code: str) -> nn.Module:
-    """The network that ``file.py:factory`` makes, without weights of another file."""
+def network_of_code(code: str) -> Any:
+    """What ``file.py:factory`` makes, without weights of another file."""
     path, _, factory = code.rpartition(":")
     if not path or not factory.isidentifier():
         raise Problem(f"cannot tell what kind of model {code!r} is.", f"known forms: {FORMS}")
@@ -335,18 +369,19 @@ def _subject(net: nn.Module, spec: str, how: Loading) -> Subject:
     return model
 
 
-def from_file(path: Path, factory: str) -> nn.Module:
-    """The module that a function in a Python file makes."""
+def from_file(path: Path, factory: str) -> Any:
+    """The module, or the function of images, that a function in a Python file makes."""
     if not path.is_file():
         raise Problem(f"there is no file {path}.", f"known forms of a model: {FORMS}")
     make = file_member(path, factory)
     with guarded(f"{path}:{factory}"):
         net = make()
-    if not isinstance(net, nn.Module):
-        raise Problem(
-            f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module."
-        )
-    return net
+    if isinstance(net, nn.Module) or (callable(net) and not isinstance(net, type)):
+        return net
+    raise Problem(
+        f"{path}:{factory} returned {type(net).__name__}; it must return a torch.nn.Module, or a"
+        " function of images."
+    )
 
 
 def is_stated(spec: str) -> bool:

@@ -6,10 +6,11 @@ clearly more of them right, with the flag that does so.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,10 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hardcase.cache import named_path
-from hardcase.errors import Problem
-from hardcase.models.adapters import logits_of, timm_config
+from hardcase.errors import Endless, Problem, Raised, guarded, within
+from hardcase.models.adapters import fit_state, logits_of, read_state, timm_config
 from hardcase.models.subject import (
     BINARY,
+    LOOPING,
     Subject,
     as_logits,
     device_of,
@@ -49,6 +51,10 @@ CLEARLY = 0.15
 """Share of images that a remedy must get right more, beside two standard errors, to be named."""
 SEVERAL = 1.5
 """Outputs per image that exceed one half from which on a model says several labels at once."""
+CHANCE = 0.025
+"""How likely guessing is to be right as often, at most, where a model is no guess."""
+GUESSING = 1.5
+"""Times the chance up to which a model may be guessing; few images tell no more than that."""
 WEIGHTS = (".safetensors", ".pt", ".pth")
 SIZES = (28, 32, 64, 96, 128, 160, 192, 224, 256, 299, 384)
 """Sides that networks are made for."""
@@ -102,7 +108,12 @@ class Trial:
         device = device_of(self.net)
         mean = torch.tensor(self.mean).reshape(1, -1, 1, 1)
         std = torch.tensor(self.std).reshape(1, -1, 1, 1)
-        with torch.no_grad(), in_evaluation_mode(self.net):
+        with (
+            guarded("the model"),
+            within(LOOPING, Endless),
+            torch.no_grad(),
+            in_evaluation_mode(self.net),
+        ):
             parts = [
                 logits_of(self.net(prepared(x[rows], mean, std, self.channels).to(device)))
                 for rows in chunks(len(x), self.batch)
@@ -125,9 +136,11 @@ class Trial:
         """Its logits, or the words of its failure."""
         try:
             return self.logits(x, y), ""
+        except Raised as raised:
+            return None, f"{type(raised.__cause__).__name__}: {raised.__cause__}"
         except Problem as problem:
             return None, problem.what
-        except Exception as error:  # a network may raise anything
+        except Exception as error:  # what it answers may be of any kind
             return None, f"{type(error).__name__}: {error}"
 
 
@@ -203,13 +216,15 @@ class Mistake:
 class Explanation:
     """A mistake, which images are right once it is put right, and how likely their labels are.
 
-    What is chosen from many, or is surer of everything, must be better by `handicap`.
+    What is chosen from many, or is surer of everything, must be better by `handicap`; `label` is
+    the other way of asking in a list of what each gave.
     """
 
     mistake: Mistake
     right: Float[Tensor, " m"]
     likelihood: float
     handicap: float = 0.0
+    label: str = ""
     normalisation: str = ""
 
     @property
@@ -261,10 +276,12 @@ def settled(
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The share right as the model is asked now (None: it fails), and its mistakes."""
+    """The share right as the model is asked now (None: it crashes), its mistakes, and the share
+    right in each other way of asking that was tried."""
 
     accuracy: float | None
     mistakes: tuple[Mistake, ...]
+    tried: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         head = "the model fails on these images"
@@ -289,17 +306,22 @@ def diagnosis_of(subject: Model, images: Images) -> Diagnosis | None:
     known = stated.get(subject.outputs, ())
     mistakes = [mistake for mistake in found.mistakes if mistake.name not in known]
     if mistakes and mistakes[-1].name == "no weights":
-        mistakes[-1] = replace(mistakes[-1], fix=_weights_beside(subject.name) or mistakes[-1].fix)
+        mistakes[-1] = replace(mistakes[-1], fix=_fix_of_weights(subject))
     return replace(found, mistakes=tuple(mistakes))
 
 
-def _weights_beside(model: str) -> str:
-    """The flag with the first file of weights that lies beside a model's code; else nothing."""
+def _fix_of_weights(subject: Subject) -> str:
+    """What to do about a network without weights: the flag with the first file beside its code
+    that fits, if there is one."""
+    model = subject.name
     path = named_path(model.rpartition(":")[0])
     if "@" in model or path.suffix != ".py":
-        return ""
-    found = sorted(each for each in path.parent.glob("*") if each.suffix in WEIGHTS)
-    return f"--model {found[0]}@{model}" if found else ""
+        return "weights of this network that are trained for these classes"
+    for file in sorted(each for each in path.parent.glob("*") if each.suffix in WEIGHTS):
+        with suppress(Problem):
+            fit_state(copy.deepcopy(subject.net), read_state(file))
+            return f"--model {file}@{model}"
+    return f"--model WEIGHTS@{model} with the file of its weights"
 
 
 def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
@@ -326,12 +348,14 @@ def diagnose(net: nn.Module, images: Images, **asked: Any) -> Diagnosis:
     found += outputs
     if logits.ndim != 2 or any(mistake.name in ("outputs", "nan") for mistake in outputs):
         return Diagnosis(None, tuple(found))
+    tried: list[Explanation] = []
     if all(mistake.name != "labels from 1" for mistake in outputs):
-        found += _explained(trial, x, some, logits)
-    accuracy = float(_right(logits, some.y).mean())
-    if not found and accuracy <= 2 / len(some.classes):
-        found += _untrained(logits, accuracy, len(some.classes))
-    return Diagnosis(accuracy, tuple(found))
+        tried = _tried(trial, x, some, logits)
+        found += _explained(tried, logits, some.y)
+    if not found:
+        found += _untrained(trial, images)
+    outcomes = tuple((each.label or each.mistake.name, each.accuracy) for each in tried)
+    return Diagnosis(float(_right(logits, some.y).mean()), tuple(found), outcomes)
 
 
 def with_options(data: str, **options: str | int) -> str:
@@ -370,7 +394,7 @@ def _failing(trial: Trial, x: Tensor, images: Images, failure: str) -> Mistake:
         return Mistake("type", what, "net.float()")
     if "class scores" in failure:
         return Mistake("returned", failure, "a forward that returns the logits")
-    return Mistake("fails", f"the network fails: {failure[:200]}", "one forward pass by hand")
+    return Mistake("fails", f"the network crashes: {failure[:200]}", "one forward pass by hand")
 
 
 def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[Mistake]:
@@ -411,16 +435,27 @@ def odd_outputs(scores: Tensor, images: Images, outputs: str = "") -> Iterator[M
             yield Mistake("sigmoid", what, "--set subject.outputs=sigmoid")
 
 
-def _explained(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Mistake]:
-    """The one explanation that makes most images right, if it does so clearly."""
-    before = _right(logits, images.y)
-    if float(before.mean()) >= 1 - CLEARLY or len(set(images.y.tolist())) < 2:
-        return []  # none can be clearly better
+def _tried(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[Explanation]:
+    """The other ways of asking, each with the images that are right then."""
+    if len(set(images.y.tolist())) < 2:
+        return []
+    right = float(_right(logits, images.y).mean())
+    until, tell = _TRYING.get()
+    if process_time() < until:
+        tell("trying other colours, normalisations and sizes")
+    if right >= 1 - CLEARLY:  # none can be clearly better, but a person may want to see it
+        return _timely(_other_inputs(trial, x, images.y)) if math.isfinite(until) else []
     tried = _timely(_labels(logits, images), _other_inputs(trial, x, images.y))
     if max((each.accuracy for each in tried), default=0.0) < FINE:
         tried += _timely(_other_sizes(trial, x, images))
+    return tried
+
+
+def _explained(tried: Sequence[Explanation], logits: Tensor, y: Tensor) -> list[Mistake]:
+    """The one explanation that makes most images right, if it does so clearly."""
     if not tried:
         return []
+    before = _right(logits, y)
     best = max(tried, key=lambda each: each.merit)
     gap = best.right - before
     error = float(gap.std(correction=0)) / len(gap) ** 0.5
@@ -431,12 +466,11 @@ def _explained(trial: Trial, x: Tensor, images: Images, logits: Tensor) -> list[
 
 def _timely(*ways: Iterator[Explanation]) -> list[Explanation]:
     """Explanations, each tried when it is asked for, until the time is over."""
-    until, tell = _TRYING.get()
+    until, _ = _TRYING.get()
     tried: list[Explanation] = []
     following = chain(*ways)
     while process_time() < until and (found := next(following, None)):
         tried.append(found)
-        tell(f"tried ({len(tried)}): {found.mistake.what}")
     return tried
 
 
@@ -471,7 +505,9 @@ def _class_order(logits: Tensor, images: Images) -> Explanation | None:
         names[int(order[at])] = images.classes[at]
     what = f"the classes have another order ({some} …)"
     mistake = Mistake("class order", what, _named_outputs(names))
-    return _explanation(mistake, logits, order[images.y], handicap=0.1)
+    return _explanation(
+        mistake, logits, order[images.y], handicap=0.1, label="another order of classes"
+    )
 
 
 def reordered(logits: Float[Tensor, "n k"], images: Images) -> Mistake | None:
@@ -497,26 +533,29 @@ def _other_inputs(trial: Trial, x: Tensor, y: Tensor) -> Iterator[Explanation]:
     # 1 - x is normalised as x is by 1 - mean and -std
     inverted = flags_of([1 - value for value in trial.mean], [-value for value in trial.std])
     mistake = Mistake("inverted", "light and dark are exchanged", inverted)
-    yield _explanation(mistake, trial.logits(1 - x, y), y)
+    yield _explanation(mistake, trial.logits(1 - x, y), y, label="light and dark exchanged")
     swaps = {"rgb": "bgr", "bgr": "rgb"}
     if x.shape[1] == 3 and trial.channels in swaps:
         order = swaps[trial.channels]
         mistake = Mistake("BGR", "red and blue are exchanged", f"--set subject.channels={order}")
-        yield _explanation(mistake, replace(trial, channels=order).logits(x, y), y)
+        logits = replace(trial, channels=order).logits(x, y)
+        yield _explanation(mistake, logits, y, label=order.upper())
     if x.shape[2] == x.shape[3]:
         fix = "x.transpose(2, 3) first in the model's forward, or images saved upright"
         mistake = Mistake("transposed", "rows and columns are exchanged", fix)
-        yield _explanation(mistake, trial.logits(x.transpose(2, 3), y), y)
+        logits = trial.logits(x.transpose(2, 3), y)
+        yield _explanation(mistake, logits, y, label="rows and columns exchanged")
     channels = {"grey": 1, "colour": 3}.get(trial.channels, x.shape[1])
     for name, (mean, std) in USUAL.items():
-        if max(len(mean), len(std)) not in (1, channels):
+        if max(len(mean), len(std)) not in (1, channels) or (mean, std) == (trial.mean, trial.std):
             continue
         what = f"the normalisation is another one: {name}"
         mistake = Mistake("normalisation", what, flags_of(mean, std))
         logits = replace(trial, mean=mean, std=std).logits(x, y)
         # inputs a hundred times larger than others' are surer of everything
         handicap = GAIN if max(std) < 0.01 else 0.0
-        yield _explanation(mistake, logits, y, handicap=handicap, normalisation=name)
+        about: dict[str, Any] = {"label": f"normalisation {name}", "normalisation": name}
+        yield _explanation(mistake, logits, y, handicap=handicap, **about)
 
 
 def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanation]:
@@ -527,7 +566,7 @@ def _other_sizes(trial: Trial, x: Tensor, images: Images) -> Iterator[Explanatio
             if logits is not None and logits.ndim == 2:
                 what = "the network was trained on images of about"
                 mistake = _size(size, what, x, images.name)
-                yield _explanation(mistake, logits, images.y, handicap=0.05)
+                yield _explanation(mistake, logits, images.y, handicap=0.05, label=f"{size} pixels")
 
 
 def sizes_taken(net: nn.Module, *more: int) -> list[int]:
@@ -549,10 +588,31 @@ def _resized(x: Tensor, size: int) -> Tensor:
     return functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
 
 
-def _untrained(logits: Tensor, accuracy: float, classes: int) -> list[Mistake]:
-    """Nothing helps: the weights may be missing."""
-    if classes == 2 and accuracy > 0.5 + 1 / len(logits) ** 0.5:
-        return []  # of two classes nobody gets more than twice the chance
+def may_be_guessing(right: int, total: int, classes: int) -> bool:
+    """Whether a model is hardly more often right than one of `classes` guessed, and guessing might
+    be right so often too (one-sided binomial test).
+
+    Example:
+        >>> may_be_guessing(37, 67, 3), may_be_guessing(7, 67, 10), may_be_guessing(3, 4, 3)
+        (False, True, False)
+    """
+    from scipy.special import bdtrc
+
+    hardly_more = right * classes <= GUESSING * total
+    return hardly_more and (not right or float(bdtrc(right - 1, total, 1 / classes)) > CHANCE)
+
+
+def _untrained(trial: Trial, images: Images) -> list[Mistake]:
+    """That the weights may be missing, of a network that no other way of asking makes better than
+    chance; of few images that were glanced at, more are asked."""
+    some = images.sample(count=min(ENOUGH, len(images)))
+    logits, _ = trial.attempt(from_bytes(some.x), some.y)
+    if logits is None:
+        return []
+    right = int(_right(logits, some.y).sum())
+    constant = len(set(logits.argmax(1).tolist())) == 1 < len(set(some.y.tolist()))
+    if not may_be_guessing(right, len(some), len(some.classes)) and not constant:
+        return []
     what = "the network is no better than chance whatever is tried: its weights may be missing"
     return [Mistake("no weights", what, "--model weights.safetensors@file.py:factory")]
 

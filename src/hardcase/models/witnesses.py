@@ -7,6 +7,7 @@ in which respect, is recorded with every run.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from hardcase.models.load import lineage_of
 from hardcase.models.names import COUNT as OUTPUTS
 from hardcase.models.pretrained import PRETRAINED
 from hardcase.models.subject import Subject
-from hardcase.models.zoo import trained_classifier
+from hardcase.models.zoo import is_trained, trained_classifier
 from hardcase.tensors import fingerprints
 from hardcase.training.cards import PATIENCE, TrainingProgress, patient_for
 from hardcase.types import Images, Model, is_photographic
@@ -51,6 +52,8 @@ the architecture of the usual subject.
 """
 LARGEST = 64
 """Side of the largest images that a LeNet is a witness of."""
+SHARE = 0.1
+"""Part of the time of a black box's search that trainings may take which nobody asked for."""
 
 
 def even_half(images: Images) -> Images:
@@ -74,17 +77,19 @@ def pretrained_witnesses(
     subject: Model, classes: int, load: Callable[[str], Model]
 ) -> tuple[Model, ...]:
     """The fetched networks of photographs, except the judge and the network under test."""
+    if classes != OUTPUTS:
+        raise Problem(
+            f"networks of ImageNet's {OUTPUTS:,} classes do not know these {classes}.",
+            fix="--witness MODEL, another network of these classes",
+        )
     name = catalogued(subject)
     if name != subject.name:
         _log.warning(
             "%s is %s under another name, so that is no witness of this run", subject.name, name
         )
     chosen = roles(name, fetched_classifiers())
-    if not chosen.witnesses or classes != OUTPUTS:
-        raise Problem(
-            chosen.note or "networks of ImageNet's classes do not know these classes.",
-            fix="hardcase fetch model NAME, or --witness MODEL",
-        )
+    if not chosen.witnesses:
+        raise Problem(chosen.note, fix="hardcase fetch model NAME, or --witness MODEL")
     return tuple(load(f"zoo:{name}") for name in chosen.witnesses)
 
 
@@ -115,26 +120,35 @@ def roles(subject: str, present: Sequence[str]) -> Roles:
     ranked = sorted(others, key=lambda row: (row.lineage != own, row.accuracy or 0.0), reverse=True)
     strange = [row for row in ranked if row.lineage != own]
     if not strange:
-        free = [row for row in PRETRAINED.values() if row.lineage != own and row.licensed]
-        best = max(free, key=lambda row: row.accuracy or 0.0)
-        why = "no network of another lineage is on this machine to judge photographs"
-        return Roles("", (), f"{why}: hardcase fetch model {best.name}")
+        best = _best_of_another(own)
+        why = "no network of another family is on this machine to check labels of photographs"
+        return Roles("", (), f"{why}: hardcase fetch model {best}; a witness is a second one")
     judge = strange[0]
     witnesses = tuple(row.name for row in ranked if row.lineage != judge.lineage)
     siblings = [name for name in witnesses if PRETRAINED[name].lineage == own]
     note = ""
     if not witnesses:
-        note = f"no witness: {judge.name} is reserved for the judge"
+        second = _best_of_another(judge.lineage, subject)
+        note = f"{judge.name} checks labels, and no other network is on this machine"
+        note += f": hardcase fetch model {second}" if second else ""
     elif siblings:
         note = f"of the subject's own lineage: {', '.join(siblings)}"
     return Roles(judge.name, witnesses, note)
+
+
+def _best_of_another(family: str, but: str = "") -> str:
+    """The most accurate network that may be fetched and is of another family; perhaps none."""
+    rows = [row for row in PRETRAINED.values() if row.lineage != family and row.accuracy]
+    free = [row for row in rows if row.licensed and row.name != but.removeprefix("zoo:")]
+    return max(free, key=lambda row: row.accuracy or 0.0).name if free else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WitnessSelection:
     """How the witnesses of a campaign are found or trained.
 
-    `images` gives the images of a split, `load` the network of a name, when they are needed.
+    `images` gives the images of a split, `load` the network of a name, when they are needed;
+    `search_seconds` says how long the search of a black box takes at most.
     """
 
     subject: Model
@@ -143,6 +157,7 @@ class WitnessSelection:
     images: Callable[[str], Images]
     load: Callable[[str], Model]
     progress: Callable[[TrainingProgress], None] | None = None
+    search_seconds: Callable[[], float] | None = None
 
     def named(self, wanted: Sequence[Model | str]) -> tuple[Model, ...]:
         """The networks that were given or named; ``default[:EPOCHS]`` names the default ones."""
@@ -172,24 +187,37 @@ class WitnessSelection:
             if costly:
                 found = pretrained_witnesses(self.subject, self.classes, self.load)
             else:
-                with patient_for(PATIENCE):
+                train, test = self.images("train"), self.images("test")
+                asked = int(epochs) if epochs else None
+                if len(train) < ENOUGH and not (named or _are_trained(train, test, asked)):
+                    count = f"{len(train)} training images are too few (at least {ENOUGH})"
+                    raise Problem(f"{count} for networks that must keep a label")
+                with patient_for(PATIENCE if named else self._patience()):
                     found = default_witnesses(
-                        self.images("train"),
-                        self.images("test"),
-                        epochs=int(epochs) if epochs else None,
+                        train,
+                        test,
+                        epochs=asked,
                         device=self.subject.device,
                         progress=self.progress,
                     )
         except Problem as problem:
             if named:
                 raise
-            _log.warning("this run has no witness: %s", problem.what)
+            text = problem.what.rstrip(".")
+            more = "" if costly else "; --witness default trains some all the same"
+            _log.warning("this run has no witness: %s%s", text, more)
             return ()
         if costly and not named and len(found) > 1:
             words = "one witness of %d, %s: each costs as much as the model"
             _log.warning(f"{words}; --witness default asks all", len(found), found[0].name)
             return found[:1]
         return found
+
+    def _patience(self) -> float:
+        """Seconds that the training of a witness may take that nobody asked for."""
+        if self.search_seconds is None:
+            return PATIENCE
+        return min(PATIENCE, SHARE * self.search_seconds() / len(SEEDS))
 
     def verifiers(self, witnesses: tuple[Model, ...], *, named: bool) -> tuple[Model, ...]:
         """Networks that check generated seeds: witnesses, or default ones if none is `named`."""
@@ -204,13 +232,26 @@ class WitnessSelection:
         return witnesses
 
 
+def _are_trained(train: Images, test: Images, epochs: int | None) -> bool:
+    """Whether the cache holds all default witnesses."""
+    part = even_half(train)
+    how: dict[str, Any] = {"epochs": epochs, "augment": augmentation_for(train)}
+    if not len(part) or max(train.x.shape[2:]) > LARGEST:
+        return False
+    return all(is_trained(network_for(train), part, test, seed=seed, **how) for seed in SEEDS)
+
+
 def surrogates_for(
     subject: Model,
     shape: Sequence[int],
     train: Callable[[], ImageSet],
     load: Callable[[str], Model],
+    *,
+    seconds: float = math.inf,
 ) -> tuple[Model, ...]:
-    """Surrogates for a method that asks a black box, trained as a subject; perhaps none."""
+    """Surrogates for a method that asks a black box, trained as a subject; perhaps none, where that
+    takes more than a small part of the `seconds` of the search.
+    """
     if shape[0] != 1 or is_photographic(shape):
         return ()
     try:
@@ -221,10 +262,12 @@ def surrogates_for(
                 *(count, ENOUGH),
             )
             return ()
-        with patient_for(SURROGATE_PATIENCE):
+        with patient_for(min(SURROGATE_PATIENCE, SHARE * seconds / len(SURROGATES))):
             found = [load(f"zoo:{name}") for name in SURROGATES]
     except Problem as problem:
-        _log.warning("the model has no surrogates: %s", problem.what)
+        text = problem.what.rstrip(".")
+        more = "--set method.search=surrogates trains them all the same"
+        _log.warning("the model has no surrogates: %s; %s", text, more)
         return ()
     weights = getattr(subject, "weights", "")
     return tuple(model for model in found if getattr(model, "weights", None) != weights)
@@ -306,7 +349,7 @@ def witness_record(
                 "subject": _lineage(subject),
                 "witnesses": [_lineage(one) for one in witnesses],
             },
-            "training images": learned,
-            "trained on": trained_on,
+            "training_images": learned,
+            "trained_on": trained_on,
         },
     }

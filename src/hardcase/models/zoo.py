@@ -123,11 +123,7 @@ def trained_classifier(
         progress: Told how the training goes.
         device: Where the networks are.
     """
-    recipe: TrainingRecipe = _row(name).facts["recipe"]
-    if epochs is not None:
-        recipe = replace(recipe, epochs=epochs, steps=0)
-    if augment is not None:
-        recipe = replace(recipe, augment=augment)
+    recipe = _recipe(name, epochs, augment)
     shape = geometry(images_train, images_test)
     config = _configuration(name, shape, seed, recipe, adversarial)
     perturb = None if adversarial is None else attack(adversarial)
@@ -150,6 +146,29 @@ def trained_classifier(
     )
 
 
+def _recipe(name: str, epochs: int | None, augment: str | None) -> TrainingRecipe:
+    """How the network is trained, with what was asked for in place of its row's."""
+    recipe: TrainingRecipe = _row(name).facts["recipe"]
+    if epochs is not None:
+        recipe = replace(recipe, epochs=epochs, steps=0)
+    return recipe if augment is None else replace(recipe, augment=augment)
+
+
+def is_trained(
+    name: str,
+    images_train: Images,
+    images_test: Images,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    augment: str | None = None,
+) -> bool:
+    """Whether the cache holds what `trained_classifier` would return for these arguments."""
+    shape = geometry(images_train, images_test)
+    config = _configuration(name, shape, seed, _recipe(name, epochs, augment), None)
+    return (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file()
+
+
 def _configuration(
     name: str, shape: Sequence[int], seed: int, recipe: TrainingRecipe, adversarial: str | None
 ) -> dict[str, Any]:
@@ -160,21 +179,15 @@ def _configuration(
 
 def cached_classifiers(images_train: Images, images_test: Images) -> list[str]:
     """Networks of the zoo whose plain training on these images is in the cache."""
-    shape = geometry(images_train, images_test)
-
-    def is_cached(name: str, recipe: TrainingRecipe) -> bool:
-        config = _configuration(name, shape, 0, recipe, None)
-        return (cards.folder_of(KIND, name, config, images_train.hash) / cards.CARD).is_file()
-
     rows = registry.parts("model").items()
-    recipes = {name: row.facts["recipe"] for name, row in rows if "recipe" in row.facts}
-    return [name for name, recipe in recipes.items() if is_cached(name, recipe)]
+    names = [name for name, row in rows if "recipe" in row.facts]
+    return [name for name in names if is_trained(name, images_train, images_test)]
 
 
 def _row(name: str) -> registry.Part:
-    known = registry.parts("model")
+    known = registry.parts("model", name)
     if name not in known:
-        raise choice("model", name, list(known))
+        raise choice("model", name, registry.names("model"))
     if "task" in known[name].facts:
         task = known[name].facts["task"]
         raise Problem(f"{name} answers {task}; it is no classifier.", fix=f"--task {task}")

@@ -6,35 +6,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from hardcase.cache import write_atomically
 from hardcase.claims.answers import Standard
 from hardcase.claims.subjects import Flattened
+from hardcase.conditions import Conditions
+from hardcase.conditions.box import conditions_digest
 from hardcase.environment import VERSION
 from hardcase.errors import Problem
 from hardcase.models.adapters import Adapted
 from hardcase.models.load import WHOLE
 from hardcase.models.subject import Subject
-from hardcase.repair.proof import Proof, ProofRow, ProofValues, compare_values
-from hardcase.runs.files import checked_json, read_checked_json, read_plain
+from hardcase.plain import read_plain
+from hardcase.repair.examples import RepairedExample
+from hardcase.repair.proof import FAILURE_RATE, ProofRow
+from hardcase.runs.files import checked_json, read_checked_json
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.runs.verify import CONDITIONS, read_beside
-from hardcase.suite.gate import Check, Outcome
-from hardcase.suite.tables import Cell, Outcome as Tables, Table, page
+from hardcase.statistics import ImagesNeeded, Outcome
+from hardcase.suite.gate import Check, GateLimits, require_believable
 from hardcase.tensors import digest_tensors
 from hardcase.types import Model
+from hardcase.wording.repair import headline
 
 __all__ = [
-    *("CARD", "PAGE", "RECORD", "WEIGHTS", "own_network", "repair_checks", "repair_page"),
-    *("repairable", "repaired_name", "write_weights"),
+    *("CARD", "PAGE", "RECORD", "WEIGHTS", "StoredRepair", "own_network", "repair_checks"),
+    *("repair_page", "repairable", "repaired_name", "write_weights"),
 ]
 
 WEIGHTS = "weights.safetensors"
@@ -42,6 +45,8 @@ CARD = "card.json"
 PAGE = "report.html"
 RECORD = "repair.json"
 PARTS = {
+    "attack": "what an attack finds: lower bounds that decide nothing",
+    "stored": "the failures that the run found",
     "condition": "each declared condition alone",
     "elsewhere": "conditions and corruptions that were not trained on",
     "class": "each class",
@@ -135,119 +140,149 @@ def write_weights(
     return name, found
 
 
-def repair_page(folder: Path, record: Mapping[str, Any], proof: Proof) -> str:
-    """The one page: verdict and why, what decides, every other figure, how it was trained."""
-    training = record["training"]
-    first: list[list[Cell]] = [["verdict", proof.verdict]]
-    first += [["because" if i == 0 else "", text] for i, text in enumerate(proof.reasons)]
-    first.append(["repaired weights", str(record["model"])])
-    notes = [
-        f"{proof.seeds} images that neither training, validation nor search saw; differences are"
-        " paired by image, intervals hold in 95 of 100 cases, those of the tables below together",
-        "1 - least scale: how much less than the whole range is enough to break an image;"
-        " both networks were attacked with what broke the other",
+def repair_page(record: Mapping[str, Any], examples: Sequence[RepairedExample]) -> str:
+    """Return the page of a repair: the decision, pictures, what decides, every other figure."""
+    from hardcase.report.page import render
+
+    rows = record["proof"]["rows"]
+    decides = [row for row in rows if row["decides"]]
+    parts = [("what decides", decides)]
+    parts += [
+        (title, [row for row in rows if row["group"] == group and row not in decides])
+        for group, title in PARTS.items()
     ]
-    decisive = [row for row in proof.rows if row.decides or row.group in ("declared", "stored")]
-    tables = [Table("verdict", ["", "told"], first), _table("what decides", decisive, notes)]
-    for group, title in PARTS.items():
-        others = [row for row in proof.rows if row.group == group and row not in decisive]
-        tables.append(_table(title, others))
-    rows: list[list[Cell]] = [
-        [name, str(training[name])] for name in ("rate", "epochs", "best", "seconds")
-    ]
-    rows += [[name, str(value)] for name, value in record["recipe"].items()]
-    rows += [[name, str(value)] for name, value in record["conditions"].items()]
-    tables.append(Table("how it was trained", ["", "value"], rows, training["notes"]))
-    name = f"Repair of {record['parents']['model']}: {proof.verdict}"
-    return page(Tables(name, tables), folder, "")
-
-
-def _table(title: str, proved: Sequence[ProofRow], notes: Sequence[str] = ()) -> Table:
-    """Figures before and after as a table."""
-    rows: list[list[Cell]] = [
-        [
-            row.name,
-            f"{row.before:.2%}",
-            f"{row.after:.2%}",
-            f"{row.after - row.before:+.2%}",
-            f"{row.low:+.2%} to {row.high:+.2%}",
-            row.units,
-            row.outcome,
-        ]
-        for row in proved
-    ]
-    columns = ["figure", "before", "after", "change", "95 %", "images", "it is"]
-    return Table(title, columns, rows, list(notes))
-
-
-def repair_checks(new: Path, old: Run, margin: float) -> list[Check]:
-    """Return a check for every figure of a repaired network against the network before."""
-    if (new / RECORD).exists():
-        return [_check(row) for row in _proof_rows(new, old)]
-    run = Run(new)
-    if run.record.get("conditions") != old.record.get("conditions"):
-        raise Problem("the two runs have other conditions, so their risks cannot be compared.")
-    before, after = _common(_seeds(old), _seeds(run))
-    return [_check(row) for row in compare_values(before, after, old.classes, margin)]
-
-
-def _proof_rows(folder: Path, old: Run) -> list[ProofRow]:
-    """The rows of a repair whose parent is the network of a run."""
-    try:
-        record, sound = read_checked_json(read_plain(folder / RECORD))
-        keys = [one.name for one in fields(ProofRow)]
-        rows = [ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"]]
-        parent = str(record["parents"]["hash"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Problem(f"{folder / RECORD} cannot be read: {error}") from error
-    if not sound:
-        raise Problem(f"{folder / RECORD} is not what was written.", fix="hardcase repair again")
-    then = Identity.from_json(old.record.get("identity"))
-    if then is None or then.parts.get("model") != parent:
-        raise Problem(
-            f"{folder} repaired another network than that of {old.folder}.",
-            fix="--repaired-from with the run of the network that was repaired",
-        )
-    return rows
-
-
-def _check(row: ProofRow) -> Check:
-    """A figure passes if it is not worse; one of many passes unless it is certainly worse."""
-    said: Outcome = "pass"
-    if row.outcome == "worse":
-        said = "fail"
-    elif row.outcome == "cannot tell" and row.decides:
-        said = "cannot tell"
-    text = (
-        f"{row.group}, {row.name}: {row.before:.2%} before, {row.after:.2%} after, change"
-        f" {row.low:+.2%} to {row.high:+.2%} over {row.units} images, margin {row.margin:.2%}"
+    word, _, sentence = headline(record).partition("  ")
+    filters = {"percent": lambda share: f"{100 * share:.1f} %", "pp": lambda x: f"{100 * x:+.1f}"}
+    return render(
+        Path(__file__).with_name("page.html"),
+        filters,
+        record=record,
+        word=word,
+        sentence=sentence,
+        parts=[(title, found) for title, found in parts if found],
+        examples=examples,
     )
-    decide = "more images: a larger test split, or --proof full" if said == "cannot tell" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRepair:
+    """A repair as its folder holds it.
+
+    Args:
+        record: What ``repair.json`` says.
+        rows: The figures of its proof.
+    """
+
+    record: Mapping[str, Any]
+    rows: tuple[ProofRow, ...]
+
+    @staticmethod
+    def read(folder: Path) -> StoredRepair:
+        """Return the repair of a folder, if record and weights are what was written.
+
+        Raises:
+            Problem: If anything was changed, is missing, or is no repair.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        again = "hardcase repair again"
+        try:
+            record, sound = read_checked_json(read_plain(folder / RECORD))
+            keys = [one.name for one in fields(ProofRow)]
+            rows = tuple(ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"])
+            expected = str(record["weights"])
+            _ = str(record["parents"]["hash"]), str(record["verdict"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Problem(f"{folder / RECORD} cannot be read: {error}", fix=again) from error
+        if not sound:
+            raise Problem(f"{folder / RECORD} is not what was written.", fix=again)
+        path = folder / WEIGHTS
+        try:
+            found = digest_tensors(load(path.read_bytes()))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise Problem(
+                f"the repaired weights {path} cannot be read: {error}", fix=again
+            ) from error
+        if found != expected:
+            raise Problem(
+                f"{path} is not the network that was proved.",
+                f"The proof is of weights {expected}, the file holds {found}.",
+                fix=again,
+            )
+        return StoredRepair(record, rows)
+
+    def require_parent(self, run: Run) -> None:
+        """Refuse a run of another network than the repaired one, or of other conditions."""
+        then = Identity.from_json(run.record.get("identity"))
+        if then is None or then.parts.get("model") != str(self.record["parents"]["hash"]):
+            raise Problem(
+                f"the repair is of another network than that of {run.folder}.",
+                fix="--repaired-from with the run of the network that was repaired",
+            )
+        declared = run.record.get("conditions")
+        if declared is None:
+            raise Problem(f"{run.folder} was measured without declared conditions.")
+        shape = tuple(run.record["shape"])
+        if conditions_digest(Conditions.load(declared), shape) != self.record["conditions_digest"]:
+            raise Problem(
+                f"the repair was proved under other conditions than those of {run.folder}.",
+                fix="hardcase repair RUN without --conditions",
+            )
+
+
+def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
+    """Return a check for every figure of a repair, held against the project's margin, and for the
+    limits that the proof says nothing about.
+
+    Args:
+        folder: The folder of the repair.
+        before: A verified run of the network before.
+        limits: The project's limits. Without a margin among them it is what the images can show.
+            A margin that was given to the repair itself never counts, unless it is the stricter.
+
+    Raises:
+        Problem: If the folder is not what was written, or of another network or conditions.
+    """
+    require_believable(before)
+    stored = StoredRepair.read(folder)
+    stored.require_parent(before)
+    margin = limits.margin if "margin" in limits.model_fields_set else None
+    found = [_check(row, margin) for row in stored.rows if not row.informs]
+    if stored.record["verdict"] == "inconclusive":
+        text = "the proof of the repair was inconclusive"
+        found.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
+    if limits.any or limits.conditions is not None:
+        text = "the declared limits were not measured of the repaired network"
+        measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"
+        found.append(Check("limits", "inconclusive", text, measured))
+    return found
+
+
+def _check(row: ProofRow, margin: float | None) -> Check:
+    """The failure rate must be lower, what decides not worse, and no part certainly worse."""
+    said: Outcome
+    if row.name == FAILURE_RATE:
+        said = "pass" if row.outcome == "better" else "inconclusive"
+        if not row.before or (row.high >= 0 and row.low > -row.margin):
+            said = "fail"
+        return _told(row, said, "must be lower")
+    allowed = row.planned if margin is None else margin
+    held = row.with_margin(min(allowed, row.margin))
+    said = "pass"
+    if held.outcome == "worse":
+        said = "fail"
+    elif held.outcome == "unclear" and row.decides:
+        said = "inconclusive"
+    return _told(held, said, f"margin {100 * held.margin:.1f} pp")
+
+
+def _told(row: ProofRow, said: Outcome, limit: str) -> Check:
+    text = f"{row.group}, {row.name}: {row.in_points()} over {row.units:,} images; {limit}"
+    decide = ""
+    if said == "inconclusive":
+        wanted = "more images"
+        if row.needed is not None:
+            wanted = str(ImagesNeeded(row.needed, row.at_least))
+        decide = f"a larger test split: {wanted}"
     return Check(f"{row.group}: {row.name}", said, text, decide, limit=row.margin)
-
-
-def _seeds(run: Run) -> dict[str, dict[str, Any]]:
-    kept = read_beside(run.store, CONDITIONS)
-    if kept is None:
-        raise Problem(
-            f"{run.folder} has no risk: it was run without declared conditions.",
-            fix="hardcase run ... --conditions scanner",
-        )
-    return {row["id"]: {**row, "risk": row["failing"] / kept["draws"]} for row in kept["seeds"]}
-
-
-def _common(
-    one: dict[str, dict[str, Any]], two: dict[str, dict[str, Any]]
-) -> tuple[ProofValues, ProofValues]:
-    """What two networks do with the seeds that both runs have."""
-    names = [name for name in one if name in two]
-    if not names:
-        raise Problem("the two runs have no seed in common: they cannot be compared.")
-
-    def values(rows: dict[str, dict[str, Any]]) -> ProofValues:
-        label, clean, risk = (
-            np.array([rows[name][key] for name in names]) for key in ("label", "clean", "risk")
-        )
-        return ProofValues(label, clean.astype(np.float64), risk)
-
-    return values(one), values(two)

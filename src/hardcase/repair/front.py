@@ -15,7 +15,7 @@ from hardcase.cache import make_folder, write_atomically
 from hardcase.campaign.claims import Claims, image_of
 from hardcase.claims.load import claim_model, task_of_seeds
 from hardcase.claims.subjects import ClaimModel
-from hardcase.conditions import Conditions, condition_box
+from hardcase.conditions import ConditionBox, Conditions, condition_box
 from hardcase.conditions.declared import usual_profile
 from hardcase.data.files import Bytes, ImageSet, LabelledSet, Stream
 from hardcase.data.sources import images_of, is_lazy, large, load, stream_of
@@ -25,10 +25,12 @@ from hardcase.models.load import Loading, load_model, model_of
 from hardcase.models.names import aligned
 from hardcase.models.subject import Subject
 from hardcase.repair.claims import train_on_claims
+from hardcase.repair.examples import repaired_examples
 from hardcase.repair.folder import PAGE, RECORD, repair_page, repairable, write_weights
 from hardcase.repair.hardest import conditions_of
 from hardcase.repair.loop import STATE, RepairRecipe, Trained, train_on
-from hardcase.repair.proof import Proof, ProofRow, ProofSize, Verdict, proof_size, prove
+from hardcase.repair.measures import ProofSize, proof_size
+from hardcase.repair.proof import Proof, ProofRow, Verdict, measure_before, prove
 from hardcase.runs.files import checked_json, locked
 from hardcase.runs.folder import refuse_used
 from hardcase.runs.results import Run, finding_claims
@@ -76,7 +78,7 @@ class RepairResult:
 
     @property
     def verdict(self) -> Verdict:
-        """Repaired, moved elsewhere, worse, or cannot tell."""
+        """What it came to: repaired, not repaired, regressed elsewhere, or inconclusive."""
         return self.proof.verdict
 
 
@@ -89,7 +91,7 @@ def repair(
     conditions: str | Mapping[str, Any] | Conditions | None = None,
     recipe: RepairRecipe | None = None,
     proof: str | ProofSize = "usual",
-    margin: float = 0.01,
+    margin: float | None = None,
     outside: Mapping[str, Any] | None = None,
     added: Images | None = None,
     device: str = "auto",
@@ -107,8 +109,8 @@ def repair(
             of such images.
         recipe: How it is trained; `RepairRecipe()` by default.
         proof: ``quick``, ``usual``, ``full``, with numbers that differ
-            (``usual:seeds=200,attack.restarts=10``), or a `ProofSize`.
-        margin: By how much no figure may be worse.
+            (``usual:images=200,attack.restarts=10``), or a `ProofSize`.
+        margin: By how much nothing may be worse; None: what so many images can show.
         outside: Images of other data with the same classes, by name.
         added: Images that are added to the training images, such as findings.
         device: Where it computes, if the network is named.
@@ -133,7 +135,7 @@ def repair(
         ...     proof="quick",
         ...     out=tempfile.mkdtemp(),
         ... )
-        >>> done.verdict in ("repaired", "moved elsewhere", "worse", "cannot tell")
+        >>> done.verdict in ("repaired", "not repaired", "regressed elsewhere", "inconclusive")
         True
     """
     recipe = recipe or RepairRecipe()
@@ -205,7 +207,7 @@ def repair_network(
     conditions: str | Mapping[str, Any] | Conditions | None,
     recipe: RepairRecipe,
     proof: str | ProofSize,
-    margin: float,
+    margin: float | None,
     outside: Mapping[str, Images],
     added: Images | None = None,
     carried: Images | None = None,
@@ -215,7 +217,7 @@ def repair_network(
     """As `repair`, of ingredients that are objects."""
     began = monotonic()
     size = proof_size(proof)
-    if not 0 <= margin < 1:
+    if margin is not None and not 0 <= margin < 1:
         raise Problem(f"a margin of {margin} is no share.", fix="--margin 0.01")
     subject = repairable(model.model if isinstance(model, ClaimModel) else model)
     unseen = held_apart(train, test)
@@ -228,18 +230,11 @@ def repair_network(
     box = condition_box(declared, train.shape)
     _open(folder)
     with locked(folder):
-        if isinstance(model, ClaimModel):
-            trained = train_on_claims(model, learn.images(), valid, box, recipe, say=say)
-        else:
-            trained = train_on(
-                subject,
-                learn if added is None else joined_images(learn, added),
-                valid,
-                box,
-                recipe,
-                kept=folder,
-                say=say,
-            )
+        say(f"proof: measuring the network before its repair on {len(unseen):,} images")
+        how: dict[str, Any] = {"seed": recipe.seed, "outside": outside}
+        before = measure_before(model, unseen, box, size, margin=margin, **how)
+        say(str(before))
+        trained = _trained(model, subject, learn, valid, box, recipe, added, folder, say)
         facts = {
             "data": {"train": train.name, "hash": train.hash, "images": len(learn)},
             "conditions": declared.to_record(),
@@ -250,35 +245,46 @@ def repair_network(
         after = with_network(subject, trained, name)
         # asked as the one before is
         asked = model.around(after) if isinstance(model, ClaimModel) else after
-        shown = prove(
-            model,
-            asked,
-            unseen,
-            box,
-            size,
-            margin=margin,
-            seed=recipe.seed,
-            outside=outside,
-            say=say,
-        )
+        shown = prove(before, (model, asked), box, size, say=say, **how)
         if carried is not None and len(carried):
             shown = replace(shown, rows=(*shown.rows, _carried_row(model, asked, carried)))
         record = {
-            "schema": 1,
+            "schema": 2,
             "verdict": shown.verdict,
             "model": name,
             "weights": weights,
             "parents": {"model": subject.name, "hash": subject.hash, "weights": subject.weights},
             **facts,
+            "conditions_digest": box.digest(),
+            "proof_images": before.images.hash,
             "margin": margin,
             "proof": shown.to_json(),
             "seconds": monotonic() - began,
             **(about or {}),
         }
-        write_atomically(folder / PAGE, repair_page(folder, record, shown).encode())
+        examples = repaired_examples(model, asked, valid, box, seed=recipe.seed)
+        write_atomically(folder / PAGE, repair_page(record, examples).encode())
         write_atomically(folder / RECORD, checked_json(record))
         (folder / STATE).unlink(missing_ok=True)
     return RepairResult(folder, after, name, shown, record)
+
+
+def _trained(
+    model: Model,
+    subject: Subject,
+    learn: ImageSet,
+    valid: Images,
+    box: ConditionBox,
+    recipe: RepairRecipe,
+    added: Images | None,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Trained:
+    """The network trained on, or as far as the folder says that it was."""
+    if isinstance(model, ClaimModel):
+        return train_on_claims(model, learn.images(), valid, box, recipe, say=say)
+    images = learn if added is None else joined_images(learn, added)
+    return train_on(subject, images, valid, box, recipe, kept=folder, say=say)
 
 
 def _open(folder: Path) -> None:
@@ -308,8 +314,8 @@ def held_apart(train: ImageSet, test: ImageSet) -> ImageSet:
         _log.warning("%d test images are training images; left out", len(test) - len(rows))
     if not rows:
         raise Problem(
-            "no image is left to prove a repair on: all are training images or seeds of the run.",
-            fix="a test split of its own, or a run with fewer --seeds",
+            "no image is left to prove a repair on: all are training images or images of the run.",
+            fix="a test split of its own, or a run of fewer images",
         )
     return test.take(torch.tensor(rows))
 

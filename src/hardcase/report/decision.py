@@ -7,45 +7,32 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from hardcase.analysis.conditions import (
-    cost_in_words,
-    dear,
-    doubt_in_words,
-    in_words,
-    needed_in_words,
-    shown_draws,
-)
+from hardcase.analysis.slices import attempted_labels
 from hardcase.errors import Problem
 from hardcase.report.words import listed, number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
 from hardcase.suite.gate import Check, GateLimits, GateTally, checks, outcome, weakness_of
 from hardcase.types import WAYS, ClassNames
+from hardcase.wording import numbers as number_words
+from hardcase.wording.summary import decide
 
 PICTURES = 3
 """Findings on the first screen of a run without risk."""
 VERDICTS = {
     "pass": "Within its limits",
     "fail": "Not within its limits",
-    "cannot tell": "Cannot tell yet",
+    "inconclusive": "Inconclusive",
     "no limits": "No limits were declared",
 }
 BESIDE = {**VERDICTS, "pass": "Not worse than its reference", "fail": "Worse than its reference"}
 """The same where no limit was declared, but there is a model to compare with."""
-WORST = ("fail", "cannot tell", "pass", "no limits")
+WORST = ("fail", "inconclusive", "pass", "no limits")
 """Which verdict stands for several runs."""
 RISK_HELP = (
     "Risk says how the model fares under the declared conditions. Of 56 networks it predicted,"
     " beyond accuracy, the errors on digits of other writers, but not those under other kinds of"
     " corruption: declare the conditions of the field."
 )
-_NAMES = {
-    "usable seeds": "seeds to decide on",
-    "confirmed": "accepted failures",
-    "confirmed and confident": "accepted failures made with high confidence",
-    "distinct": "distinct groups of accepted failures",
-    "witnessed": "failures on which all witnesses keep the label",
-    "risk": "risk under the declared conditions",
-}
 
 
 def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str | None]:
@@ -56,7 +43,7 @@ def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str 
     found = checks(run, declared)
     said = outcome(found)
     if said == "pass" and not run.record.get("complete"):
-        said = "cannot tell"
+        said = "inconclusive"
     return said, found, source if declared.any else None
 
 
@@ -70,10 +57,11 @@ def decision(
 ) -> dict[str, Any]:
     """What the first screen says of a run."""
     said, found, source = verdict(run, limits)
-    tally = GateTally(run, (limits or _recorded(run)).accepted)
+    tally = GateTally(run, (limits or _recorded(run)).known)
     judged = run.verdicts is not None
     risk = run.record.get("risk")
-    least = len(tally.confirmed)
+    least = len(tally.accepted - tally.misread)
+    of = len(attempted_labels(run))
     return {
         "question": f"Can {run.record.get('model')} ship?",
         "verdict": said,
@@ -82,17 +70,17 @@ def decision(
         "figures": figures(run),
         "conditions": dearest(run),
         "risk_help": RISK_HELP if risk else None,
-        "doubt": doubt_in_words(risk["costs"], risk["seeds"]) if risk else "",
+        "doubt": "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
-        "confirmed": rates_of(run)(least, len(tally.labels)),
-        "undecided": len(tally.undecided),
-        "with_undecided": rates_of(run)(least + len(tally.undecided), len(tally.labels)),
+        "confirmed": rates_of(run)(least, of),
+        "undecided": len(tally.doubtful),
+        "with_undecided": rates_of(run)(least + len(tally.doubtful), of),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
         "limits_from": source,
         "limits": [_limit(check) for check in found],
-        "accepted": [row["id"] for row in tally.accepted],
+        "accepted": [row["id"] for row in tally.known],
         "pictures": [] if risk else [fact["id"] for fact in triples[:PICTURES]],
         "next": _next(run, said, found, tally, judged),
     }
@@ -108,41 +96,24 @@ def figures(run: Run) -> dict[str, str]:
         seen = run.rate(round(known["value"] * images), images)
         what = "claims about unchanged images" if record.get("claims") else "the unchanged images"
         lines["accuracy"] = f"{seen} of {what}"
-    if not record.get("risk"):
-        return {**lines, "risk": "not measured: no conditions were declared"}
-    return lines | in_words(record)
+    risk = record.get("risk")
+    if not risk:
+        return {**lines, "failure rate": "not measured"}
+    return {**lines, "failure rate": number_words.rate(risk)}
 
 
 def risk_sentence(record: Mapping[str, Any]) -> str:
     """Return the figure that decides, with its interval, as one sentence."""
-    risk = record["risk"]
-    declared = record.get("conditions") or {}
-    low, high = (percent(side) for side in risk["images_like_these"])
-    return (
-        f"It fails under {percent(risk['value'])} of random {declared.get('name', '')} conditions"
-        f" (95\u00a0% interval for images like these: {low} to {high}). Of the unchanged images it"
-        f" gets {percent(risk['clean_error'])} wrong."
-    )
+    return str(decide(record))
 
 
 def dearest(run: Run) -> list[dict[str, Any]]:
-    """Return the conditions that cost most, each with a failing draw that it decides."""
-    risk = run.record.get("risk")
-    if not risk:
-        return []
-    kept = shown_draws(run)
-    rows = list[dict[str, Any]]()
-    for row in dear(risk["costs"]):
-        place = kept["examples"].get(row["condition"])
-        example = None
-        if place is not None:
-            drawn = kept["shown"][place]
-            names = ("seed", "label", "predicted", "words")
-            example = {name: drawn[name] for name in names}
-            example |= {"place": place, "seed_row": run.seed_rows[drawn["seed"]]}
-        text = cost_in_words(row, run.record.get("conditions") or {})
-        rows.append({**row, "text": text, "example": example})
-    return rows
+    """Return the conditions with an effect, the largest first."""
+    effects = (run.record.get("risk") or {}).get("effects") or []
+    return [
+        {**row, "text": f"{row['condition']}: {number_words.difference(row)}", "example": None}
+        for row in effects
+    ]
 
 
 def where_in_one_sentence(
@@ -203,28 +174,13 @@ def _recorded(run: Run) -> GateLimits:
 
 
 def _limit(check: Check) -> dict[str, Any]:
-    spelt = check.name.replace("confirmed, class", "accepted failures, class")
-    spelt = spelt.replace("confirmed, slice", "accepted failures, seeds:")
-    seen: dict[str, Any] = {"least": check.least, "most": check.most, "kind": "words"}
-    if check.of is not None:
-        seen = {name: rate(getattr(check, name), check.of) for name in ("least", "most")}
-        seen["kind"] = "share"
-    elif check.name in ("usable seeds", "distinct"):
-        seen["kind"] = "count"
-    return {
-        "name": _NAMES.get(check.name, spelt),
-        "outcome": check.outcome,
-        "limit": check.limit,
-        **seen,
-        "quiet": ", class " in check.name and check.outcome == "pass",
-        "text": check.text,
-        "decide": check.decide or None,
-    }
+    quiet = ", class " in check.name and check.outcome == "pass"
+    return {**check.to_json(), "quiet": quiet, "kind": "words"}
 
 
 def _sentence(tally: GateTally, judged: bool) -> str:
     """The number that decides, with what is open."""
-    of = len(tally.labels)
+    of = len(attempted_labels(tally.run))
     failing = len({row["seed"] for row in tally.rows})
     if not of:
         return "No seed was attempted, so nothing is known of this model."
@@ -236,7 +192,7 @@ def _sentence(tally: GateTally, judged: bool) -> str:
             f"{number(failing)} of {number(of)} attempted seeds fail, and nobody has judged "
             f"whether the inputs are fair: anything from 0 to {number(failing)} may be accepted."
         )
-    least = len(tally.confirmed)
+    least = len(tally.accepted - tally.misread)
     seen = rate(least, of) or {}
     span = f"95\u00a0% interval {percent(seen['low'])} to {percent(seen['high'])}"
     share = f"{percent(seen['share'])}, {span}"
@@ -244,10 +200,10 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     counted = (
         f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} an accepted failure"
     )
-    if not tally.undecided:
+    if not tally.doubtful:
         return f"{counted}; none is unsure."
-    most = rate(least + len(tally.undecided), of) or {}
-    open_ = f"Unsure: {number(len(tally.undecided))}"
+    most = rate(least + len(tally.doubtful), of) or {}
+    open_ = f"Unsure: {number(len(tally.doubtful))}"
     whole = f"{number(most['hits'])} of {number(of)} ({percent(most['share'])})"
     return f"{counted}. {open_}; with all of them it would be {whole}."
 
@@ -280,14 +236,11 @@ def _next(
             ("Keep this run: the next version is held against it.", None),
             ("Show the stored findings to the next version.", again),
         ]
-    if said == "cannot tell":
+    if said == "inconclusive":
         wanted = dict.fromkeys(check.decide for check in found if check.decide)
         steps += [(f"To decide: {text.replace('RUN', name)}.", None) for text in wanted]
     if risk:
         held = f"hardcase gate NEXT --baseline {name}"
-        if said != "cannot tell":
+        if said != "inconclusive":
             steps.append(("Hold the next version against this one.", held))
-        more = needed_in_words(risk)
-        if more and not any("--seeds" in text for text, _ in steps):
-            steps.append((f"{more[0].upper()}{more[1:]}.", None))
     return [{"text": text, "command": command} for text, command in steps]

@@ -26,6 +26,7 @@ from hardcase.environment import for_people
 from hardcase.errors import Problem
 from hardcase.judges.controls import controls_in_words
 from hardcase.judges.judge import WEAK
+from hardcase.plain import read_plain
 from hardcase.registry import rows as listed
 from hardcase.report import pictures, words
 from hardcase.report.decision import decision, together
@@ -39,7 +40,7 @@ from hardcase.report.where import (
     where,
 )
 from hardcase.report.words import Sheet, number, plural, rate
-from hardcase.runs.files import read_plain, refuse_links
+from hardcase.runs.files import refuse_links
 from hardcase.runs.results import (
     Run,
     accepted_between,
@@ -55,7 +56,7 @@ from hardcase.types import ClassNames
 HERE = Path(__file__).parent
 FILTERS = ("share", "percent", "number", "decimal", "duration", "plural", "lines", "moment")
 """How the page writes numbers: functions of `words`."""
-FIGURES = ("conditions", "risk", "risk_excess", "least_scale", "worst_case", "rare")
+FIGURES = ("conditions", "risk", "least_scale", "worst_case", "rare")
 """What run.json says of the declared conditions, and report.json too."""
 SCHEMA = 1
 TRIPLES = 12
@@ -66,18 +67,22 @@ _MEANINGS = {
     "generated": "samples of the generator",
     "verified": "the model and most independent networks see the class that was asked for",
     "seeds": "images given",
-    "usable": "correctly classified",
-    "attempted": "searched from",
+    "correctly_classified": "correctly_classified",
+    "searched": "searched from",
     "failing": "a finding leaves the seed’s label",
     "witnessed": "a failing input on which every witness keeps the label",
     "accepted": "a failing input keeps its label, say networks that took no part in the search",
     "unsure": "no failing input is accepted, and of one the networks are unsure",
     "confirmed": "a failing input keeps its label, says a person",
-    "distinct": "groups of accepted findings",
+    "clusters": "groups of accepted findings",
 }
 _WHOLE: Mapping[str, str | None] = {
-    **dict.fromkeys(("generated", "seeds", "distinct")),
-    **{"verified": "generated", "usable": "seeds", "attempted": "usable"},
+    **dict.fromkeys(("generated", "seeds", "clusters")),
+    **{
+        "verified": "generated",
+        "correctly_classified": "seeds",
+        "searched": "correctly_classified",
+    },
 }
 """What a step is a share of; every other one is a share of the attempted seeds."""
 
@@ -148,7 +153,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     counts = run.counts()
     record = run.record
     told = words.rates_of(run)
-    steps = counts["funnel"]
+    steps = counts["search_results"]
     accuracy = record.get("accuracy") or {}
     images = accuracy.get("images")
     value = accuracy.get("value")
@@ -171,7 +176,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "accuracy": told(round(value * images), images) if images and value is not None else None,
         **{name: record.get(name) for name in FIGURES},
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
-        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
+        "search_results": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
@@ -218,7 +223,7 @@ def _summary(
     told: words.Told,
 ) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
-    failing, accepted = (told(steps[name], steps["attempted"]) for name in ("failing", "accepted"))
+    failing, accepted = (told(steps[name], steps["searched"]) for name in ("failing", "accepted"))
     limits = words.budget(record.get("budget") or {})
     people = record.get("people") or {}
     assert failing is not None
@@ -237,7 +242,7 @@ def _summary(
         "key": key,
         "by_norm": small,
         "people": {name: value for name, value in people.items() if name != "findings"} or None,
-        "standing": _standing(failing, steps, small, people),
+        "status": _standing(failing, steps, small, people),
     }
 
 
@@ -264,8 +269,8 @@ def _standing(
             " showed."
         )
     sentences = [f"By the label check, {between} still show what their seed showed"]
-    if steps["distinct"] is not None:
-        sentences[0] += f"; the accepted ones form {words.plural(steps['distinct'], 'group')}"
+    if steps["clusters"] is not None:
+        sentences[0] += f"; the accepted ones form {words.plural(steps['clusters'], 'group')}"
     if small:
         counted = words.plural(small, "finding")
         sentences.append(
@@ -282,7 +287,7 @@ def _funnel(
     for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = _WHOLE.get(step, "attempted")
+        whole = _WHOLE.get(step, "searched")
         share = told(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
@@ -354,7 +359,7 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "own_space": quantiles(sheet.distance[sheet.label]),
         "largest_change": quantiles(sheet.linf[sheet.label]),
         "generator": _generator(run.record.get("generator")),
-        "reconstruction": rate(lost, lost + counts["funnel"]["attempted"]),
+        "reconstruction": rate(lost, lost + counts["search_results"]["searched"]),
     }
 
 
@@ -378,7 +383,7 @@ def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
     table = run.seeds.select(["label"])
     if not len(table):
         return np.zeros(0)
-    size = int(np.prod(run.record.get("image") or [1]))
+    size = int(np.prod(run.record.get("shape") or [1]))
     count = min(len(table), SEEDS, max(2, VALUES // size))
     rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
     x = flat(from_bytes(run.seed_images(rows.tolist())))
@@ -518,7 +523,8 @@ def _flat(hashes: Mapping[str, Any]) -> dict[str, str]:
             named[name] = value
         elif isinstance(value, Mapping | list):
             inner = value if isinstance(value, Mapping) else dict(enumerate(value, 1))
-            named |= {f"{name.removesuffix('s')} {key}": str(one) for key, one in inner.items()}
+            single = "witness" if name == "witnesses" else name.removesuffix("s")
+            named |= {f"{single} {key}": str(one) for key, one in inner.items()}
     return named
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from markupsafe import Markup, escape
 from PIL import Image, ImageDraw
 
-from hardcase.analysis.conditions import shown_draws
+from hardcase.analysis.conditions import shown_samples
 from hardcase.campaign.claims import CLAIM_KINDS
 from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.tensors import remade
@@ -99,7 +99,7 @@ def condition_draws(runs: Sequence[Run], sections: Sequence[Facts]) -> Pictures:
     files = _files(runs, shown, ("seed",))
     for number, run in enumerate(runs):
         places = [fact["place"] for own, fact in shown if own == number]
-        images = shown_draws(run)["shown"] if places else []
+        images = shown_samples(run) if places else []
         files |= {("drawn", number, place): images[place]["image"] for place in places}
     return _fitted(files, list(files), DRAWN)
 

@@ -150,7 +150,7 @@ MISSING = "–"
 
 
 def rate(hits: int | None, total: int | None) -> Rate | None:
-    """A share with its counts and Wilson's 95 % interval; None if it was not counted."""
+    """A share with its counts and its 95 % interval; None if it was not counted."""
     if hits is None or total is None:
         return None
     return statistics.Rate(hits, total).to_json()

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from types import GenericAlias
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -23,39 +23,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from hardcase.cache import flush_files, make_folder, turn, unwritable
 from hardcase.environment import redacted
 from hardcase.errors import Problem
+from hardcase.plain import DEEPEST, opened, read_plain
 
 LOCK = ".lock"
-FOLDERS = ("findings", "verdicts", "state")
+FOLDERS = ("measured", "findings", "verdicts", "state")
 """The folders inside a run folder."""
-SMALL = 2**25
-"""Bytes, at most, of a file that says something of a run."""
 LARGE = 2**31
 """Bytes, at most, of a file that holds what was found and is read whole."""
 CHECK = "checksum"
-DEEPEST = 40
-"""Levels of objects and lists that a file of a run has at most."""
 _PIECE = 2**20
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""A link is not followed, a pipe not waited for."""
-
-
-@contextmanager
-def opened(path: Path, *, most: int = SMALL) -> Iterator[BinaryIO]:
-    """A file of a run folder to read: a plain file, not larger than `most` bytes."""
-    handle = os.open(path, os.O_RDONLY | _SAFE)
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is not a plain file")
-        if found.st_size > most:
-            raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
-        yield file
-
-
-def read_plain(path: Path, *, most: int = SMALL) -> bytes:
-    """The content of a file of a run folder."""
-    with opened(path, most=most) as file:
-        return file.read()
 
 
 def require_plain(path: Path) -> None:
@@ -246,7 +222,7 @@ _AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE, "losses": Whole})
 _JUDGE = _entries(
     {},
     {
-        **_each(str | None, "name standing weights data"),
+        **_each(str | None, "name status weights data"),
         "accuracy": Number | None,
         "calibrated": bool | None,
         "calibration": _ERRORS | None,
@@ -254,7 +230,7 @@ _JUDGE = _entries(
         "against_people": _AGAINST_PEOPLE | None,
         **_each(Tree | None, "members rules independence"),
         "groups": list[Tree],
-        "silence": dict[str, Tree | list[Any] | Number | None] | None,
+        "high_confidence": dict[str, Tree | list[Any] | Number | None] | None,
     },
 )
 _PEOPLE_RATE = _entries({**_INTERVAL, **_each(Number, "value attempted rated failing")})
@@ -265,22 +241,40 @@ _PEOPLE = _entries(
 _AXIS = _entries({**_INTERVAL, "name": str, "cells": Whole})
 _MAP = _entries({"kind": Literal["figure", "photograph"], "axes": _several(_AXIS)})
 _COVERAGE = _entries({}, {"criterion": str, **_each(Number | None, "before after")})
-_COST = _entries({**_INTERVAL, "condition": str, "cost": Number})
-_REFERENCE = _entries(
-    {**_INTERVAL, **_each(str, "name training"), **_each(Number, "accuracy risk difference")}
-    | {"seeds": Whole}
-)
 _LOST = {**_INTERVAL, **_each(Whole, "lost decided shown")}
 _MEASURED = {"value": Number, "images_like_these": Pair}
+_ESTIMATE = {**_INTERVAL, "value": Number}
+_BASELINE = _entries(
+    {**_ESTIMATE, "name": str, "images": Whole}
+    | _each(_entries(_ESTIMATE), "unmodified difference unmodified_difference"),
+    {"training": str},
+)
+_REGION = _entries({"low": Number, "words": str}, _each(Number | None, "value overall images"))
 _RISK = _entries(
-    {**_MEASURED, **_each(Whole, "failing draws seeds"), "these_images": Pair}
-    | {"clean_error": Number},
     {
-        "costs": _several(_COST),
-        "references": _several(_REFERENCE),
+        **_ESTIMATE,
+        **_each(Whole, "failing samples images of reserved ties"),
+        "unmodified": _entries({**_ESTIMATE, "failing": Whole}),
+        "gap": _entries(_ESTIMATE),
+        "settled": str,
+    },
+    {
+        "baselines": _several(_BASELINE),
+        "effects": _several(_entries({**_ESTIMATE, "condition": str})) | None,
+        "worst_region": _REGION | None,
+        "wider": _several(_entries({**_ESTIMATE, "scale": Number})) | None,
         "lost_labels": _entries(_LOST) | None,
         "lost_labels_people": _entries({**_LOST, "people": Whole}) | None,
-        "needed": _entries({"effect": Number, "seeds": Whole}) | None,
+    },
+)
+_PHASE = _entries(
+    {"status": Literal["not begun", "running", "done", "skipped", "failed"]},
+    {
+        "why": str,
+        "elapsed": Number,
+        "tile": Whole | None,
+        "totals": Counts,
+        "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
     },
 )
 _WORST_CASE = _entries(
@@ -302,7 +296,7 @@ _GENERATOR = _entries(
     },
 )
 _GENERATED = _entries(
-    {**_each(Whole, "generated"), "correctly classified": Whole, "verified": Whole | None}
+    {**_each(Whole, "generated"), "correctly_classified": Whole, "verified": Whole | None}
     | {"by": Tree | list[Any]}
 )
 _HASHES = _entries(
@@ -312,18 +306,18 @@ _SPACE = _entries({}, {**_each(str, "text name"), **_each(list[Whole], "shape co
 _RECORD = _entries(
     {},
     {
-        **_each(Whole, "schema seed seeds shards threads"),
+        **_each(Whole, "schema seed images shards threads"),
         **_each(str, "hardcase created method model data split device"),
         **_each(str | None, "finished baseline precision"),
         **_each(bool, "complete bitwise deterministic"),
         **_each(list[str], "argv notes citations judge_features"),
-        **_each(Counts, "totals funnel skipped findings kinds"),
+        **_each(Counts, "totals search_results skipped findings kinds"),
         "service": Counts | None,
         "versions": dict[str, str | None],
         "elapsed": Number,
         "options": dict[str, str | bool | Number | list[Any] | None],
         "classes": Annotated[list[str], Field(min_length=1)],
-        "image": Annotated[list[Side], Field(min_length=3, max_length=3)],
+        "shape": Annotated[list[Side], Field(min_length=3, max_length=3)],
         "budget": _entries({}, {"time": str | Number | None}, Number | None),
         "tile": Whole | None,
         "identity": _entries({}, {"digest": str, "parts": dict[str, str]}),
@@ -331,7 +325,7 @@ _RECORD = _entries(
         "behaviour": GenericAlias(dict, (str, _entries({"values": str, "within": Number}))),
         "accuracy": _entries({}, {"value": Number | None, "images": Whole}) | None,
         "generator": _GENERATOR | None,
-        "generated seeds": _GENERATED | None,
+        "generated_images": _GENERATED | None,
         "witnesses": _entries({}, {"models": list[str], "margin": Number, "independence": Tree})
         | None,
         "space": _SPACE | None,
@@ -340,8 +334,10 @@ _RECORD = _entries(
         "verdicts": dict[str, list[Whole]] | None,
         "coverage": _several(_COVERAGE) | None,
         "conditions": dict[str, str] | None,
+        "conditions_digest": str | None,
         "risk": _RISK | None,
-        "risk_excess": _entries(_MEASURED) | None,
+        "phases": GenericAlias(dict, (str, _PHASE)),
+        "given": dict[str, str],
         "least_scale": _LEAST_SCALE | None,
         "worst_case": _WORST_CASE | None,
         "rare": _entries({"volume": Number, "seeds": Whole}) | None,
@@ -362,6 +358,7 @@ class _Summary(_Entries):
     gradients: Whole = 0
     failing: Whole = 0
     findings: Whole = 0
+    canaries: Whole = 0
     elapsed: Number = 0
     kinds: dict[str, Whole] = {}
     service: dict[str, Whole] = {}
@@ -392,15 +389,18 @@ def wrong_record(content: Any, kind: type[_Entries] = _RECORD) -> str:
 
 # --- the ledger: a line for every stored shard, with size and checksum of its files and its counts
 
-NAME = "state/ledger.jsonl"
+LEDGERS = {"measure": "state/measured.jsonl", "search": "state/ledger.jsonl"}
+"""The ledger of each phase that has shards."""
 OFTEN = 10.0
 """Seconds after which stored files are made to outlive a power cut."""
 SEEDS = -1
 """The line that speaks of ``seeds.parquet`` instead of a shard."""
 
 
-def files_of(number: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def files_of(number: int, phase: str = "search") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the files of a shard, or of what else has a line: those it has, and may have."""
+    if phase == "measure":
+        return (f"measured/part-{number:05d}.parquet",), ()
     if number < 0:
         return ("seeds.parquet" if number == SEEDS else "",), ()
     part = f"findings/part-{number:05d}.parquet"
@@ -421,15 +421,16 @@ class Entry:
 
 
 class Ledger:
-    """The file ``state/ledger.jsonl`` of a run folder, which has one writer.
+    """Which shards of a phase a run folder holds; the file has one writer.
 
     A shard is stored when it has a line. Lines of another campaign than `run` mean nothing.
     """
 
-    def __init__(self, folder: Path, run: Callable[[], str] = str) -> None:
+    def __init__(self, folder: Path, run: Callable[[], str] = str, phase: str = "search") -> None:
         self.folder = folder
         self.run = run
-        self.path = folder / NAME
+        self.phase = phase
+        self.path = folder / LEDGERS[phase]
         self.pending: set[Path] = set()
         self.flushed = monotonic()
         self.known: dict[int, Entry] | None = None
@@ -451,7 +452,7 @@ class Ledger:
                 continue
             with suppress(ValidationError):
                 said = _Line.model_validate_json(body)
-                needed, perhaps = files_of(said.shard)
+                needed, perhaps = files_of(said.shard, self.phase)
                 whole = {*needed} <= said.files.keys() <= {*needed, *perhaps}
                 if whole and (not run or said.run in ("", run)):
                     files = {name: (size, crc) for name, (size, crc) in said.files.items()}

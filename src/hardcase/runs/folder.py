@@ -21,6 +21,7 @@ from hardcase.cache import is_temporary, make_folder, sweep, write_atomically
 from hardcase.config import loads
 from hardcase.environment import redact
 from hardcase.errors import Problem
+from hardcase.plain import read_plain
 from hardcase.runs import tables
 from hardcase.runs.files import (
     BEGINNING,
@@ -34,18 +35,19 @@ from hardcase.runs.files import (
     file_size_and_crc,
     files_of,
     read_checked_json,
-    read_plain,
     storable,
     wrong_record,
 )
 from hardcase.runs.identity import run_digest
 from hardcase.types import State
 
-SCHEMA = 1
+SCHEMA = 2
 TABLE = "seeds.parquet"
 """The table of all seeds."""
 BEGUN = "state/begun.json"
 """What a run was when it began: it never changes."""
+SEARCH_BEGUN = "state/search.json"
+"""What its search added to that when it began: it never changes either."""
 _PART = re.compile(r"part-(\d+)\.parquet")
 _FACTS = {name: kind for name, kind in tables.FINDINGS.items() if name != "image"}
 _SEED_FACTS = [name for name in tables.SEEDS if name != "image"]
@@ -92,6 +94,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = Ledger(folder, lambda: self.run)
+        self.measured = Ledger(folder, lambda: self.run, "measure")
         self.intact: bool | None = None
         self._parts: list[_Place] = []
         self._groups: tuple[tuple[int, ...], list[_Place]] = ((), [])
@@ -99,10 +102,14 @@ class Store:
 
     @classmethod
     def create(
-        cls, folder: Path, record: Mapping[str, Any], config: str, seeds: Iterable[pa.Table]
+        cls,
+        folder: Path,
+        record: Mapping[str, Any],
+        config: str,
+        seeds: Iterable[pa.Table] | None = None,
     ) -> Store:
-        """A new run folder with these contents of run.json and config.toml, and the table of all
-        seeds in row groups. A folder with anything in it is refused.
+        """A new run folder with these contents of run.json and config.toml; with `seeds`, of a run
+        that has begun its search. A folder with anything in it is refused.
         """
         refuse_used(folder)
         store = cls(folder)
@@ -113,10 +120,31 @@ class Store:
             make_folder(folder / name)
         sweep(folder, *(folder / name for name in FOLDERS))
         store.write("config.toml", config.encode())
-        store.write_seeds(seeds)
+        if seeds is not None:
+            store.write_seeds(seeds)
         store.write(BEGUN, checked_json({"record": record, "config": config}))
         store.write_record(record)
         return store
+
+    def begin_search(
+        self, added: Mapping[str, Any], config: str, seeds: Iterable[pa.Table]
+    ) -> dict[str, Any]:
+        """Write what the search begins with: the table of its images in row groups, the settings
+        that were chosen for it, and what it adds to run.json, which is returned.
+        """
+        config = redact(config)
+        added = storable(added)
+        self.write_seeds(seeds)
+        self.write(SEARCH_BEGUN, checked_json({"record": added, "config": config}))
+        self.write("config.toml", config.encode())
+        record = {**self.record(), **added}
+        self.write_record(record)
+        return record
+
+    @property
+    def searching(self) -> bool:
+        """Whether the search has begun: there is a table of its images."""
+        return (self.folder / SEARCH_BEGUN).exists() or SEEDS in self.ledger.read()
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -200,13 +228,36 @@ class Store:
         return text
 
     def begun(self) -> dict[str, Any] | None:
-        """`record` and `config` as they were when the run began; None if that is not known."""
+        """`record` and `config` as they were when the run, and its search, began, and
+        `first_config`, without what the search chose; None if that is not known.
+        """
+        first = self._begun(BEGUN)
+        if first is None:
+            return None
+        then = self._begun(SEARCH_BEGUN) or {"record": {}, "config": first["config"]}
+        record = {**first["record"], **then["record"]}
+        return {"record": record, "config": then["config"], "first_config": first["config"]}
+
+    def _begun(self, name: str) -> dict[str, Any] | None:
         with suppress(OSError, ValueError, RecursionError):
-            content, intact = read_checked_json(read_plain(self.folder / BEGUN))
+            content, intact = read_checked_json(read_plain(self.folder / name))
             if intact and not wrong_record(content, BEGINNING):
                 loads(content["config"])
                 return dict(content)
         return None
+
+    def put_measured(self, number: int, part: bytes, summary: Mapping[str, Any]) -> None:
+        """Store a shard of the measurement: its rows, then the line of the ledger that means
+        "done".
+        """
+        (name,), _ = files_of(number, "measure")
+        self.write(name, part, flush=False)
+        self.measured.add(number, Entry.of({name: part}, summary))
+
+    def measured_parts(self) -> list[Path]:
+        """The stored parts of the measurement, as the ledger knows them, in their order."""
+        numbers = sorted(self.measured.read())
+        return [self._as_stored(n, files_of(n, "measure")[0][0], self.measured) for n in numbers]
 
     def put(self, number: int, packed: Packed, summary: Mapping[str, Any] | None = None) -> None:
         """Store a finished shard: its files, then the line of the ledger that means "done"."""
@@ -224,7 +275,7 @@ class Store:
 
     def parts(self) -> set[int]:
         """The numbers of the parts that are there, also of those that the ledger does not know."""
-        names = map(_PART.fullmatch, os.listdir(self.folder / "findings"))
+        names = map(_PART.fullmatch, _names_in(self.folder / "findings"))
         return {int(name[1]) for name in names if name}
 
     def deltas(self, number: int) -> dict[str, State]:
@@ -255,14 +306,21 @@ class Store:
         return self._images("findings", self._parts, tables.FINDINGS, rows)
 
     def seeds(self) -> pa.Table:
-        """Every seed's row without its image, with what finished shards spent on it."""
+        """Every seed's row without its image, with what finished shards spent on it; none before
+        the search has begun.
+        """
+        if not self.searching:
+            types = {name: tables.SEEDS[name] for name in _SEED_FACTS}
+            return tables.table(dict.fromkeys(types, ()), types)
         groups = list(self.seed_groups(_SEED_FACTS))
         if any(pc.any(pc.equal(group["status"], "waiting")).as_py() for group in groups):
             groups = list(self._with_spent(groups))
         return pa.concat_tables(groups)
 
     def seed_images(self, rows: Sequence[int]) -> list[bytes]:
-        """The images of these rows of `seeds`, as they are stored."""
+        """The images of these rows of `seeds`, as they are stored; none before the search."""
+        if not self.searching:
+            return []
         path = self.folder / TABLE
         found = os.lstat(path)
         now = (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -297,6 +355,8 @@ class Store:
 
     def seed_groups(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The row groups of the table of all seeds, as they are stored."""
+        if not self.searching:
+            return iter(())
         path = self._as_stored(SEEDS, TABLE)
         most = path.stat().st_size
         return tables.read_groups(path, tables.SEEDS, columns, most=most)
@@ -342,11 +402,11 @@ class Store:
         most = max(LARGE, path.stat().st_size)
         return pa.concat_tables(tables.read_groups(path, types, columns, most=most))
 
-    def _as_stored(self, number: int, name: str) -> Path:
-        """The path of a file whose content is the one that entry `number` of the ledger names."""
+    def _as_stored(self, number: int, name: str, ledger: Ledger | None = None) -> Path:
+        """The path of a file whose content is the one that entry `number` of a ledger names."""
         path = self.folder / name
         for anew in (False, True):  # a run that goes on writes anew
-            entry = self.ledger.read(anew=anew).get(number, Entry({}))
+            entry = (ledger or self.ledger).read(anew=anew).get(number, Entry({}))
             size, check = entry.files.get(name, (0, 0))
             if file_size_and_crc(path, size) == [size, check]:
                 return path
@@ -383,3 +443,11 @@ def _only_begun(folder: Path) -> bool:
         and not any((folder / "findings").glob("*"))
         and not any((folder / "verdicts").glob("*"))
     )
+
+
+def _names_in(folder: Path) -> list[str]:
+    """What a folder of a run holds; nothing where there is none, as in what is no run."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -34,7 +34,10 @@ from hardcase.models.subject import Subject
 from hardcase.tensors import TILE
 from hardcase.types import Budget, Model
 
-FREE = ("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle")
+FREE = (
+    *("workers", "cluster", "batch_size", "device", "offline", "metrics", "trust_pickle"),
+    *("given", "samples", "measure", "effects", "limits"),
+)
 """Settings that are about where a run computes and whom it trusts, not about what it finds."""
 STOPS = ("time", "findings")
 """Limits of a budget that end a run earlier and change nothing in what was searched before."""
@@ -164,6 +167,18 @@ def run_digest(record: Mapping[str, Any]) -> str:
     return identity.digest if identity else ""
 
 
+def stored_identity(record: Mapping[str, Any]) -> Identity | None:
+    """Return every ingredient that a run has stored, those of its search among them; None if it
+    stored none.
+    """
+    first = Identity.from_json(record.get("identity"))
+    search = (record.get("phases") or {}).get("search") or {}
+    then = Identity.from_json(search.get("identity"))
+    if first is None or then is None:
+        return first
+    return Identity({**first.parts, **then.parts})
+
+
 def judge_identity(judge: Any, entry: Mapping[str, Any]) -> Identity:
     """The identity of a judge, of which run.json says `entry`; it belongs to the verdicts."""
     facts = ("data", "members", "rules", "calibration", "encoders")
@@ -244,6 +259,11 @@ def _source(kind: Any) -> str:
 
 def short(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
+
+
+def digest_of(facts: Any) -> str:
+    """Return a digest of facts that JSON can hold."""
+    return short(json.dumps(facts, sort_keys=True, default=str).encode())
 
 
 def _scalars(value: Any, depth: int, name: str = "") -> Iterator[tuple[str, str]]:

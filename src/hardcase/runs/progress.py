@@ -59,7 +59,8 @@ class Progress:
     """Sums over the finished shards (`done` of `shards`), told after every one.
 
     `confusions` says how often which label was mistaken for which, `service` what it took to get
-    the subject's answers, where it counts that.
+    the subject's answers, where it counts that, `canaries` how often networks were asked whether
+    they still answer as before.
     """
 
     done: int = 0
@@ -69,6 +70,7 @@ class Progress:
     gradients: int = 0
     failing: int = 0
     findings: int = 0
+    canaries: int = 0
     confusions: Counter[tuple[int, int]] = field(default_factory=Counter)
     service: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -78,7 +80,7 @@ class Progress:
         """Several finished shards, by their summaries in the ledger."""
         total = Progress()
         for one in summaries:
-            numbers = ("seeds", "queries", "gradients", "failing", "findings")
+            numbers = ("seeds", "queries", "gradients", "failing", "findings", "canaries")
             total += Progress(
                 done=1,
                 **{name: int(one.get(name, 0)) for name in numbers},
@@ -153,8 +155,14 @@ class Watcher:
     def say(self, text: str) -> None:
         """Something worth a line: what is being checked, trained or skipped."""
 
+    def enter(self, phase: str, record: dict[str, Any]) -> None:
+        """A phase begins; the folder exists, and a stop loses at most a shard."""
+
+    def advance(self, done: int, total: int, failing: int) -> None:
+        """So many of all images are measured, and so many of their samples fail."""
+
     def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
-        """The folder exists and the search begins from so many seeds, at most so many at once."""
+        """The search begins from so many seeds, at most so many at once."""
 
     def on_step(self, counts: Counts) -> None:
         """Steps were made; the counts are those of the shards being searched."""
@@ -169,12 +177,18 @@ class Watcher:
         return False
 
 
+RUNNING = {"measure": "measuring", "search": "searching", "check": "checking"}
+"""What a phase is called while it runs."""
+STOPPABLE = ("measuring", "searching")
+"""What ends after the shard that is under way, when it is asked to stop."""
+
+
 class Stoppable(Watcher):
     """Shows nothing. As a context it listens for Ctrl-C and SIGTERM.
 
-    Once the search has begun, the first Ctrl-C (or SIGTERM) asks it to stop after the current
-    shard, the second stops at once. Before that there is nothing to save, and the first one stops
-    at once.
+    While a run measures or searches, the first Ctrl-C (or SIGTERM) asks it to stop after the
+    current shard, the second stops at once. At any other time the first one stops at once: there
+    is nothing to save.
     """
 
     def __init__(self) -> None:
@@ -190,9 +204,12 @@ class Stoppable(Watcher):
     def train(self, progress: TrainingProgress) -> None:
         """Where the training of a network stands."""
 
-    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
-        self.phase = "searching"
+    def enter(self, phase: str, record: dict[str, Any]) -> None:
+        self.phase = RUNNING[phase]
         self.record = record
+
+    def begin(self, record: dict[str, Any], usable: int, at_once: int = 0) -> None:
+        self.enter("search", record)
 
     def stopped(self) -> bool:
         return self.stops > 0
@@ -212,7 +229,7 @@ class Stoppable(Watcher):
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         count_interrupt()
         self.stops += 1
-        if self.phase != "searching" or (self.stops > 1 and number == signal.SIGINT):
+        if self.phase not in STOPPABLE or (self.stops > 1 and number == signal.SIGINT):
             raise KeyboardInterrupt
 
 
@@ -306,25 +323,31 @@ class ProgressLog:
             run_log.error("the search ended early", exc_info=error)
         self.store.settle()
         run = Run(self.store.folder)
-        complete = self.store.done() >= set(range(self.shards))
+        whole = self.store.done() >= set(range(self.shards))
+        searched = {"status": "done" if whole else "running", "elapsed": self.elapsed()}
+        phases = dict(self.record["phases"])
+        phases["search"] = {**phases["search"], **searched}
+        ended = all(one["status"] in ("done", "skipped") for one in phases.values())
         now = datetime.now(UTC).isoformat(timespec="seconds")
         stored = _summaries(self.store)
-        service = dict(Progress.sum(stored).service)
+        total = Progress.sum(stored)
         found = self.store.findings()
         kinds = found["kind"].value_counts().to_pylist()
         record = {
             **self.record,
-            "complete": complete,
-            "finished": now if complete else None,
+            "phases": phases,
+            "complete": ended,
+            "finished": now if ended else None,
             "elapsed": self.elapsed(),
             "totals": {name: sum(one.get(name, 0) for one in stored) for name in SPENDING},
+            "canaries": total.canaries,
             "kinds": {row["values"]: row["counts"] for row in kinds},
-            **run.counted(self.store.seed_groups(["status", "looked", "failing"]), found),
+            **run.counted(self.store.seed_groups(["status", "evaluated", "failing"]), found),
         }
-        if service:
-            record["service"] = service
+        if total.service:
+            record["service"] = dict(total.service)
         self.store.write_record(record)
-        phase = "done" if complete else "stopped"
+        phase = "done" if whole else "stopped"
         self.write(phase)
         run_log.info("%s: %s", self.store.folder, phase)
 

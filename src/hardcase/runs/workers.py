@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -37,7 +38,7 @@ from hardcase.campaign.loop import run_shard
 from hardcase.campaign.record import Campaign, Counts, Limits, Shard
 from hardcase.data.files import ImageSet
 from hardcase.environment import keep_freed
-from hardcase.errors import INTERNAL, USAGE, Problem, Raised, guarded, user_line
+from hardcase.errors import INTERNAL, USAGE, Problem, Raised, end_lost_calls, guarded, user_line
 from hardcase.runs.folder import Packed, pack_deltas
 from hardcase.runs.tables import (
     FINDINGS,
@@ -48,11 +49,13 @@ from hardcase.runs.tables import (
     table,
     to_parquet,
 )
-from hardcase.runs.verify import Canaries
+from hardcase.runs.verify import Canaries, networks_of
 from hardcase.types import Guide, Images
 
 OFTEN = 0.25
 """Seconds between two looks at what the workers do."""
+PER_CORE = 4
+"""Worker processes, at most, for each core of the machine."""
 PATIENCE = 3
 """How often in a row, for each worker, a shard may be lost before the run gives up."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -60,8 +63,11 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ATOMIC = 4000
 """Bytes that a pipe takes whole or not at all: a worker's death leaves no half message."""
 
+_log = logging.getLogger(__name__)
+
 OnStep = Callable[[Counts], None]
-Source = Callable[[], Campaign]
+Source = Callable[[], Any]
+"""Builds the ingredients of a phase, in whatever process needs them."""
 Stopped = Callable[[], bool]
 
 
@@ -75,6 +81,28 @@ class Task:
     limits: Limits
     deadline: float | None = None
     canaries: Canaries | None = None
+
+    def work(
+        self,
+        campaign: Campaign,
+        guides: Sequence[Guide] = (),
+        on_step: OnStep = lambda counts: None,
+    ) -> ShardOutcome:
+        """Search this shard in a worker, and pack what it found."""
+        return next(search_here(campaign, on_step, lambda: False, [self], guides))
+
+
+@runtime_checkable
+class WorkItem(Protocol):
+    """A shard of any phase: it is worked on with the ingredients of its phase."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def deadline(self) -> float | None: ...
+
+    def work(self, ingredients: Any, guides: Sequence[Guide], on_step: OnStep) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +163,7 @@ def search_here(
                 guides=guides,
                 stop=partial(_stop, on_step, task.deadline),
             )
-        if task.canaries is not None:
-            task.canaries.check(campaign, task.images, task.number)
+        _check_canaries(campaign, task, spent)
         yield _packed(campaign, task, shard, spent)
 
 
@@ -184,23 +211,12 @@ def search_on_device(
     waiting: Future[ShardOutcome] | None = None
     with ThreadPoolExecutor(1) as packer:
         for task, shard, spent in searched:
-            if task.canaries is not None:
-                task.canaries.check(campaign, task.images, task.number)
+            _check_canaries(campaign, task, spent)
             if waiting is not None:
                 yield waiting.result()
             waiting = packer.submit(_packed, campaign, task, shard, spent)
         if waiting is not None:
             yield waiting.result()
-
-
-def run_task(
-    campaign: Campaign,
-    task: Task,
-    guides: Sequence[Guide] = (),
-    on_step: OnStep = lambda counts: None,
-) -> ShardOutcome:
-    """Search one shard in a worker, and pack what it found."""
-    return next(search_here(campaign, on_step, lambda: False, [task], guides))
 
 
 @cache
@@ -231,7 +247,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, An
     columns = {
         "id": list(task.images.id),
         "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
-        "looked": counts.queries,
+        "evaluated": counts.queries,
         **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
     }
     rows_spent = table(columns, SPENT)
@@ -266,6 +282,12 @@ def _watched(campaign: Campaign, task: Task) -> Iterator[dict[str, Any]]:
         raise _failure(task, error) from error
     spent["seconds"] = round(monotonic() - begun, 4)
     spent["service"] = dict(_service(campaign) - before)
+
+
+def _check_canaries(campaign: Campaign, task: Task, spent: dict[str, Any]) -> None:
+    """Ask the networks about images of their own, which count apart."""
+    if task.canaries is not None:
+        spent["canaries"] = task.canaries.check(networks_of(campaign), task.images, task.number)
 
 
 def _stop(on_step: OnStep, deadline: float | None, counts: Counts) -> bool:
@@ -310,11 +332,11 @@ class Executor(Protocol):
 
     def begin(self, guides: Sequence[Guide]) -> None: ...
 
-    def submit(self, task: Task) -> Hashable: ...
+    def submit(self, task: Any) -> Hashable: ...
 
     def wait(self, handles: Sequence[Hashable], seconds: float) -> Sequence[Hashable]: ...
 
-    def result(self, handle: Hashable) -> ShardOutcome: ...
+    def result(self, handle: Hashable) -> Any: ...
 
     def live_counts(self) -> Mapping[int, Counts]: ...
 
@@ -323,16 +345,16 @@ def run_shards(
     executor: Executor,
     on_step: OnStep,
     stopped: Stopped,
-    todo: Iterable[Task],
+    todo: Iterable[Any],
     guides: tuple[Guide, ...],
-) -> Iterator[ShardOutcome]:
-    """The outcomes of `todo` in the order they finish; lost shards are run again, and an error is
-    raised when the shards that are under way are home.
+) -> Iterator[Any]:
+    """The outcomes of `todo` (each a `WorkItem`) in the order they finish; lost shards are run
+    again, and an error is raised when the shards that are under way are home.
     """
     executor.begin(guides)
     fresh = iter(todo)
-    lost = deque[Task]()
-    running = dict[Hashable, Task]()
+    lost = deque[Any]()
+    running = dict[Hashable, Any]()
     error: Exception | None = None
     losses = 0
     while True:
@@ -388,9 +410,9 @@ class Processes:
                 "The model, the method and the space must be made of importable classes.",
                 fix="workers=1, or a configuration file that names them",
             ) from error
-        self.workers = workers
+        self.workers = bounded_workers(workers)
         self.devices = tuple(devices)
-        self.slots = workers + 1
+        self.slots = self.workers + 1
         self.folder = tempfile.TemporaryDirectory(prefix="hardcase-")
         self.guides: Path | None = None
         self.rounds = 0
@@ -415,7 +437,7 @@ class Processes:
             self.guides = Path(self.folder.name) / f"guides-{self.rounds}.bin"
             self.guides.write_bytes(pickle.dumps(tuple(guides)))
 
-    def submit(self, task: Task) -> Future[ShardOutcome]:
+    def submit(self, task: Any) -> Future[Any]:
         # as bytes: tensors would go through shared memory, of which there may be little
         content = pickle.dumps(task)
         with _signals_wait():
@@ -428,9 +450,9 @@ class Processes:
     def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
         return list(wait(handles, seconds, FIRST_COMPLETED).done)
 
-    def result(self, handle: Any) -> ShardOutcome:
+    def result(self, handle: Any) -> Any:
         try:
-            outcome: ShardOutcome = handle.result()
+            outcome = handle.result()
         except BrokenProcessPool as error:
             raise WorkerLost("A worker process was killed.") from error
         self.latest.pop(outcome.number, None)
@@ -456,6 +478,16 @@ class Processes:
         self.latest.clear()
 
 
+def bounded_workers(wanted: int) -> int:
+    """Return how many processes are started: each core has a few, and a pool of any size waits for
+    all of its processes when it ends.
+    """
+    most = PER_CORE * (os.cpu_count() or 1)
+    if wanted > most:
+        _log.warning("%d workers are too many for this machine: %d are started", wanted, most)
+    return min(wanted, most)
+
+
 @contextmanager
 def _signals_wait() -> Iterator[None]:
     """Hold signals back: processes that are started in here never hear of them."""
@@ -475,9 +507,9 @@ def gpus(count: int) -> tuple[str, ...]:
     return tuple(named or map(str, range(count)))[:count]
 
 
-# What a worker process knows: its campaign, or why there is none; where its counts go; the guides
-# of the round, with the file they were read from.
-_campaign: Campaign | None = None
+# What a worker process knows: the ingredients of its phase, or why there are none; where its counts
+# go; the guides of the round, with the file they were read from.
+_ingredients: Any = None
 _unbuilt: Problem | None = None
 _news: SimpleQueue[Any] | None = None
 _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
@@ -485,7 +517,7 @@ _known: tuple[Path | None, tuple[Guide, ...]] = (None, ())
 
 def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQueue[str]) -> None:
     """In a new worker process: a GPU of its own, a fair share of the cores, the campaign built."""
-    global _campaign, _news, _unbuilt
+    global _ingredients, _news, _unbuilt
     place = places.get()
     if place:
         os.environ[VISIBLE] = place  # before anything is on a GPU here
@@ -495,10 +527,11 @@ def _set_up(source: bytes, workers: int, news: SimpleQueue[Any], places: SimpleQ
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     keep_freed()
+    end_lost_calls(True)
     _news = news
     try:
         with guarded("building the campaign in a worker process"):
-            _campaign = pickle.loads(source)()
+            _ingredients = pickle.loads(source)()
     except Problem as problem:  # told by the first task: an initializer could only break the pool
         _unbuilt = problem
 
@@ -511,12 +544,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(content: bytes, guides: Path | None) -> ShardOutcome:
+def _work(content: bytes, guides: Path | None) -> Any:
     global _known
     if _unbuilt is not None:
         raise _unbuilt
-    assert _campaign is not None
-    task: Task = pickle.loads(content)
+    assert _ingredients is not None
+    task: WorkItem = pickle.loads(content)
     if guides != _known[0]:
         _known = (guides, pickle.loads(guides.read_bytes()) if guides else ())
     sent = monotonic()
@@ -531,4 +564,4 @@ def _work(content: bytes, guides: Path | None) -> ShardOutcome:
             with suppress(OSError):
                 _news.put((task.number, torch.stack(columns).cpu().numpy().tobytes()))
 
-    return run_task(_campaign, task, _known[1], on_step)
+    return task.work(_ingredients, _known[1], on_step)

@@ -6,6 +6,7 @@
 * `paired`: differences of two answers to the same questions.
 * `tests`: whether samples differ, and corrections for asking several times.
 * `ordering`: how well a score orders.
+* `decisions`: pass, fail or inconclusive.
 * `planning`: how many images it takes to decide.
 * `counts`: what runs count.
 
@@ -24,6 +25,7 @@ from hardcase.statistics.counts import (
     settings_in_words,
     verdict_status,
 )
+from hardcase.statistics.decisions import LimitDecision, Outcome, decide, decide_counts
 from hardcase.statistics.means import (
     ALL_FLIPS,
     DRAWN_FLIPS,
@@ -38,7 +40,7 @@ from hardcase.statistics.means import (
 )
 from hardcase.statistics.ordering import auroc, auroc_interval, auroc_of_counts
 from hardcase.statistics.paired import newcombe_paired
-from hardcase.statistics.planning import POWER, needed_images
+from hardcase.statistics.planning import POWER, ImagesNeeded, images_to_decide, needed_images
 from hardcase.statistics.rates import NORMAL, Bounds, Rate, binomial_interval, wilson_interval
 from hardcase.statistics.tests import (
     PERMUTATIONS,
@@ -68,9 +70,12 @@ __all__ = [
     "POWER",
     "STEPS",
     "Bounds",
+    "ImagesNeeded",
     "Interval",
+    "LimitDecision",
     "Metric",
     "Numbers",
+    "Outcome",
     "Rate",
     "Test",
     "Verdict",
@@ -83,8 +88,11 @@ __all__ = [
     "bounded_mean_interval",
     "cliffs_delta",
     "count",
+    "decide",
+    "decide_counts",
     "flips",
     "holm",
+    "images_to_decide",
     "kinds_in_words",
     "largest_t",
     "log_interval",

@@ -1,82 +1,159 @@
-"""The mean of a population whose values are known to lie in a range, whatever their law."""
+"""The mean of a population whose values are known to lie in a range, whatever their law.
+
+Gaffke's bound (N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the
+mean of a nonnegative variable", Mathematical Methods of Statistics 14, 2005; E. Learned-Miller and
+P. Thomas, "A new confidence interval for the mean of a bounded random variable", 2020): a quantile
+of the mean under evenly distributed random weights, with one more value imagined at the end of the
+range. That it holds at every law is a conjecture that no simulation has broken. For values of 0
+and 1 it is Clopper and Pearson's interval, which is proven.
+
+Weights that add up to 1 are exponential numbers over their sum, so the mean is at most `t` where a
+weighted sum of exponential numbers is at most 0. Equal values share one number of a gamma law. The
+chance of that event follows from its characteristic function, without any random number, and as
+fast for 10,000 values of few levels as for 60.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import scipy  # its parts are imported when they are used
-import torch
 from numpy.typing import NDArray
 
-from hardcase.randomness import stream
 from hardcase.statistics.rates import Bounds
 
-__all__ = ["bounded_mean_interval"]
+__all__ = ["Side", "bounded_mean_interval"]
 
-MANY = 5_000
-"""Values from which the mean is nearly normal even if one in a hundred carries most of it."""
-WEIGHTS = 4_000
-"""Random weightings of the values, of which quantiles are taken."""
+Side = Literal["both", "low", "high"]
+"""Which ends an interval has: one that has only one end spends the whole error on it."""
+NEGLIGIBLE = 18.0
+"""Chances below ``exp(-18)`` count as none."""
+TERMS = 64
+"""Terms of the inverted characteristic function that are added at once."""
+MOST_TERMS = 100_000
+"""Two values need them all, sixty values about a hundred."""
+PRECISION = 1e-9
+"""Of an end, as a part of the range, and of its chance."""
+FLAT = 1e-3
+"""Chances so near to 0 or 1 say little of where the end is."""
+Row = tuple[float, float, int]
+Vector = NDArray[np.float64]
 
 
 def bounded_mean_interval(
-    values: NDArray[np.float64],
+    values: Vector,
     low: float = 0.0,
     high: float = 1.0,
     *,
     level: float = 0.95,
-    clusters: Sequence[str] = (),
+    clusters: Sequence[object] = (),
+    side: Side = "both",
 ) -> Bounds:
     """Return an interval for the mean of the population of which `values` are a sample.
 
-    Gaffke's bounds: quantiles of the mean under random weights, with one more value imagined at
-    the end of the range (N. Gaffke, "Three test statistics for a nonparametric one-sided
-    hypothesis on the mean of a nonnegative variable", 2005; E. Learned-Miller, P. Thomas, "A new
-    confidence interval for the mean of a bounded random variable", 2020). Without a single
-    failure among `n` images the upper bound is about ``3.7 / n``. Beyond 5,000 values it is
-    Student's interval, which is the same to three digits there.
+    Args:
+        values: What was measured, one number per unit; the order does not matter.
+        low: The least that a unit can show.
+        high: The most that a unit can show.
+        level: How often the interval holds the truth, at least.
+        clusters: The name of the cluster of each value, where values of one cluster stand and fall
+            together (claims about one image). Clusters are then the units, and none in the
+            population is taken to be larger than the largest at hand.
+        side: ``low`` or ``high`` gives that end alone, at the full level; the other end is that of
+            the range.
+
+    Example:
+        >>> import numpy as np
+        >>> low, high = bounded_mean_interval(np.zeros(10_000))
+        >>> print(f"{low:.5f} to {high:.5f}")
+        0.00000 to 0.00037
     """
-    if len(clusters) and len(values):
-        ends = (low, high)
-        values, low, high = _by_cluster(values, clusters, low, high)
-        found = bounded_mean_interval(values, low, high, level=level)
-        return Bounds(max(ends[0], found.low), min(ends[1], found.high))
-    count = len(values)
-    if count == 0:
+    sample = np.asarray(values, dtype=np.float64)
+    if not len(sample):
         return Bounds(low, high)
-    tail = (1 - level) / 2
-    if count > MANY:
-        half = scipy.special.stdtrit(count - 1, 1 - tail) * float(values.std(ddof=1)) / count**0.5
-        mean = float(values.mean())
-        return Bounds(max(low, mean - half), min(high, mean + half))
-    weights = _weights(count)
-    means = weights[:, :count] @ np.sort(values)
-    lower = np.quantile(means + low * weights[:, count], tail)
-    upper = np.quantile(means + high * weights[:, count], 1 - tail)
-    return Bounds(float(lower), float(upper))
+    if len(clusters):
+        table = _cluster_rows(sample, clusters)
+    else:
+        levels, counts = np.unique(sample, return_counts=True)
+        table = tuple((value, 1.0, many) for value, many in zip(levels.tolist(), counts.tolist()))
+    largest = max(size for _, size, _ in table)
+    tail = (1 - level) / 2 if side == "both" else 1 - level
+    lower = low if side == "high" else _quantile((*table, (low, largest, 1)), tail)
+    upper = high if side == "low" else _quantile((*table, (high, largest, 1)), 1 - tail)
+    return Bounds(max(low, lower), min(high, upper))
 
 
-def _by_cluster(
-    values: NDArray[np.float64], clusters: Sequence[str], low: float, high: float
-) -> tuple[NDArray[np.float64], float, float]:
-    """One value per cluster, whose mean is the mean of all values, and the range of such values.
-
-    The mean is a ratio of two sums over clusters; each cluster gets its linear share of it.
-    """
+def _cluster_rows(sample: Vector, clusters: Sequence[object]) -> tuple[Row, ...]:
+    """The mean of each cluster, its size, and how many clusters are alike in both."""
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     sizes = np.bincount(place).astype(float)
-    weights = sizes / sizes.mean()
-    mean = float(values.mean())
-    own = np.bincount(place, values) / sizes
-    most = float(weights.max())
-    return mean + weights * (own - mean), mean + most * (low - mean), mean + most * (high - mean)
+    pairs = np.stack([np.bincount(place, sample) / sizes, sizes], 1)
+    alike, counts = np.unique(pairs, axis=0, return_counts=True)
+    return tuple(
+        (value, size, many) for (value, size), many in zip(alike.tolist(), counts.tolist())
+    )
 
 
-@lru_cache(maxsize=2)  # several figures of one run have the same images
-def _weights(count: int) -> NDArray[np.float64]:
-    """Evenly distributed weights of `count` values and one imagined value; rows add up to 1."""
-    drawn = torch.empty(WEIGHTS, count + 1, dtype=torch.float64)
-    drawn.exponential_(generator=stream(0, "weights", count))
-    return (drawn / drawn.sum(1, keepdim=True)).numpy()
+@lru_cache(maxsize=4096)  # simulations and several figures of one run ask for the same
+def _quantile(table: tuple[Row, ...], chance: float) -> float:
+    """The `chance` quantile of the mean under random weights of rows (value, size, how many)."""
+    value, size, count = np.array(table).T
+    least, most = float(value.min()), float(value.max())
+    if least == most:
+        return least
+    if len(set(value)) == 2 and len(set(size)) == 1:
+        above = float(count[value == most].sum())
+        share = scipy.special.betaincinv(above, float(count.sum()) - above, chance)
+        return least + (most - least) * float(share)
+    # bisection while an end lies where the law is flat, then false position (Illinois)
+    close = PRECISION * (most - least)
+    short, over = -chance, 1 - chance
+    smooth = [False, False]
+    last = 0
+    while most - least > close:
+        middle = (least + most) / 2
+        if all(smooth):
+            middle = least + (most - least) * short / (short - over)
+        below = _below(size * (value - middle), count)
+        error = below - chance
+        if abs(error) < PRECISION:
+            return middle
+        side = int(error > 0)
+        smooth[side] = FLAT < below < 1 - FLAT
+        if side:
+            most, over = middle, error
+            short /= 1 + (last == side)
+        else:
+            least, short = middle, error
+            over /= 1 + (last == side)
+        last = side
+    return (least + most) / 2
+
+
+def _below(weight: Vector, count: Vector) -> float:
+    """The chance that a sum of gamma numbers of shape `count`, times `weight`, is below 0.
+
+    R. Davies, "Numerical inversion of a characteristic function", Biometrika 60, 1973: its error is
+    the chance that the sum is farther from 0 than one period. The period follows from the tails of
+    such sums (S. Boucheron, G. Lugosi, P. Massart, "Concentration inequalities", 2013, section
+    2.4).
+    """
+    mean = float(count @ weight)
+    spread = math.sqrt(2 * NEGLIGIBLE * float(count @ weight**2))
+    far = spread + NEGLIGIBLE * float(np.abs(weight).max())
+    if abs(mean) > far:
+        return float(mean < 0)
+    step = 2 * math.pi / (abs(mean) + far)
+    total = 0.0
+    for start in range(0, MOST_TERMS, TERMS):
+        half = np.arange(start, start + TERMS) + 0.5
+        scaled = np.outer(half * step, weight)
+        size = np.exp(np.log1p(scaled**2) @ count / -2)
+        total += float((np.sin(np.arctan(scaled) @ count) * size / half).sum())
+        if size[-1] < math.exp(-NEGLIGIBLE):
+            break
+    return min(1.0, max(0.0, 0.5 - total / math.pi))

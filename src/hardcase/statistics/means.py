@@ -54,6 +54,12 @@ class Interval:
     high: float
     kind: str = ""
 
+    def within(self, low: float, high: float) -> Interval:
+        """The same with no end outside of what the value can be."""
+        if not self.known:
+            return self
+        return replace(self, low=max(low, self.low), high=min(high, self.high))
+
     @property
     def known(self) -> bool:
         """Whether there is an interval."""
@@ -87,15 +93,25 @@ def without_interval(value: float, kind: str) -> Interval:
 
 
 def mean_interval(
-    values: Numbers, *, unit: str = "runs", rng: torch.Generator | None = None
+    values: Numbers,
+    *,
+    unit: str = "runs",
+    within: tuple[float, float] = (-math.inf, math.inf),
+    rng: torch.Generator | None = None,
 ) -> Interval:
     """The mean of independent units with its 95 % interval.
 
     Truth values, and mixed zeros and ones, are a share with Wilson's interval. Equal values have no
     interval: they show no spread from which one could be made. From six units on the ends are order
     statistics of the means of all subsets (J. Hartigan, JASA 1969): a value lies outside them where
-    a sign-flip test of the deviations from it has p ≤ 5 %. For laws as skewed as an exponential one
-    all of these cover about 90 % with ten units or fewer.
+    a sign-flip test of the deviations from it has p ≤ 5 %. For skewed laws all of these cover less
+    than 95 % with ten units or fewer (`docs/statistics.md` has the shares).
+
+    Args:
+        values: One number per unit.
+        unit: What the units are called, where the interval says how many there are.
+        within: The range that a mean cannot leave: its interval does not either.
+        rng: What patterns of signs are drawn from, where there are too many to try them all.
 
     Example:
         >>> print(mean_interval([11.0, 14, 18, 13, 6, 9]).text(".3g"))
@@ -117,12 +133,12 @@ def mean_interval(
         from scipy.stats import t
 
         half = float(t.ppf((1 + LEVEL) / 2, count - 1) * sample.std(ddof=1) / count**0.5)
-        return Interval(value, value - half, value + half, f"(t, {count} {unit})")
+        return Interval(value, value - half, value + half, f"(t, {count} {unit})").within(*within)
     flipped = flips(count, ALL_FLIPS, DRAWN_FLIPS, rng).numpy() < 0
     flipped = flipped[flipped.any(1)]
     means = np.sort((flipped @ sample) / flipped.sum(1))
     outside = int((1 - LEVEL) / 2 * (len(means) + 1))
-    return Interval(value, float(means[outside - 1]), float(means[-outside]))
+    return Interval(value, float(means[outside - 1]), float(means[-outside])).within(*within)
 
 
 def median_interval(values: Numbers, *, unit: str = "seeds") -> Interval:

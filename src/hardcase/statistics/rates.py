@@ -1,4 +1,8 @@
-"""Intervals of a proportion, and the proportion that is never told without one."""
+"""Intervals of a proportion, and the proportion that is never told without one.
+
+Clopper and Pearson's interval holds at every truth; Wilson's holds on average, and misses more
+often than it says where few are so (1,000 images, a truth of 1 in 1,000: 92 %).
+"""
 
 from __future__ import annotations
 
@@ -46,14 +50,14 @@ def wilson_interval(hits: float, total: int, z: float = NORMAL) -> Bounds:
     return Bounds(low, high)
 
 
-def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
+def binomial_interval(hits: float, total: float, *, level: float = 0.95) -> Bounds:
     """Return Clopper and Pearson's interval for the mean chance of independent draws.
 
     The chances may differ from draw to draw: a sum of such draws is less spread than a binomial
     one (W. Hoeffding, Annals of Mathematical Statistics 27, 1956), so the interval still holds.
 
     Args:
-        hits: How many are so.
+        hits: How many are so; a fraction where units count together.
         total: Of how many; of none nothing is known.
         level: How often the interval holds the truth, at least.
 
@@ -72,7 +76,8 @@ def binomial_interval(hits: int, total: int, *, level: float = 0.95) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A proportion that is never told without its counts and its 95 % interval (Wilson's).
+    """A proportion that is never told without its counts and its 95 % interval (Clopper and
+    Pearson's).
 
     Args:
         hits: How many are so.
@@ -82,7 +87,7 @@ class Rate:
 
     Example:
         >>> print(Rate(29, 57))
-        29 of 57 = 50.9 % (38.3 to 63.4)
+        29 of 57 = 50.9 % (37.3 to 64.4)
     """
 
     hits: int
@@ -105,8 +110,8 @@ class Rate:
     @property
     def _ends(self) -> Bounds:
         if self.units is None or not self.of:
-            return wilson_interval(self.hits, self.of)
-        return wilson_interval(self.hits * self.units / self.of, self.units)
+            return binomial_interval(self.hits, self.of)
+        return binomial_interval(self.hits * self.units / self.of, self.units)
 
     def to_json(self) -> dict[str, Any]:
         """The form it has in every JSON file: `hits`, `total`, `share`, `low`, `high`."""
@@ -131,6 +136,6 @@ class Rate:
 
     @property
     def bounds(self) -> str:
-        """The interval alone, in per cent: ``(38.3 to 63.4)``."""
+        """The interval alone, in per cent: ``(37.3 to 64.4)``."""
         low, high = self._ends
         return f"({100 * low:.1f} to {100 * high:.1f})"

@@ -23,8 +23,9 @@ from hardcase.environment import VERSION, escape_csv, one_line
 from hardcase.errors import Problem, choice
 from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
+from hardcase.runs.verify import require_intact
 from hardcase.statistics import verdict_status
-from hardcase.suite.gate import JunitCase, junit
+from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
@@ -68,7 +69,7 @@ data that was not searched.
 """
 
 
-def export(run: Run, to: str, out: Path) -> Path:
+def export(run: Run, to: str, out: Path, *, allow_damaged: bool = False) -> Path:
     """Write every finding of `run` in another program's form and return what was written.
 
     Folders: ``imagefolder`` (a folder per class, and a `metadata.csv`), ``hf`` (Hugging Face:
@@ -79,6 +80,10 @@ def export(run: Run, to: str, out: Path) -> Path:
         run: A stored run.
         to: The form.
         out: Where it goes; nothing is written over.
+        allow_damaged: Go on with what is left of a damaged run.
+
+    Raises:
+        Problem: If the run is damaged, holds no findings, or something is at `out`.
     """
     forms: dict[str, Callable[[Run, Path], Path]] = {
         "imagefolder": _imagefolder,
@@ -92,6 +97,7 @@ def export(run: Run, to: str, out: Path) -> Path:
     }
     if to not in forms:
         raise choice("form of export", to, list(forms))
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     if not len(run) and to != "junit":  # where no finding means that all is well
         raise Problem(f"{run.folder} holds no findings, so there is nothing to export.")
     refuse_occupied(out)
@@ -218,7 +224,7 @@ def _junit(run: Run, out: Path) -> Path:
             case = case._replace(outcome="fail", message=message)
         elif undecided:
             message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
-            case = case._replace(outcome="cannot tell", message=message)
+            case = case._replace(outcome="inconclusive", message=message)
         cases.append(case)
     return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
 
@@ -272,7 +278,7 @@ def _card(run: Run) -> str:
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
         version=VERSION,
-        seeds=run.counts()["funnel"]["seeds"],
+        seeds=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
         funnel=f"```text\n{run.summary()}\n```",
         **known,

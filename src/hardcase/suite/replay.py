@@ -24,14 +24,15 @@ from hardcase.analysis.references import Excess, changed, excess
 from hardcase.analysis.slices import attempted_labels
 from hardcase.campaign.claims import Claims, asking, stored_label
 from hardcase.claims.load import claim_model
-from hardcase.config import parse, read
+from hardcase.config import Config, is_run, parse, read
 from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.oracles import MIN_MARGIN
 from hardcase.randomness import stream
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
-from hardcase.runs.start import plan_of, start
-from hardcase.runs.verify import REGRESSION, keep_beside, read_beside
+from hardcase.runs.start import start
+from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
 from hardcase.statistics import accepted_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
@@ -100,13 +101,17 @@ class Replay:
         ]
 
 
-def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
+def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = False) -> Replay:
     """Query `model` with the stored findings of `run` that left their label, and with its seeds.
 
     Args:
         run: The run whose findings are queried again.
         model: The model to query, e.g. one that was repaired.
         batch: Images that the network is given in one call; changes no result.
+        allow_damaged: Go on with what is left of a damaged run.
+
+    Raises:
+        Problem: If the run is damaged or has no findings that failed.
 
     Example:
         >>> import tempfile
@@ -117,6 +122,7 @@ def replay(run: Run, model: Model, *, batch: int = 256) -> Replay:
         >>> bool(hc.replay(run, toy_subject()).after.all())
         True
     """
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     known = run.record.get("claims")
     if known:
         model = claim_model(model, known["task"], run.classes, threshold=known["threshold"])
@@ -206,9 +212,10 @@ class Stored:
         return f"{self.classes[self.expected]}-{self.classes[self.predicted]}-{self.id}"
 
 
-def stored(run: Run, *, accepted: bool = False) -> list[Stored]:
+def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> list[Stored]:
     """The findings on which the model left the seed's label; with `accepted`, only those the judge
-    accepted."""
+    accepted. A damaged run is refused, unless it is allowed."""
+    require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     said = run.verdicts
     if accepted and said is None:
         raise Problem(
@@ -241,26 +248,33 @@ def against_nulls(
     """
     done = run if isinstance(run, Run) else Run(run)
     config = parse(read(done.folder / "config.toml"))
-    if config.baseline is None:
+    old = previous(config)
+    if old is None:
         raise Problem(
             f"{done.folder} did not search for regressions.", fix="hardcase run --baseline OLD"
         )
-    retraining = retrained or _another_training(config.baseline)
-    models = {"swapped": (config.baseline, config.model)}
+    retraining = retrained or _another_training(old)
+    models = {"swapped": (old, config.model)}
     if retraining is not None:
-        models["retrained"] = (retraining, config.baseline)
+        models["retrained"] = (retraining, old)
     else:
         say("no retraining of the old version is known (--retrained MODEL): one null only")
     nulls = {}
     for name, (model, was) in models.items():
-        say(f"null: {model} in place of {config.model}, {was} in place of {config.baseline}")
-        null = config.model_copy(update={"model": model, "baseline": was})
+        say(f"null: {model} in place of {config.model}, {was} in place of {old}")
+        null = config.model_copy(update={"model": model, "baseline": (was,)})
         folder = done.folder.with_name(f"{done.folder.name}-{name}")
         again = (folder / "run.json").is_file()
         nulls[NULLS[name]] = nearest(start(plan_of(Context(null)), folder, again=again))
     found = excess(nearest(done), nulls, rng=stream(config.seed, "excess"))
     keep_beside(done.store, REGRESSION, {**found.to_json(), "retraining": retraining})
     return found
+
+
+def previous(config: Config) -> str | None:
+    """Return the version before, of which a search looks for regressions; None without one."""
+    first = next(iter(config.baseline), None)
+    return None if first is None or is_run(first) else first
 
 
 def nearest(run: Run) -> dict[str, float]:

@@ -26,12 +26,14 @@ EVERY = 20
 
 PACED = 6
 """Steps after which it is told how long a training will take."""
-LONG = 60.0
+LONG = 10.0
 """Seconds from which on that is worth a word."""
 
 
 def minutes(seconds: float) -> str:
-    """So many seconds in words, as whole minutes."""
+    """So many seconds in words, as whole minutes or tens of seconds."""
+    if seconds < 55:
+        return f"{max(1, round(seconds, -1 if seconds > 10 else 0)):.0f} s"
     count = round(seconds / 60)
     return "a minute" if count == 1 else f"{count} minutes"
 
@@ -40,6 +42,17 @@ INSTEAD = (
     "a method that trains nothing (--method natural, pgd or deephunter), a GPU (--device cuda), or"
     " hardcase train beforehand"
 )
+
+
+def refuse_long(seconds: float, what: str) -> None:
+    """Refuse a training that nobody asked for and that takes longer than there is patience."""
+    limit = patience.get()
+    if seconds > limit:
+        raise Problem(
+            f"training {what} would take about {minutes(seconds)} here.",
+            f"Nobody asked for it, and at most {minutes(limit)} are spent on that.",
+            fix=INSTEAD,
+        )
 
 
 @dataclass(slots=True)
@@ -80,13 +93,7 @@ class Monitor:
         steps = self.epochs * self.inside
         pace = (time.monotonic() - self.began) / (PACED - 1)
         seconds = min(pace * (steps - self.step), self.most)
-        limit = patience.get()
-        if seconds > limit:
-            raise Problem(
-                f"training {self.what} would take about {minutes(seconds)} here.",
-                f"Nobody asked for it, so more than {limit / 60:.0f} minutes are not spent.",
-                fix=INSTEAD,
-            )
+        refuse_long(seconds, self.what)
         if seconds > LONG:
             self.say(loss, f"takes about {minutes(seconds)}; it is trained once")
 

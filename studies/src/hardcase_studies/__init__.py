@@ -15,7 +15,9 @@ _PAPERS = {
     "Kang, Feldt and Yoo, TOSEM 2023": {
         "sinvad-rq1": "real images, FGSM, C&W and SINVAD on the same boundary, as a study for people (hardcase study serve)",
         "sinvad-rq2": "how close to the decision boundary found images lie, and what that costs",
+        "sinvad-pca": "whether found images lie between the clusters of two classes, seen by the network (Figure 13)",
         "sinvad-rq3": "class escape against test error as labels are mixed in training",
+        "sinvad-matrix": "arrivals of the genetic search from each class in each other, beside the confusion matrix (Figure 14)",
         "sinvad-rq4": "latent size and kind of VAE against how well a classifier still sees the label",
         "sinvad-feasibility": "interpolation, images of given surprise and ambiguous images, in pixels and in the latent space",
     },
@@ -79,6 +81,13 @@ _NEEDS = {
     "detectors": "photographs with boxes of COCO's classes; fetched networks",
 }
 """The smallest data a study makes sense on, where that is not the usual one."""
+
+REPEATED = frozenset(
+    ("argus-table1", "argus-table2", "argus-table4", "asking-digits", "asking-photographs",
+     "coverage-matrix", "map-cells", "maxplore-uses", "repair", "sinvad-rq3", "sinvad-rq4",
+     "slices-faults")
+)  # fmt: skip
+"""Studies that ``--repeats`` repeats; the others refuse it."""
 
 STUDIES = {
     name: PaperStudy(name=name, summary=summary, paper=paper, needs=_NEEDS.get(name, _USUAL))

@@ -11,7 +11,7 @@ import typer
 from hardcase.cache import free, write_atomically
 from hardcase.cli import insight, options as o
 from hardcase.cli.options import as_json, console, grid, opened, shown, tell
-from hardcase.errors import choice
+from hardcase.errors import Problem, choice
 
 if TYPE_CHECKING:
     from hardcase.config import Config
@@ -237,8 +237,14 @@ def reproduce(
     """Repeat a published experiment and print its tables."""
     if name is None:
         return _names(flags)
-    from hardcase_studies import reruns
+    from hardcase_studies import REPEATED, STUDIES, reruns
 
+    if repeats is not None and name in STUDIES and name not in REPEATED:
+        raise Problem(
+            f"{name} runs once: it has nothing that --repeats {repeats} would repeat.",
+            "Its intervals are over images or trainings of its own.",
+            fix=f"hardcase reproduce {name} --seed N, once for each N",
+        )
     record = reruns.kept(name, kept) if check else None  # before hours of work
     from hardcase.companions import find
 

@@ -6,7 +6,7 @@ criterion has its own gradient, every run may spend the same gradients, and each
 of criteria differ by orders of magnitude, so each is scaled to a share of the main objective's; every guide has the share that
 found most on other seeds, and the sweep is shown. Guides are compared with a random neuron, and with witnesses in the place of
 coverage, by intervals that hold together. Several processes can fill one folder, each with ``fill=true`` and some ``guides`` (or
-controls: random, none, pgd, witnesses) or ``generators``; the command without these then reads all of it.
+controls: random, none, everything, pgd, witnesses) or ``generators``; the command without these then reads all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import perf_counter, process_time
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from hardcase import statistics
@@ -30,9 +30,20 @@ from hardcase.models.health import probabilities
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import default_witnesses
 from hardcase.objectives import Sum
+from hardcase.randomness import Rng
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import flat, from_bytes, length
-from hardcase.types import KINDS, Budget, Images, Method, Objective, Probe
+from hardcase.types import (
+    KINDS,
+    Budget,
+    Images,
+    Method,
+    Objective,
+    Probe,
+    State,
+    Tap,
+    Targets,
+)
 from hardcase_studies.bench import Bench, mean, table_of
 from hardcase_studies.inference import family_intervals
 from hardcase_studies.lab import PHOTOGRAPH, Lab
@@ -44,8 +55,10 @@ GUIDES = (
 """Every criterion of the catalogue but `layer-snac`, whose units and gradient are those of `snac`."""
 WITNESSES = "witnesses"
 """The control in which networks that must keep the label stand beside the main objective, and no coverage."""
-CONTROLS = ("random", "none", "pgd", WITNESSES)
-UNTUNED = ("none", "pgd", WITNESSES)
+QUEUE = "everything"
+"""The control of DLFuzz's queue: every candidate within the radius is fuzzed again, and nothing is pushed."""
+CONTROLS = ("random", "none", QUEUE, "pgd", WITNESSES)
+UNTUNED = ("none", QUEUE, "pgd", WITNESSES)
 """Controls without a gradient of coverage."""
 PARTS = ("guides", "generators", "fill")
 """Options that only choose what a process measures."""
@@ -62,6 +75,7 @@ TUNING = 1000
 _NAMES = {
     "random": "random neuron",
     "none": "no coverage",
+    QUEUE: "queue everything, push nothing",
     "pgd": "PGD",
     WITNESSES: "witnesses, no coverage",
 }
@@ -125,9 +139,12 @@ class World:
     witnesses: tuple[Subject, ...]
     scorers: tuple[Subject, ...]
 
-    @property
-    def controls(self) -> tuple[str, ...]:
-        return CONTROLS if self.witnesses else CONTROLS[:-1]
+    def controls(self, generator: str) -> tuple[str, ...]:
+        """What guides are held against; DeepXplore has no queue, and some data no witnesses."""
+        absent = () if self.witnesses else (WITNESSES,)
+        if generator == "deepxplore":
+            absent = (*absent, QUEUE)
+        return tuple(control for control in CONTROLS if control not in absent)
 
     @property
     def about(self) -> list[str]:
@@ -149,7 +166,7 @@ def run(bench: Bench) -> Outcome:
     tables: list[Table] = []
     for generator in bench.names("generators", ("deepxplore", "dlfuzz")):
         fill = bool(bench.options.get("fill"))
-        guides = sizes.guides if fill else (*sizes.guides, *world.controls)
+        guides = sizes.guides if fill else (*sizes.guides, *world.controls(generator))
         sweep = {
             guide: _sweep(bench, world, generator, guide)
             for guide in guides
@@ -261,10 +278,42 @@ def _slope(score: Float[Tensor, " m"], probe: Probe) -> Float[Tensor, " m"]:
     return length(flat(slope))
 
 
+@dataclass(frozen=True, slots=True)
+class QueueEverything:
+    """A guide to which every candidate adds as much: DLFuzz's queue without coverage."""
+
+    name: str = QUEUE
+
+    @property
+    def taps(self) -> Mapping[str, Tap]:
+        return {}
+
+    def choose(self, rows: Int[Tensor, " m"], rng: Rng) -> Targets:
+        return {}
+
+    def gain(self, probe: Probe) -> Float[Tensor, " m"]:
+        return torch.ones(len(probe.x), device=probe.x.device)
+
+    def update(self, probe: Probe) -> None:
+        """Nothing is learnt."""
+
+    def fork(self) -> QueueEverything:
+        return self
+
+    def delta(self) -> State:
+        return {}
+
+    def merge(self, deltas: Sequence[State]) -> None:
+        """Nothing was learnt."""
+
+
 def _method(here: Lab, sizes: Sizes, generator: str, guide: str, share: float) -> Method:
     if guide == "pgd":
         method = pgd(gradients=sizes.gradients)
         return method if generator == "deepxplore" else replace(method, until="budget")
+    if guide == QUEUE:
+        plain = dlfuzz(subject=here.subject, profile=here.profile, criterion="none")
+        return replace(plain, guides=(QueueEverything(),))
     criterion = "none" if guide == WITNESSES else guide
     if generator == "deepxplore":
         method = deepxplore(
@@ -375,6 +424,8 @@ def found_table(
     if scored:
         compared["kept: more than a random neuron"] = beyond(trials, "random", "kept")
         compared["kept: more than witnesses"] = beyond(trials, WITNESSES, "kept")
+        if QUEUE in trials:
+            compared["kept: more than queueing everything"] = beyond(trials, QUEUE, "kept")
     rows = []
     for guide, done in trials.items():
         row: dict[str, Cell] = {"guide": named(guide), **_found(done, trials["none"])}
@@ -392,7 +443,7 @@ def found_table(
         "delta: Cliff's delta to the control without coverage; ms: processor time of the search; L2: median distance of what was kept",
         "each guide has the share of the gradient that found most on other seeds (table above)",
         "label kept: seeds with a failing input on which networks that no search asked see the seed's label",
-        "more than a random neuron, or than witnesses in the place of coverage: a run, same seeds; the intervals of a column hold together (largest t under sign flips)",
+        "more than a random neuron, than witnesses in the place of coverage, or than a queue of everything: a run, same seeds; the intervals of a column hold together (largest t under sign flips)",
         "PGD has its usual L∞ ball of 0.3 and asks no peers: read it beside its L2",
         *about,
     ]
@@ -403,7 +454,7 @@ def beyond(
     trials: Mapping[str, Sequence[Trial]], control: str, what: Literal["adversarial", "kept"]
 ) -> dict[str, str]:
     """For each guide, how much more it finds than a control on the same seeds, with intervals that hold together."""
-    guides = [guide for guide in trials if guide not in ("random", "none", "pgd", control)]
+    guides = [guide for guide in trials if guide not in ("random", "none", "pgd", QUEUE, control)]
     if not guides or control not in trials:
         return {}
 

@@ -346,7 +346,7 @@ class Exam:
                 loss = float(functional.cross_entropy(logits, y))
         rows = 512 if steady(subject.device) else 2**16
         for box in self.boxes.values():
-            table = measure_risk(subject, self.seeds, box, draws=DRAWS, costs=False, rows=rows)
+            table = measure_risk(subject, self.seeds, box, samples=DRAWS, rows=rows)
             found.append(table.value)
         if self.searched:
             some = self.seeds.first(self.searched)

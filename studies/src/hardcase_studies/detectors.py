@@ -315,11 +315,10 @@ def _ordered(bench: Bench, known: AnnotatedImages, family: Sequence[ClaimModel])
 
     def measured(model: ClaimModel) -> list[float]:
         bench.say(f"{model.name}: accuracy, and risk of {draws} draws an image")
-        risk = measure_risk(
-            model, seeds, box, draws=draws, seed=bench.seed, costs=False, rows=AT_ONCE
-        )
-        stated = [risk.to_json()[name] for name in ("risk", "risk_excess")]
-        bounds = [(one["value"], *one["images_like_these"]) for one in stated]
+        risk = measure_risk(model, seeds, box, samples=draws, seed=bench.seed, rows=AT_ONCE)
+        stated = risk.to_json()
+        figures = (stated, stated["gap"])
+        bounds = [(one["value"], one["low"], one["high"]) for one in figures]
         return [mean_precision(model, known), *bounds[0], *bounds[1], *(~risk.clean).tolist()]
 
     rows: list[list[Cell]] = []

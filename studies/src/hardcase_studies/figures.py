@@ -61,6 +61,18 @@ def matrices(
     return _saved(figure, path)
 
 
+def scatter(path: Path, panels: Mapping[str, Mapping[str, Float[Tensor, "n 2"]]]) -> str:
+    """Clouds of points in the plane, a panel beside the other."""
+    figure = _figure(4.0 * len(panels), 3.6)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, clouds) in zip(axes, panels.items(), strict=True):
+        for name, points in clouds.items():
+            axis.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, label=name)
+        axis.set_title(title)
+        axis.legend(fontsize=6, frameon=False)
+    return _saved(figure, path)
+
+
 def _figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import hardcase as hc
-from hardcase.analysis.references import against, paired_differences
+from hardcase.analysis.references import paired_differences, rate_difference
 from hardcase.data.sources import load
 from hardcase.models.subject import Subject
 from hardcase.models.zoo import trained_classifier
@@ -76,11 +76,10 @@ def _measured(bench: Bench, name: str, seeds: int) -> Run:
         _weak(bench) if name == WEAK else name,
         load(bench.data, split="test") if name == WEAK else bench.data,
         method="none",
-        seeds=seeds,
+        images=seeds,
         seed=bench.seed,
         out=Path(folder),
         judge=False,
-        references="none",
         device=bench.device,
     )
 
@@ -95,11 +94,19 @@ def _weak(bench: Bench) -> Subject:
 
 def _held(new: Run, old: Run, name: str, margin: float) -> list[Cell]:
     """What the gate says of a new version beside an old one."""
-    seen = against(new, old, margin=margin)
-    said = outcome(gate(new, GateLimits(risk_margin=margin), old))
+    seen = rate_difference(new, old)
+    said = outcome(gate(new, GateLimits(margin=margin), old))
     risks = [one.record["risk"]["value"] for one in (new, old)]
-    code = {"pass": 0, "fail": 1, "cannot tell": 4}[said]
-    return [f"{name}, margin {margin:g}", *risks, seen.difference, *seen.bounds, said, code]
+    code = {"pass": 0, "fail": 1, "inconclusive": 4}[said]
+    return [
+        f"{name}, margin {margin:g}",
+        *risks,
+        seen["value"],
+        seen["low"],
+        seen["high"],
+        said,
+        code,
+    ]
 
 
 def seen_share(

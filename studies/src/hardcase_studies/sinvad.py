@@ -5,8 +5,9 @@ S. Kang, R. Feldt, S. Yoo, "Deceiving humans and machines alike", TOSEM 2023.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
@@ -29,8 +30,8 @@ from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import flat, from_bytes, to_bytes
 from hardcase.types import Budget, Images, Method, Seeds, Space
 from hardcase_studies import figures, hierarchical_vae
-from hardcase_studies.bench import Bench, mean
-from hardcase_studies.lab import Lab
+from hardcase_studies.bench import Bench, finite_mean, mean, share
+from hardcase_studies.lab import Lab, LatentModel, accuracy
 from hardcase_studies.witness_world import ENLARGED, LPIPS, looks_apart
 from hardcase_study.agreement import welch_p
 
@@ -240,91 +241,161 @@ RECONSTRUCTIONS = (
 )
 
 
+EACH = 10
+"""Typical and odd images of each class whose reconstructions are counted (Figure 16)."""
+MEASURES = ("accuracy", "agreement", "ssim", "typical", "odd")
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One generator: what its card says, and its reconstructions of the images that are shown."""
+    """One size of one kind of VAE: a row for each training, a column for each of `MEASURES`."""
 
     kind: str
     latent: int
-    accuracy: float
-    agreement: float
-    ssim: float
-    shown: Float[Tensor, "n c h w"]
+    trainings: Float[Tensor, "t 5"]
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.latent}"
+
+    def column(self, measure: str) -> Float[Tensor, " t"]:
+        return self.trainings[:, MEASURES.index(measure)]
 
 
 def latent_sizes(bench: Bench) -> Outcome:
-    """RQ4: what size and kind of VAE keeps the label of an image (Figures 16, 17 and 18)."""
+    """RQ4: what size and kind of VAE keeps the label of an image (Figures 16, 17 and 18).
+
+    ``--repeats N`` trains each VAE N times from other weights; a study that was stopped goes on with what it lacks.
+    ``--set kinds=… latents=… vae_epochs=…`` choose which and how long.
+    """
     here = Lab(bench)
     subject = here.subject
     test = here.test
     right = len(here.right) / len(test)
-    typical, odd = examples(subject, test)
-    seen = torch.cat([typical, odd])
+    typical, odd = examples(subject, test, each=EACH)
     tried = []
-    for kind in bench.options.get("kinds", _kinds(here.train)):
-        for latent in bench.options.get("latents", FULL_SIZES if bench.full else QUICK_SIZES):
-            bench.say(f"{kind} VAE, latent {latent}")
-            tried.append(_tried(here, kind, int(latent), seen))
+    for kind in bench.names("kinds", _kinds(here.train)):
+        sizes = FULL_SIZES if bench.full else QUICK_SIZES
+        for latent in bench.options.get("latents", sizes if kind in STATED else (None,)):
+            tried.append(_tried(here, kind, latent, (typical, odd)))
     shown = [
-        figures.images(
-            bench.out / "typical.png", _pictures(typical, tried, slice(0, len(typical)))
-        ),
-        figures.images(bench.out / "odd.png", _pictures(odd, tried, slice(len(typical), None))),
+        figures.images(bench.out / f"{name}.png", _pictures(here, few, tried))
+        for name, few in (("typical", typical), ("odd", odd))
     ]
-    rows: list[list[Cell]] = [[o.kind, o.latent, o.accuracy, o.agreement, o.ssim] for o in tried]
     notes = [
         f"{subject.name} is right on {right:.1%} of the {len(test)} originals of {test.name}",
         RECONSTRUCTIONS,
-        "typical: correctly classified with the highest confidence of its class; odd: with the lowest",
+        f"typical: the {EACH} correctly classified images of each class with the highest confidence; odd: with the lowest",
+        f"{len(tried[0].trainings)} training(s) of each VAE on {len(here.train)} images; 95 % intervals are over trainings",
     ]
-    columns = [
-        "kind",
-        "latent size",
-        "accuracy on reconstructions",
-        "same answer as on the original",
-        "SSIM",
+    tables = [
+        _reconstructions(test, tried, notes),
+        _differences(tried),
+        _typical_and_odd(tried),
     ]
-    return Outcome(
-        "sinvad-rq4",
-        [Table(f"Figure 17: reconstructions of {test.name}", columns, rows, notes)],
-        shown,
-    )
+    return Outcome("sinvad-rq4", tables, shown)
+
+
+def _reconstructions(test: Images, tried: Sequence[Tried], notes: Sequence[str]) -> Table:
+    rows: list[list[Cell]] = [
+        [one.name, *(_of_trainings(one.column(measure), 3) for measure in MEASURES[:3])]
+        for one in tried
+    ]
+    columns = ["VAE", "accuracy on reconstructions", "same answer as on the original", "SSIM"]
+    return Table(f"Figure 17: reconstructions of {test.name}", columns, rows, notes)
+
+
+def _differences(tried: Sequence[Tried]) -> Table:
+    """Every pair of kinds of one size, and of sizes of one kind."""
+    rows: list[list[Cell]] = []
+    for one in tried:
+        for other in tried:
+            alone = (one.kind == other.kind) != (one.latent == other.latent)
+            if one is other or not (alone or {one.kind, other.kind} - set(STATED)):
+                continue
+            apart = 100 * (one.column("accuracy") - other.column("accuracy"))
+            rows.append([f"{one.name} less {other.name}", _of_trainings(apart, 1, "+")])
+    return Table("Figure 17: differences", ["difference", "points of accuracy"], rows)
+
+
+def _typical_and_odd(tried: Sequence[Tried]) -> Table:
+    rows: list[list[Cell]] = []
+    for one in tried:
+        typical, odd = (100 * one.column(name) for name in ("typical", "odd"))
+        kept = (_of_trainings(values, 1) for values in (typical, odd))
+        rows.append([one.name, *kept, _of_trainings(typical - odd, 1, "+")])
+    columns = ["VAE", "typical kept, %", "odd kept, %", "typical above odd, points"]
+    return Table("Figure 16: labels of typical and odd images kept", columns, rows)
+
+
+def _of_trainings(values: Float[Tensor, " t"], digits: int, sign: str = "") -> str:
+    return finite_mean(values, unit="trainings").text(f"{sign}.{digits}f")
+
+
+STATED = ("linear", "conv")
+"""Kinds whose latent size is chosen; a hierarchical VAE has its own."""
 
 
 def _kinds(train: Images) -> list[str]:
     deep = [hierarchical_vae.KIND] if train.x.shape[1] > 1 else []
-    return ["linear", "conv", *deep]
+    return [*STATED, *deep]
 
 
-def _tried(here: Lab, kind: str, latent: int, seen: Tensor) -> Tried:
+def _generator(here: Lab, kind: str, latent: int | None, seed: int) -> LatentModel:
     quick = None if here.bench.full else {"linear": 8, "conv": 3}.get(kind)
-    epochs = here.bench.options.get("epochs", quick)
-    made = here.generator("vae", kind=kind, latent=latent, epochs=epochs)
-    with torch.no_grad():
-        shown = made.net(from_bytes(seen).to(here.bench.device)).cpu()
-    accuracy, agreement, likeness = (
-        made.card[name] for name in ("reconstruction_accuracy", "reconstruction_agreement", "ssim")
-    )
-    return Tried(kind, latent, accuracy, agreement, likeness, shown)
+    chosen = here.bench.options
+    epochs = chosen.get("vae_epochs", chosen.get("epochs", quick))
+    return here.generator("vae", kind=kind, latent=latent, epochs=epochs, seed=seed)
 
 
-def examples(subject: Subject, test: Images, *, most: int = 8) -> tuple[Tensor, Tensor]:
-    """Of up to `most` classes one image each that the subject is surest of, and one it is least sure of; all correctly classified."""
-    said = probabilities(subject, test.x)
-    right = said.argmax(1) == test.y
-    sure = said.amax(1)
+def _tried(here: Lab, kind: str, latent: int | None, few: tuple[Images, Images]) -> Tried:
+    bench = here.bench
+
+    def numbers(seed: int) -> list[float]:
+        bench.say(f"{kind} VAE, latent {latent or 'its own'}, training {seed}")
+        made = _generator(here, kind, latent, seed)
+        names = ("reconstruction_accuracy", "reconstruction_agreement", "ssim")
+        kept = [accuracy(here.subject, _rebuilt(here, made, images)) for images in few]
+        return [*(float(made.card[name]) for name in names), *kept]
+
+    seeds = range(bench.seed, bench.seed + (bench.repeats or 1))
+    cells = [bench.cell(f"{kind} {latent} {s}", partial(numbers, s), but=CHOOSE) for s in seeds]
+    return Tried(kind, latent or 400, torch.tensor(cells, dtype=torch.float64))
+
+
+CHOOSE = ("kinds", "latents")
+"""Options that only choose which VAEs are trained."""
+
+
+@torch.no_grad()
+def _rebuilt(here: Lab, made: LatentModel, images: Images) -> Images:
+    x = made.net(from_bytes(images.x).to(here.bench.device)).cpu()
+    return replace(images, x=to_bytes(x.clamp(0, 1)))
+
+
+def examples(subject: Subject, test: Images, *, each: int = 1) -> tuple[Images, Images]:
+    """Of every class the correctly classified images that the subject is surest of, and those it is least sure of."""
+    given = probabilities(subject, test.x)
+    right = given.argmax(1) == test.y
+    sure = given.amax(1)
     typical = []
     odd = []
-    for c in range(min(most, len(test.classes))):
-        own = (right & (test.y == c)).nonzero().squeeze(1)
-        if len(own):
-            typical.append(own[sure[own].argmax()])
-            odd.append(own[sure[own].argmin()])
-    return test.x[torch.stack(typical)], test.x[torch.stack(odd)]
+    for c in range(len(test.classes)):
+        members = (right & (test.y == c)).nonzero().squeeze(1)
+        order = members[sure[members].argsort(descending=True)]
+        typical.append(order[:each])
+        odd.append(order[-each:])
+    return test.take(torch.cat(typical)), test.take(torch.cat(odd))
 
 
-def _pictures(originals: Tensor, tried: list[Tried], part: slice) -> dict[str, Tensor]:
-    return {"original": originals, **{f"{one.kind} {one.latent}": one.shown[part] for one in tried}}
+def _pictures(here: Lab, images: Images, tried: Sequence[Tried]) -> dict[str, Tensor]:
+    """One image of each class, and what the first training of each VAE makes of it."""
+    few = images.take(torch.arange(0, len(images), EACH))
+    rows = {"original": few.x}
+    for one in tried:
+        latent = one.latent if one.kind in STATED else None
+        rows[one.name] = _rebuilt(here, _generator(here, one.kind, latent, here.bench.seed), few).x
+    return rows
 
 
 def feasibility(bench: Bench) -> Outcome:
@@ -334,7 +405,7 @@ def feasibility(bench: Bench) -> Outcome:
     seeds = usable(here.subject, drawn)
     bench.say("interpolating")
     shown = [figures.images(bench.out / "interpolation.png", interpolations(here, seeds.first(8)))]
-    few = seeds.first(bench.size("climbers", 6, 100))
+    few = seeds.first(bench.size("climbers", 20, 100))
     climbs = [_climbed(bench, here, few, name, start) for name, start in CLIMBS]
     pictures = {climb.name: climb.images[:10] for climb in climbs} | {
         "real": seeds.x[: len(climbs[0].images[:10])]
@@ -361,6 +432,8 @@ def interpolations(here: Lab, seeds: Images, steps: int = 9) -> dict[str, Tensor
     return rows
 
 
+CLOSE = 1.0
+"""A climb has arrived that ends within so much of the surprise it is sent to, about 1 % of it."""
 CLIMBS: tuple[tuple[str, Literal["seed", "prior"]], ...] = (
     ("pixels from noise", "prior"),
     ("pixels from images", "seed"),
@@ -374,7 +447,7 @@ class Climbed:
 
     name: str
     images: Float[Tensor, "n c h w"]
-    off: float
+    off: Float[Tensor, " n"]
     queries: float
     seconds: float
 
@@ -397,14 +470,23 @@ def _climbed(
     state, queries = walk(here.subject, method, seeds, seed=bench.seed)
     spent = perf_counter() - begun
     z = state["z"].reshape(-1, *state["shape"].tolist())
-    off = -state["score"][state["score"].isfinite()]
-    mean = float(off.mean()) if len(off) else float("nan")
+    off = -state["score"].double().cpu()
     images = decoded(space, z, here)
-    return Climbed(name, images, mean, float(queries.float().mean()), spent / len(seeds))
+    return Climbed(name, images, off, float(queries.float().mean()), spent / len(seeds))
 
 
 def _climbing(bench: Bench, here: Lab, climbs: list[Climbed]) -> Table:
-    rows: list[list[Cell]] = [[c.name, len(c.images), c.off, c.queries, c.seconds] for c in climbs]
+    rows: list[list[Cell]] = [
+        [
+            c.name,
+            len(c.images),
+            share(c.off <= CLOSE),
+            finite_mean(c.off).text(".3g"),
+            c.queries,
+            c.seconds,
+        ]
+        for c in climbs
+    ]
     notes = [
         *here.notes,
         "goal: a likelihood-based surprise as high as that of the most surprising training image (paper: 111 by its own density)",
@@ -413,6 +495,7 @@ def _climbing(bench: Bench, here: Lab, climbs: list[Climbed]) -> Table:
     columns = [
         "climb",
         "images",
+        f"within {CLOSE:g} of the goal",
         "mean |surprise − goal|",
         "queries per image",
         "seconds per image",

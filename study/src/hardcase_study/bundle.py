@@ -29,7 +29,8 @@ from typing import Any
 
 from hardcase.cache import make_folder, write_atomically
 from hardcase.errors import Problem
-from hardcase.runs.files import LARGE, read_json, read_plain
+from hardcase.plain import read_plain
+from hardcase.runs.files import LARGE, read_json
 from hardcase_study.forms import Item, Stimulus
 
 SCHEMA = 1

@@ -167,7 +167,7 @@ def _record_lost(
     study: Study, given: Sequence[Given], runs: Sequence[str | Path]
 ) -> dict[str, dict[str, Any]]:
     """Enter how many random failing draws lost their label beside what the judge said of them."""
-    from hardcase.analysis.conditions import keep_lost_labels, shown_draws
+    from hardcase.analysis.conditions import keep_lost_labels, shown_samples
     from hardcase.runs.results import Run
 
     rated = {name: set[str]() for name in study.settings["runs"]}
@@ -180,7 +180,7 @@ def _record_lost(
         if not (place / "run.json").exists():
             continue
         run = Run(place)
-        own = {draw_name(i, row) for i, row in enumerate(shown_draws(run)["shown"])}
+        own = {draw_name(i, row) for i, row in enumerate(shown_samples(run))}
         names = [name for name in found if rated[name] <= own]
         if names:
             keep_lost_labels(run, "lost_labels_people", found[names[0]])

@@ -218,7 +218,7 @@ def simulate_command(
     folder: Folder,
     raters: Annotated[int | None, typer.Option()] = None,
     cheats: Annotated[float, typer.Option(help="The share that answers at random.")] = 0.0,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Let a simulated crowd answer, to try the analysis. It is never taken for people."""
     from hardcase_study.bundle import Study

@@ -12,7 +12,8 @@ __all__ = ["BoundedConnection"]
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection, which must send each request whole within `seconds`.
+    """uvicorn's connection, which must send each request whole within `seconds` and in at most
+    `largest` bytes: whoever goes on sending after the answer "too large" is cut off.
 
     Beyond `most` connections that still owe a request, the one that owes it longest is closed: slow
     ones are pushed out by others, never the other way round.
@@ -20,6 +21,8 @@ class BoundedConnection(H11Protocol):
 
     seconds: ClassVar[float] = 15.0
     most: ClassVar[int] = 800
+    largest: ClassVar[int] = 2**18
+    _received = 0
     _waiting: ClassVar[dict[BoundedConnection, TimerHandle]] = {}
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -27,9 +30,14 @@ class BoundedConnection(H11Protocol):
         self._await_request()
 
     def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self.largest:
+            self._drop()
+            return
         super().data_received(data)
         if self.conn.their_state is h11.DONE:
             self._stop_waiting()
+            self._received = 0
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

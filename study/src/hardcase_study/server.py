@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 from hardcase.errors import Problem
-from hardcase.runs.files import read_json, read_plain
+from hardcase.plain import read_plain
+from hardcase.runs.files import read_json
 from hardcase_study.answers import Answers, Rater, rater_id
 from hardcase_study.bundle import Study, private
 from hardcase_study.forms import Item, questions
@@ -311,7 +312,7 @@ def serve(
         names=(host, *names),
         limits=limits,
     )
-    _allow_files(FILES)
+    BoundedConnection.most = min(BoundedConnection.most, _allowed_files(FILES) // 2)
     line = _listening(host, port)
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{line.getsockname()[1]}"
@@ -339,11 +340,17 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _allow_files(wanted: int) -> None:
-    """Raise the number of files that this process may open, as far as the system allows."""
+def _allowed_files(wanted: int) -> int:
+    """Raise the number of files that this process may open, as far as the system allows; return how
+    many that is.
+    """
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or now < wanted <= most:
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        return wanted
+    return wanted
 
 
 def _secrets(folder: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import import_module
@@ -15,16 +15,16 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from hardcase.analysis.conditions import lost_in_words, percent, shown_draws, span
-from hardcase.analysis.references import against
+from hardcase.analysis.conditions import lost_in_words, shown_samples
+from hardcase.analysis.references import rate_difference
 from hardcase.cache import write_atomically
 from hardcase.environment import VERSION, one_line
 from hardcase.errors import Problem
 from hardcase.report.decision import risk_sentence, verdict
 from hardcase.runs.results import Run
-from hardcase.statistics import wilson_interval
 from hardcase.suite.gate import Check, GateLimits, gate, outcome
 from hardcase.tensors import decode
+from hardcase.wording.numbers import difference, percent, span
 
 PICTURE = "hardcase.png"
 PAIRS = 4
@@ -65,41 +65,38 @@ class CardContent:
         record = self.run.record
         before = self.baseline.record if self.baseline is not None else {}
         names = {
-            "risk": "risk",
-            "risk_excess": "risk minus the clean error",
+            "risk": "failure rate",
+            "gap": "robustness gap",
+            "unmodified": "error on unmodified images",
             "worst_case": "worst case, at least",
-            "accuracy": "accuracy, unchanged images",
         }
         for key, name in names.items():
-            known = record.get(key) or {}
-            bounds = known.get("images_like_these")
-            if key == "accuracy" and known.get("images"):
-                bounds = wilson_interval(round(known["value"] * known["images"]), known["images"])
-            if bounds:
-                yield name, percent(known["value"]), span(bounds), _before(before, key)
+            known = _known(record, key)
+            if known:
+                bounds = _bounds(known)
+                interval = f"{span(*bounds)} %" if bounds else "not known"
+                yield name, percent(known["value"]), interval, _before(before, key)
 
     def conditions(self) -> Iterator[tuple[str, str, str]]:
         """Each declared condition with its range and what it adds to the risk."""
         record = self.run.record
-        costs = {row["condition"]: row for row in record["risk"]["costs"]}
+        effects = {row["condition"]: row for row in record["risk"].get("effects") or ()}
         for name, declared in record["conditions"].items():
             if name in ("name", "table", "sampler"):
                 continue
-            cost = "not measured alone"
-            if name in costs:
-                cost = _points(*(costs[name][key] for key in ("cost", "low", "high")))
-            yield name, str(declared), cost
+            effect = "no effect was seen"
+            if name in effects:
+                effect = difference(effects[name])
+            yield name, str(declared), effect
 
     def difference(self) -> str:
         """How the risk compares with the baseline's, image by image; nothing without one."""
         if self.baseline is None:
             return ""
-        margin = (self.limits or GateLimits()).risk_margin
-        seen = against(self.run, self.baseline, margin=margin)
-        low, high = seen.bounds
+        seen = rate_difference(self.run, self.baseline)
         return (
-            f"Risk minus the baseline's, image by image: {_points(seen.difference, low, high)}"
-            f" over {seen.seeds:,} common images."
+            f"Failure rate minus the baseline's, image by image: {difference(seen)} over"
+            f" {seen['images']:,} common images."
         )
 
     def statements(self) -> Iterator[str]:
@@ -107,8 +104,9 @@ class CardContent:
         record = self.run.record
         risk = record["risk"]
         yield (
-            f"Measured on {risk['seeds']:,} images of {record.get('data')} ({record.get('split')}),"
-            f" {risk['draws']} random conditions each; intervals are for images like these."
+            f"Measured on {risk['images']:,} images of {record.get('data')}"
+            f" ({record.get('split')}), {risk['samples']} random conditions each; intervals are for"
+            " images like these."
         )
         yield "Nothing is said of conditions that were not declared, nor of other data."
         yield f"Labels: {lost_in_words(risk)}."
@@ -172,15 +170,15 @@ class CardContent:
         findings of the search."""
         run = self.run
         right = dict(zip(run.seeds["id"].to_pylist(), run.seeds["predicted"].to_pylist()))
-        draws = shown_draws(run)["shown"]
-        draws.sort(key=lambda row: right[row["seed"]] != row["label"])
+        draws = shown_samples(run)
+        draws.sort(key=lambda row: right.get(row["seed"]) != row["label"])
         seen = set[str]()
         for row in [*draws, *(finding.row for finding in islice(run, PAIRS))]:
             if row["seed"] in seen or len(seen) == PAIRS:
                 continue
             seen.add(row["seed"])
-            [seed] = run.stored_seed_images([run.seed_rows[row["seed"]]])
             drawn = "words" in row
+            seed = row["unmodified"] if drawn else row_image(run, row["seed"])
             image = row["image"] if drawn else row["image"]["bytes"]
             how = row["words"] if drawn else f"found by {row['method']}"
             label = row["label"] if drawn else row["expected"]
@@ -194,12 +192,29 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
     return lines + [f"| {' | '.join(map(escaped, row))} |" for row in rows]
 
 
-def _points(share: float, low: float, high: float) -> str:
-    return f"{100 * share:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+def _known(record: Any, key: str) -> dict[str, Any]:
+    """A figure of a record, with its value; nothing where it was not measured."""
+    risk = record.get("risk") or {}
+    known = risk.get(key) if key in ("gap", "unmodified") else record.get(key)
+    return dict(known or {})
+
+
+def _bounds(known: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of a figure, if it has one."""
+    if "low" in known:
+        return known["low"], known["high"]
+    pair = known.get("images_like_these")
+    return (pair[0], pair[1]) if pair else None
+
+
+def row_image(run: Run, name: str) -> bytes:
+    """Return the image that a search began from, as it is stored."""
+    [image] = run.stored_seed_images([run.seed_rows[name]])
+    return image
 
 
 def _before(record: Any, key: str) -> str:
-    known = record.get(key) or {}
+    known = _known(record, key)
     return percent(known["value"]) if known.get("value") is not None else "not known"
 
 
@@ -258,7 +273,7 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     record = content.run.record
     declared = record["conditions"].get("name", "declared")
     names = {
-        "risk": f"risk under {declared} conditions",
+        "risk": f"failure rate under {declared} conditions",
         "worst_case": f"worst case in {declared}",
         "accuracy": "accuracy on unchanged images",
     }
@@ -266,7 +281,7 @@ def _results(content: CardContent, kind: Any, benchmark: str) -> Iterator[Any]:
     for metric, name in names.items():
         if not record.get(metric):
             continue
-        bounds = record[metric].get("images_like_these")
+        bounds = _bounds(record[metric])
         yield kind(
             task_type="image-classification",
             dataset_type=data,
@@ -293,7 +308,7 @@ def _write_eval_results(content: CardContent, hub: Any, folder: Path, benchmark:
         task_id=task,
         value=record["risk"]["value"],
         date=str(record.get("finished") or date.today())[:10],
-        notes=f"risk under {record['conditions'].get('name', 'declared')} conditions,"
+        notes=f"failure rate under {record['conditions'].get('name', 'declared')} conditions,"
         f" hardcase {VERSION}",
     )
     text = yaml.safe_dump(hub.eval_result_entries_to_yaml([entry]), sort_keys=False)

@@ -102,23 +102,22 @@ def run_metrics(run: Run) -> Iterator[tuple[str, float]]:
         yield "accuracy", float(known["value"])
     risk = record.get("risk") or {}
     if risk:
-        low, high = risk["images_like_these"]
-        yield "risk", risk["value"]
-        yield "risk_low", low
-        yield "risk_high", high
-        yield "clean_error", risk["clean_error"]
-        yield "risk_excess", record["risk_excess"]["value"]
-        for row in risk["costs"]:
-            yield f"cost_{row['condition']}", row["cost"]
-    for one in risk.get("references", ()):
-        yield f"risk_minus_{one['name']}", one["difference"]
+        yield "failure_rate", risk["value"]
+        yield "failure_rate_low", risk["low"]
+        yield "failure_rate_high", risk["high"]
+        yield "error_on_unmodified_images", risk["unmodified"]["value"]
+        yield "robustness_gap", risk["gap"]["value"]
+        for row in risk.get("effects") or ():
+            yield f"effect_{row['condition']}", row["value"]
+    for one in risk.get("baselines", ()):
+        yield f"difference_from_{one['name']}", one["difference"]["value"]
     for part, value in (record.get("least_scale") or {"quantiles": {}})["quantiles"].items():
         yield f"least_scale_{part}", 1.0 if value is None else float(value)  # all is not enough
     if record.get("worst_case"):
         yield "worst_case", record["worst_case"]["value"]
-    funnel = run.counts()["funnel"]
+    funnel = run.counts()["search_results"]
     for step, count in funnel.items():
-        if count is not None and funnel["attempted"]:  # where anything was searched for
+        if count is not None and funnel["searched"]:  # where anything was searched for
             yield f"funnel_{step}", float(count)
 
 

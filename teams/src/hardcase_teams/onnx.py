@@ -20,8 +20,9 @@ from torch import Tensor
 from hardcase.cache import named_path
 from hardcase.claims.answers import AskedNetwork, Layout
 from hardcase.claims.subjects import Detections, Task
-from hardcase.errors import Problem, reading
+from hardcase.errors import Problem, Unanswered, cancelled_by, reading, within
 from hardcase.models.load import Loading, with_outputs
+from hardcase.models.subject import LOOPING
 from hardcase.tensors import chunks, digest
 from hardcase.types import Answer, Model, Offer, Tap
 from hardcase_teams.arrays import Array, PixelLayout, filled, in_size, joined, layout_of, to_logits
@@ -94,7 +95,7 @@ class Onnx:
     def _run(self, array: Array, name: str) -> Array:
         wanted = self._session.get_outputs()[0].name
         with reading(f"{self.name} fails"):
-            return np.asarray(self._session.run([wanted], {name: array})[0])
+            return np.asarray(_asked(self._session, [wanted], {name: array})[0])
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_session"}
@@ -136,10 +137,26 @@ class OnnxAnswers(AskedNetwork, Onnx):
         names = [output.name for output in self._session.get_outputs()]
         parts = []
         for rows in chunks(len(array), batch or len(array)):
-            said = self._session.run(names, {given.name: filled(array[rows], batch)})
+            said = _asked(self._session, names, {given.name: filled(array[rows], batch)})
             kept = rows.stop - rows.start
             parts.append({name: np.asarray(one)[:kept] for name, one in zip(names, said)})
         return joined(parts, self.layout, drawn, x)
+
+
+def _asked(session: Any, names: list[str], given: dict[str, Array]) -> list[Any]:
+    """One call of the session, which another thread ends when its time is over: a loop without end
+    hears no signal.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    with within(LOOPING), cancelled_by(partial(setattr, options, "terminate", True)):
+        try:
+            return list(session.run(names, given, options))
+        except Exception:
+            if options.terminate:
+                raise Unanswered("a call took too long and was broken off") from None
+            raise
 
 
 def load(

@@ -40,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="which stored tests; confirmed needs a judge",
     )
+    group.addoption(
+        "--hardcase-allow-damaged",
+        action="store_true",
+        help="go on with the tests that are left of a damaged run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,10 +90,9 @@ class RunFile(pytest.File):
         from hardcase.suite.replay import replay
 
         run = _run(self.path.parent)
-        return {
-            row["id"]: (row["now"], row["failing"])
-            for row in replay(run, _model(run, self.config)).rows()
-        }
+        allow = bool(self.config.getoption("--hardcase-allow-damaged"))
+        found = replay(run, _model(run, self.config), allow_damaged=allow)
+        return {row["id"]: (row["now"], row["failing"]) for row in found.rows()}
 
 
 class StoredItem(pytest.Item):
@@ -138,7 +142,11 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
     from hardcase.suite.replay import stored
 
     try:
-        return stored(run, accepted=config.getoption("--hardcase-only") == "confirmed")
+        return stored(
+            run,
+            accepted=config.getoption("--hardcase-only") == "accepted",
+            allow_damaged=bool(config.getoption("--hardcase-allow-damaged")),
+        )
     except Problem as problem:
         raise pytest.UsageError(str(problem)) from problem
 

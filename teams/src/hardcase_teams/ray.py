@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from hardcase.campaign.record import Campaign, Counts
+from hardcase.campaign.record import Counts
 from hardcase.environment import VERSION
 from hardcase.errors import INTERNAL, Problem
-from hardcase.runs.workers import ShardOutcome, Task, WorkerLost, run_task
+from hardcase.runs.workers import WorkerLost, WorkItem
 from hardcase.types import Guide
 
 RETRIES = 3
@@ -30,16 +30,16 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0
 
 
 class Cluster:
-    """Ray tasks over shards; the campaign is put into the cluster once."""
+    """Ray tasks over shards; the ingredients of a phase are put into the cluster once."""
 
-    def __init__(self, where: str, campaign: Campaign) -> None:
+    def __init__(self, where: str, ingredients: Any, device: str) -> None:
         self.ray = _ray()
         self.connected = not self.ray.is_initialized()
         if self.connected:
             _connect(self.ray, where)
-        self.campaign = self.ray.put(campaign)
+        self.ingredients = self.ray.put(ingredients)
         self.guides = self.ray.put(())
-        self.gpus = int(campaign.subject.device.type == "cuda")
+        self.gpus = int(device == "cuda")
         self.work = self.ray.remote(_work).options(
             num_cpus=1, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": STRICT}
         )
@@ -60,20 +60,20 @@ class Cluster:
     def begin(self, guides: Sequence[Guide]) -> None:
         self.guides = self.ray.put(tuple(guides))
 
-    def submit(self, task: Task) -> Any:
+    def submit(self, task: WorkItem) -> Any:
         left = None if task.deadline is None else task.deadline - monotonic()
         return self.work.remote(
-            replace(task, deadline=left), [self.campaign, self.guides], _versions()
+            replace(cast(Any, task), deadline=left), [self.ingredients, self.guides], _versions()
         )
 
     def wait(self, handles: Sequence[Any], seconds: float) -> Sequence[Any]:
         done, _ = self.ray.wait(list(handles), num_returns=1, timeout=seconds)
         return list(done)
 
-    def result(self, handle: Any) -> ShardOutcome:
+    def result(self, handle: Any) -> Any:
         errors = self.ray.exceptions
         try:
-            outcome: ShardOutcome = self.ray.get(handle)
+            outcome = self.ray.get(handle)
         except errors.RayTaskError as error:
             if isinstance(error.cause, Problem):
                 raise error.cause from error
@@ -105,8 +105,8 @@ def _failure(error: BaseException) -> Problem:
     )
 
 
-def _work(task: Task, sent: Sequence[Any], versions: Mapping[str, str]) -> ShardOutcome:
-    """In a worker: `sent` are references to the campaign and to the guides of the round."""
+def _work(task: WorkItem, sent: Sequence[Any], versions: Mapping[str, str]) -> Any:
+    """In a worker: `sent` are references to the ingredients and to the guides of the round."""
     if versions != _versions():
         raise Problem(
             f"a machine of the cluster has other versions: {_versions()}, here {dict(versions)}.",
@@ -114,9 +114,10 @@ def _work(task: Task, sent: Sequence[Any], versions: Mapping[str, str]) -> Shard
             fix="the same hardcase and torch on every machine",
         )
     torch.set_num_threads(1)
-    campaign, guides = (_unpacked(place, reference) for place, reference in enumerate(sent))
+    ingredients, guides = (_unpacked(place, reference) for place, reference in enumerate(sent))
     deadline = None if task.deadline is None else monotonic() + task.deadline
-    return run_task(campaign, replace(task, deadline=deadline), guides)
+    own = replace(cast(Any, task), deadline=deadline)
+    return own.work(ingredients, guides, lambda counts: None)
 
 
 _kept: dict[int, tuple[str, Any]] = {}

@@ -21,10 +21,10 @@ from hardcase.runs.files import read_json, storable
 from hardcase_teams.card import PICTURE, CardContent, escaped, markdown_table
 
 SIGNATURE = "sha256"
-FIGURES = ("accuracy", "risk", "risk_excess", "worst_case", "least_scale")
+FIGURES = ("accuracy", "risk", "worst_case", "least_scale")
 SINGLE = (
-    *("value", "images_like_these", "these_images", "clean_error", "images"),
-    *("seeds", "draws", "quantiles", "bound"),
+    *("value", "low", "high", "images_like_these", "images", "samples"),
+    *("seeds", "quantiles", "bound"),
 )
 """What a record keeps of a figure."""
 COMPARED = ("model", "data", "conditions", "figures", "outcome", "tool")
@@ -61,13 +61,13 @@ def write_record(content: CardContent, folder: Path, *, version: str = "") -> Pa
             "name": record.get("data"),
             "split": record.get("split"),
             "hash": hashes.get("data"),
-            "images": record["risk"]["seeds"],
+            "images": record["risk"]["images"],
         },
         "conditions": record["conditions"],
         "figures": {key: _figure(record[key]) for key in FIGURES if record.get(key)},
         "outcome": said,
         "checks": [asdict(check) for check in found],
-        "not said": list(content.statements()),
+        "not_said": list(content.statements()),
         "tool": {"hardcase": record.get("hardcase"), "written by": VERSION},
         "run": (record.get("identity") or {}).get("digest"),
         "before": {"version": before["version"], SIGNATURE: before[SIGNATURE]} if before else None,

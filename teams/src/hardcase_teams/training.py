@@ -90,9 +90,7 @@ class TrainingRisk:
         box = condition_box(self.conditions, self._images.shape)
         model = _Trained(net, self._mean, self._std)
         with in_evaluation_mode(net):
-            return measure_risk(
-                model, self._images, box, draws=self.draws, seed=self.seed, costs=False
-            )
+            return measure_risk(model, self._images, box, samples=self.draws, seed=self.seed)
 
     def improved(self, risk: float) -> bool:
         """Keep `risk` if it is the least so far, and return whether it is."""

@@ -1,0 +1,85 @@
+"""Reading what somebody else wrote: plain files alone, their size known before they are read.
+
+A named pipe would be waited for, a device read without end, and a few bytes can stand for a table
+that nests deeper than a parser goes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hardcase.errors import Problem
+
+SMALL = 2**25
+"""Bytes, at most, of a file that is read whole because it says something."""
+DEEPEST = 40
+"""Levels of tables and lists inside each other, at most."""
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+
+
+@contextmanager
+def opened(path: Path, *, most: int = SMALL, links: bool = False) -> Iterator[BinaryIO]:
+    """Open a plain file of at most `most` bytes to read.
+
+    Args:
+        path: The file.
+        most: Its largest size.
+        links: Whether `path` may be a link to such a file, as where a user named it.
+
+    Raises:
+        OSError: If it is no plain file, too large, or cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | _NO_WAITING | (0 if links else _NO_LINKS))
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is not a plain file")
+        if found.st_size > most:
+            raise OSError(f"it has {found.st_size:,} bytes; at most {most:,} are read")
+        yield file
+
+
+def read_plain(path: Path, *, most: int = SMALL, links: bool = False) -> bytes:
+    """Return the content of a plain file; see `opened`."""
+    with opened(path, most=most, links=links) as file:
+        return file.read()
+
+
+def read_text(path: Path, *, most: int = SMALL) -> str:
+    """Return the text of a file that a user named.
+
+    Raises:
+        Problem: If it is no plain file of text, or larger than `most` bytes.
+    """
+    try:
+        return read_plain(path, most=most, links=True).decode("utf-8")
+    except OSError as error:
+        raise Problem(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is no text: {error}.") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML says.
+
+    Raises:
+        ValueError: If it is no TOML, or nests deeper than `DEEPEST` levels.
+    """
+    try:
+        values = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Any] = [values]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [one for each in inner for one in each if isinstance(one, dict | list)]
+        if not level:
+            return values
+    raise ValueError("it is nested too deeply")

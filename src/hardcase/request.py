@@ -1,0 +1,168 @@
+"""What a call asks for: settings of the command line, of files and of Python as one configuration,
+each of which knows who gave it.
+
+Precedence in one line: a flag or an argument, then ``--limits``, then ``hardcase.toml``, then the
+default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypedDict
+
+from hardcase.config import BudgetConfig, Config, assign, parse
+from hardcase.errors import Problem, choice
+
+__all__ = ["GIVERS", "Request", "SearchSettings", "Settings"]
+
+GIVERS = ("default", "hardcase.toml", "--limits", "flag", "python")
+"""Who can give a setting; a later one in this list replaces what an earlier one gave."""
+SECTIONS = ("subject", "budget", "campaign", "limits", "method")
+"""Settings that are tables: each of their keys is a setting of its own."""
+
+
+class SearchSettings(TypedDict, total=False):
+    """Settings of a search in memory that are no arguments of their own; see
+    docs/configuration.md for what each means.
+    """
+
+    task: str
+    claims: str
+    subject: Mapping[str, Any]
+    campaign: Mapping[str, Any]
+    map: str
+    generator: str
+    target: int | str
+    criterion: str
+    conditions: str | Mapping[str, Any]
+    oracle: str
+    keep: str
+    device: str
+    precision: str
+    offline: bool
+    allow_low_accuracy: bool
+    trust_pickle: bool
+
+
+class Settings(SearchSettings, total=False):
+    """Settings of a run that are no arguments of their own."""
+
+    samples: int
+    measure: int | Literal["all"]
+    effects: bool
+    rare: bool
+    criteria: str
+    judge: bool
+    judge_features: Any
+    limits: Mapping[str, Any]
+    metrics: str
+    split: str
+
+
+class Request:
+    """Settings as they are asked for, until they become a configuration.
+
+    Example:
+        >>> request = Request().ask({"images": 40}, "hardcase.toml").ask({"images": 20}, "flag")
+        >>> request.values["images"], request.given["images"]
+        (20, 'flag')
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.given: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
+
+    def ask(self, values: Mapping[str, Any], by: str, label: str = "") -> Request:
+        """Add settings of one giver.
+
+        Args:
+            values: Settings by name; those of a section in a table.
+            by: One of `GIVERS`.
+            label: What an error calls the giver; by default its name and the setting.
+
+        Raises:
+            Problem: If the same giver has given another value before.
+        """
+        for path, value in _settings(values):
+            known = self.given.get(path)
+            name = label or {"flag": f"--set {path}", "python": path}.get(by, by)
+            if known == by and self._value(path) != value:
+                raise Problem(
+                    f"{path} is given twice: {self._value(path)!r} by {self._labels[path]} and"
+                    f" {value!r} by {name}.",
+                    fix="one of the two",
+                )
+            if known is not None and GIVERS.index(known) > GIVERS.index(by):
+                continue
+            self.values = assigned(self.values, path, value)
+            self.given[path] = by
+            self._labels[path] = name
+        return self
+
+    def forget(self, section: str) -> None:
+        """Take back all settings of a section."""
+        self.values.pop(section, None)
+        for path in [path for path in self.given if path.partition(".")[0] == section]:
+            del self.given[path]
+
+    def asks_for(self, path: str) -> bool:
+        """Whether anybody has given a setting."""
+        return path in self.given
+
+    def config(self, *, stored: Mapping[str, str] | None = None) -> Config:
+        """Return the checked configuration; `stored` is who gave what to a run that goes on."""
+        values = {key: value for key, value in self.values.items() if key != "given"}
+        return parse({**values, "given": {**(stored or {}), **self.given}})
+
+    def _value(self, path: str) -> Any:
+        head, _, key = path.partition(".")
+        return self.values[head][key] if key else self.values[head]
+
+
+def assigned(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return settings with one of them changed; ``method`` may be a name or a table."""
+    head, _, key = path.partition(".")
+    if not key:
+        return {**values, head: value}
+    section = values.get(head) or {}
+    return {**values, head: {**section, key: value}}
+
+
+def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting with its full name; what is None was not given."""
+    for name, value in values.items():
+        if name == "given" or value is None:
+            continue
+        if name == "method" and isinstance(value, str):
+            yield "method.name", value
+        elif name in SECTIONS and isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", one) for key, one in value.items() if one is not None)
+        else:
+            yield name, value
+
+
+def flag_values(flag: str, value: Any) -> dict[str, Any]:
+    """Return the settings that a flag of the command line sets."""
+    if flag in BudgetConfig.model_fields:
+        return {"budget": {flag: value}}
+    return {flag: value} if flag in Config.model_fields else {}
+
+
+def typed_settings(texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Return what every ``--set KEY=VALUE`` sets."""
+    return (assign({}, [text]) for text in texts)
+
+
+def refuse_unused(settings: Mapping[str, Any], known: Mapping[str, Any], call: str) -> None:
+    """Refuse settings that a call does not use, with the nearest one that it does.
+
+    Args:
+        settings: What was given by keyword.
+        known: The annotations of a `TypedDict`.
+        call: What the error calls the call.
+    """
+    for name in settings:
+        if name not in known:
+            problem = choice(f"setting of {call}", name, sorted(known))
+            raise problem

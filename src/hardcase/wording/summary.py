@@ -1,0 +1,223 @@
+"""The last screen of a run: the decision first, then the figures that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from hardcase.wording.numbers import difference, percent, points, rate, span
+
+__all__ = ["WIDTH", "Decision", "Word", "decide", "figures", "short_name", "summary_lines"]
+
+Word = Literal["PASS", "FAIL", "INCONCLUSIVE", "MEASURED", "FAILED"]
+WIDTH = 100
+"""Characters of a line, at most."""
+COLUMN = 21
+"""Characters of a column of the table of failure rates."""
+
+
+class Decision(NamedTuple):
+    """What a run comes to: its first word, and one sentence that says why."""
+
+    word: Word
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.word}  {self.sentence}"
+
+
+def short_name(model: str) -> str:
+    """Return what a summary calls a model.
+
+    Example:
+        >>> short_name("zoo:lenet5"), short_name("work/net.py:make"), short_name("w.pt@net.py:make")
+        ('lenet5', 'net.py:make', 'w.pt')
+    """
+    name = model.rpartition("@")[0] or model
+    name = name.rpartition("/")[2]
+    return name.removeprefix("zoo:")
+
+
+def conditions_name(record: Mapping[str, Any]) -> str:
+    """Return what a summary calls the conditions of a run: ``scanner conditions``."""
+    declared = record.get("conditions")
+    if not declared:
+        return "unmodified images"
+    name = declared.get("name", "declared")
+    return f"{name} conditions"
+
+
+def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decision:
+    """Return the decision of a run: by its limits and its baseline, where there are any.
+
+    Args:
+        record: Its run.json.
+        checks: What each limit comes to, see `hardcase.suite.gate.Check`.
+    """
+    failed = failure_of(record)
+    if failed is not None:
+        return failed
+    if not record.get("risk"):
+        return Decision("INCONCLUSIVE", "the failure rate has not been measured yet")
+    model = short_name(str(record.get("model", "the model")))
+    if not checks:
+        return _measured(record, model)
+    order = ("fail", "inconclusive", "pass")
+    first = min(checks, key=lambda one: order.index(one.outcome))
+    sentence = _sentence(record, model, first)
+    if first.outcome == "inconclusive" and first.decide:
+        sentence += f". To decide: {first.decide}"
+    return Decision(WORDS[first.outcome], sentence)
+
+
+@runtime_checkable
+class Outcome(Protocol):
+    """What a limit comes to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def decide(self) -> str: ...
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @property
+    def limit(self) -> float: ...
+
+
+WORDS: Mapping[str, Word] = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
+"""The first word of each outcome of a limit."""
+AGAINST = "failure rate against "
+"""How the name of a check against a baseline begins."""
+
+
+def _sentence(record: Mapping[str, Any], model: str, check: Outcome) -> str:
+    """What a limit says of the model."""
+    if check.name == "failure rate":
+        interval = f"{span(check.low, check.high)}; limit {_short(check.limit)}"
+        return f"{model} fails in {percent(check.value)} of {_of(record)} ({interval})"
+    if not check.name.startswith(AGAINST):
+        return f"{model}: {check.text}"
+    other = short_name(check.name.removeprefix(AGAINST))
+    where = f"under {conditions_name(record)}" if record.get("conditions") else "on the images"
+    found = {"value": check.value, "low": check.low, "high": check.high}
+    interval = f"{difference(found)[:-1]}; limit {100 * check.limit:+.1f})"
+    if check.outcome == "fail":
+        return f"{model} fails more often than {other} {where}: {interval}"
+    if check.outcome == "inconclusive":
+        return f"{model} cannot be ranked against {other} {where}: {interval}"
+    more = "less often" if check.high < 0 else "no more often"
+    return f"{model} fails {more} than {other} {where}: {interval}"
+
+
+def failure_of(record: Mapping[str, Any]) -> Decision | None:
+    """Return that a phase of a run has failed, and why; None where none has."""
+    names = {"measure": "the measurement", "search": "the search", "check": "the label check"}
+    for name, phase in (record.get("phases") or {}).items():
+        if phase.get("status") == "failed":
+            why = str(phase.get("why", "unknown")).rstrip(".")
+            return Decision("FAILED", f"{names.get(name, name)} did not finish: {why}")
+    return None
+
+
+def _of(record: Mapping[str, Any]) -> str:
+    if not record.get("conditions"):
+        return "the images"
+    return f"samples of {conditions_name(record)}"
+
+
+def _short(share: float) -> str:
+    return f"{100 * share:.3f}".rstrip("0").rstrip(".")
+
+
+def _measured(record: Mapping[str, Any], model: str) -> Decision:
+    risk = record["risk"]
+    low, high = percent(risk["low"]), percent(risk["high"])
+    interval = span(risk["low"], risk["high"])
+    text = (
+        f"{model} fails in {percent(risk['value'])} of {_of(record)} ({interval})."
+        f" A limit up to {low} would fail, from {high} on pass."
+    )
+    return Decision("MEASURED", text)
+
+
+def figures(record: Mapping[str, Any]) -> list[str]:
+    """Return the table of failure rates of a measured run, line by line."""
+    risk = record.get("risk")
+    if not risk:
+        return []
+    beside = list(risk.get("baselines", ()))[:1]
+    names = [short_name(str(record.get("model", "")))]
+    rows = [("unmodified images", [rate(risk["unmodified"])])]
+    if record.get("conditions"):
+        rows.append((conditions_name(record), [rate(risk)]))
+    if beside:
+        one = beside[0]
+        names += [short_name(one["name"]), "difference"]
+        own = points(one["unmodified_difference"]["value"])
+        rows[0][1].extend([percent(one["unmodified"]["value"]), own])
+        if record.get("conditions"):
+            rows[1][1].extend([percent(one["value"]), points(one["difference"]["value"])])
+    lines = [_row("failure rate", names)]
+    lines += [_row(f"  {name}", cells) for name, cells in rows]
+    region = risk.get("worst_region")
+    if region:
+        found = f"at least {100 * region['low']:.0f} %: {region['words']}"
+        lines.append(_row("  worst region found", [found]))
+    effects = risk.get("effects") or []
+    if effects:
+        largest = effects[0]
+        found = f"{largest['condition']}: {difference(largest)}".replace("+", "")
+        lines.append(_row("  largest effect", [found]))
+    return [line[:WIDTH] for line in lines]
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"{name:<24}{''.join(f'{cell:<{COLUMN}}' for cell in cells)}".rstrip()
+
+
+def summary_lines(
+    record: Mapping[str, Any],
+    decision: Decision,
+    *,
+    search: Sequence[str] = (),
+    checked: Sequence[str] = (),
+    report: str = "",
+) -> list[str]:
+    """Return the last screen: the decision, the table, what the search and the check say.
+
+    Args:
+        record: The run's run.json.
+        decision: What the run comes to.
+        search: What the search says, in lines.
+        checked: What the label check says, in lines.
+        report: The command that opens the report.
+    """
+    lines = [*wrapped(str(decision), indent=0), "", *figures(record)]
+    parts = {"search": search, "label check": checked, "report": [report] if report else []}
+    lines.append("")
+    for name, texts in parts.items():
+        for i, text in enumerate(part for one in texts for part in wrapped(one, indent=13)):
+            lines.append(f"{name if i == 0 else '':<13}{text}")
+    return lines
+
+
+def wrapped(text: str, *, indent: int) -> list[str]:
+    """Return a sentence in lines that leave room for an indent."""
+    from textwrap import wrap
+
+    return wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
