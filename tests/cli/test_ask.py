@@ -73,7 +73,7 @@ def test_answers_change_the_verdicts_and_the_record_says_how(run, judge, monkeyp
     by_person = [row for row in verdicts.values() if row["by"] == "person"]
     assert len(by_person) == people["rated"]
     assert all(row["verdict"] == "kept" for row in by_person)
-    assert record["funnel"]["confirmed"] > 0
+    assert record["search_results"]["confirmed"] > 0
     assert not (run.folder / "asking").exists()
 
 
