@@ -98,7 +98,7 @@ def test_whoever_names_real_images_wrongly_changes_nothing(run, judge, monkeypat
 
 
 def test_a_limit_of_the_project_is_what_is_decided(run, judge, monkeypatch, capsys):
-    Path("hardcase.toml").write_text("[limits]\nconfirmed_rate = 0.1\n")
+    Path("hardcase.toml").write_text("[limits]\naccepted_rate = 0.1\n")
     judged(run, judge, monkeypatch, lambda row, label: label, budget=40)
     (record,) = json.loads(capsys.readouterr().out)
     decision = record["people"]["asked"]["decision"]
