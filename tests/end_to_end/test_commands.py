@@ -18,10 +18,10 @@ from hardcase import statistics
 def test_a_run_from_flags_closes_with_the_funnel_the_files_and_the_next_command(world):
     done = world.run("--seeds", 12, "--seed", 7, "--progress", "plain")
     assert done.code == 0
-    assert "12 seeds, 12 usable" in done.out
-    assert "failing: 12 of 12" in done.out
-    assert "nothing is confirmed" in done.out
-    assert "hardcase report out" in done.out
+    assert done.out.split()[0] == "MEASURED"
+    assert all(len(line) <= 100 for line in done.out.splitlines())
+    assert "pgd found a failing variant of 12 of 12 images" in done.out
+    assert "hardcase open out" in done.out
     assert "searching with pgd on model.py:make, npz:toy.npz: 12 usable of 12 seeds" in done.err
     record = world.record()
     assert record["complete"]
@@ -48,7 +48,8 @@ def test_json_is_alone_on_standard_output(world):
     assert record["funnel"]["failing"] == 4
     assert record["findings"]["kept"] == 4
     done = world.run("--seeds 4 -q --out quiet")
-    assert (done.code, done.out, done.err) == (0, "quiet\n", "")
+    assert (done.code, done.out.count("\n"), done.err) == (0, 1, "")
+    assert done.out.startswith("MEASURED  ")
 
 
 def test_the_live_screen_leaves_its_last_frame_and_a_time_limit_is_not_deterministic(world):
@@ -82,7 +83,7 @@ def test_a_findings_limit_ends_a_run_well(world):
     done = world.run("--seeds 12 --findings 2 --set campaign.shard=2 campaign.round=2")
     assert done.code == 0
     assert len(world.findings()) == 2
-    assert "hardcase report" in done.out
+    assert "hardcase open out" in done.out
 
 
 def test_a_target_class_is_reached(world):
@@ -94,7 +95,7 @@ def test_a_target_class_is_reached(world):
 def test_status_report_export_and_cite(world):
     world.run("--seeds", 6)
     status = world("status", "out")
-    assert "6 seeds of 6 attempted" in status.out
+    assert status.out.split()[0] == "MEASURED"
     assert "done" in status.out
     assert json.loads(world("status", "out", "--format", "json").out)[0]["funnel"]["failing"] == 6
     report = world("report", "out")
@@ -195,8 +196,7 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
 
     from hardcase.cli import start
     from hardcase.judges import panel
-    from hardcase.repair import proof
-    from hardcase.repair.proof import proof_size
+    from hardcase.repair import measures
 
     for name in ("trained", "folder"):
         monkeypatch.setattr(panel, name, partial(getattr(panel, name), config=QUICK))
@@ -204,11 +204,13 @@ def test_demo_runs_three_methods_into_one_report(world, monkeypatch):
     monkeypatch.setattr(start, "_assistant", lambda flags: nullcontext())
     methods = ({"name": "pgd"}, {"name": "fgsm"}, {"name": "cw", "steps": 5, "rounds": 2})
     monkeypatch.setattr(start, "METHODS", methods)
-    monkeypatch.setitem(proof.SIZES, "quick", proof_size("quick:seeds=40,attack.seeds=4"))
+    quick = measures.proof_size("quick:seeds=40,attack.seeds=4")
+    monkeypatch.setitem(measures.SIZES, "quick", quick)
     done = world("demo", "--seeds", 4)
     assert done.code == 0, done.err
     assert "first images, not yet judged: runs/demo/report/index.html" in done.err
-    assert done.out.count("4 seeds, 4 usable") == 3
+    for name in ("pgd", "fgsm", "cw"):
+        assert f"{name} found a failing variant of" in done.out
     assert Path("runs/demo/report/index.html").is_file()
     assert "runs/demo/report/index.html" in done.out
     monkeypatch.setattr(start, "METHODS", methods[1:2])
