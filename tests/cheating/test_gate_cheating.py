@@ -447,6 +447,7 @@ def repair(repository, place):
     """The folder of a repair as it is stored, whose proof says that it helped."""
     from safetensors.torch import load_file, save_file
 
+    from hardcase.repair.proof import FAILURE_RATE, UNMODIFIED
     from hardcase.runs.files import checked_json
     from hardcase.runs.results import Run
     from hardcase.tensors import digest_tensors
@@ -456,15 +457,17 @@ def repair(repository, place):
     save_file({"edge": torch.tensor(0.5)}, folder / "weights.safetensors")
     old = Run("old").record
     row = {"group": "declared", "before": 0.1, "units": 400, "margin": 0.01, "decides": True}
+    row |= {"planned": 0.01, "needed": None, "at_least": False}
     rows = [
-        {**row, "name": "risk", "after": 0.05, "low": -0.07, "high": -0.03},
-        {**row, "name": "error", "after": 0.1, "low": -0.005, "high": 0.005},
+        {**row, "name": FAILURE_RATE, "after": 0.05, "low": -0.07, "high": -0.03},
+        {**row, "name": UNMODIFIED, "after": 0.1, "low": -0.005, "high": 0.005},
     ]
     record = {
         "model": f"{folder}/weights.safetensors@models.py:released",
         "weights": digest_tensors(load_file(folder / "weights.safetensors")),
         "parents": {"hash": old["identity"]["parts"]["model"]},
         "conditions": old["conditions"],
+        "conditions_digest": old["conditions_digest"],
         "margin": 0.01,
         "proof": {"verdict": "repaired", "rows": rows},
     }
@@ -497,7 +500,9 @@ def test_the_weights_of_a_repair_are_others_or_gone(repair):
 
 def test_a_proof_that_was_inconclusive_does_not_pass(repair):
     def unclear(record):
-        record["proof"] = {**record["proof"], "verdict": "cannot tell"}
+        better, same = record["proof"]["rows"]
+        rows = [{**better, "low": -0.07, "high": 0.03}, {**same, "low": -0.03, "high": 0.03}]
+        record["proof"] = {**record["proof"], "verdict": "inconclusive", "rows": rows}
 
     edit(repair, unclear, seal=True, name="repair.json")
     assert proved(repair) == INCONCLUSIVE
@@ -518,7 +523,7 @@ def test_the_proof_of_another_network(repair):
 
 def test_a_proof_under_other_conditions(repair):
     def easier(record):
-        record["conditions"] = {"exposure": "±0.01 stops"}
+        record["conditions_digest"] = "0123456789abcdef"
 
     edit(repair, easier, seal=True, name="repair.json")
     assert proved(repair) == REFUSED
