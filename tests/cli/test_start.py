@@ -7,12 +7,9 @@ import pytest
 from PIL import Image
 
 import hardcase as hc
-from hardcase.cli import start
 from hardcase.cli.main import main
-from hardcase.cli.options import Flags
 from hardcase.cli.start import look
 from hardcase.config import parse
-from hardcase.judges import panel
 from hardcase.testing.toys import toy_images, toy_subject
 from tiny import furnish
 

@@ -18,8 +18,9 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run
-from hardcase.runs.start import plan_of, resume, start
+from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
 from tiny import MODEL, save_toys
 
@@ -252,7 +253,7 @@ def test_the_profile_of_guides_is_an_ingredient(user):
     assert before.differences(now()) == ["training data"]
 
 
-RUN = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 8 --out out -q"
+RUN = "run --model model.py:make --data npz:toy.npz --method pgd --images 8 --out out -q"
 
 
 @pytest.fixture
