@@ -245,7 +245,10 @@ class Store:
             raise NotStoredError(f"{place['file']} has no column {place['column']!r}")
         found = read_figure(row[place["column"]], place.get("pick")).scaled(place.get("scale", 1))
         units = place.get("units", found.units)
-        if isinstance(units, str):  # a column that counts them
+        if units == "repeats":  # of the stored command
+            record = self.record(place["file"]) or {}
+            units = int(re.findall(r"--repeats (\d+)", record["command"])[0])
+        elif isinstance(units, str):  # a column that counts them
             units = int(_number(re.findall(_NUMBER, str(row[units]))[0]))
         return Figure(found.value, found.low, found.high, units)
 
