@@ -390,11 +390,30 @@ def _claim(item: Item, test: Mapping[str, Any], store: Store, used: list[str]) -
     found: dict[str, Any] = {key: test[key] for key in limits if key in test}
     for key in ("figure", "above", "below"):
         place = test.get(key)
-        if isinstance(place, Mapping):
-            place = item.at(place)
-            place["file"] = store.first(place["file"])
-            used.append(place["file"])
-            found[key] = store.share(place) if place.get("share") else store.figure(place)
+        if isinstance(place, Mapping | Sequence):
+            found[key] = _first_figure(item, place, store, used)
         elif place is not None:
             found[key] = exactly(float(place))
     return Claim(**found)
+
+
+def _first_figure(
+    item: Item,
+    places: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    store: Store,
+    used: list[str],
+) -> Figure:
+    """The figure at a place, or at the first of several that is stored."""
+    several = [places] if isinstance(places, Mapping) else list(places)
+    for number, place in enumerate(several):
+        try:
+            whole = item.at(place)
+            whole["file"] = store.first(whole["file"])
+            figure = store.share(whole) if whole.get("share") else store.figure(whole)
+        except NotStoredError:
+            if number == len(several) - 1:
+                raise
+            continue
+        used.append(whole["file"])
+        return figure
+    raise NotStoredError(f"{item.item}: no place is given")
