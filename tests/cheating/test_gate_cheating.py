@@ -6,6 +6,7 @@ Each test changes something that a change may change, runs ``hardcase gate`` as 
 
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -447,6 +448,9 @@ def repair(repository, place):
     """The folder of a repair as it is stored, whose proof says that it helped."""
     from safetensors.torch import load_file, save_file
 
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.box import conditions_digest
+    from hardcase.repair.proof import FAILURE_RATE, UNMODIFIED, ProofRow
     from hardcase.runs.files import checked_json
     from hardcase.runs.results import Run
     from hardcase.tensors import digest_tensors
@@ -455,18 +459,24 @@ def repair(repository, place):
     folder.mkdir()
     save_file({"edge": torch.tensor(0.5)}, folder / "weights.safetensors")
     old = Run("old").record
-    row = {"group": "declared", "before": 0.1, "units": 400, "margin": 0.01, "decides": True}
+    fixed = {"before": 0.1, "units": 400, "decides": True, "planned": 0.01}
     rows = [
-        {**row, "name": "risk", "after": 0.05, "low": -0.07, "high": -0.03},
-        {**row, "name": "error", "after": 0.1, "low": -0.005, "high": 0.005},
+        ProofRow(
+            "declared", FAILURE_RATE, after=0.05, low=-0.07, high=-0.03, margin=0.025, **fixed
+        ),
+        ProofRow("declared", UNMODIFIED, after=0.1, low=-0.005, high=0.005, margin=0.01, **fixed),
     ]
     record = {
+        "verdict": "repaired",
         "model": f"{folder}/weights.safetensors@models.py:released",
         "weights": digest_tensors(load_file(folder / "weights.safetensors")),
         "parents": {"hash": old["identity"]["parts"]["model"]},
         "conditions": old["conditions"],
-        "margin": 0.01,
-        "proof": {"verdict": "repaired", "rows": rows},
+        "conditions_digest": conditions_digest(
+            Conditions.load(old["conditions"]), tuple(old["image"])
+        ),
+        "margin": None,
+        "proof": {"rows": [asdict(row) for row in rows]},
     }
     (folder / "repair.json").write_bytes(checked_json(record))
     return folder
@@ -497,7 +507,7 @@ def test_the_weights_of_a_repair_are_others_or_gone(repair):
 
 def test_a_proof_that_was_inconclusive_does_not_pass(repair):
     def unclear(record):
-        record["proof"] = {**record["proof"], "verdict": "cannot tell"}
+        record["verdict"] = "inconclusive"
 
     edit(repair, unclear, seal=True, name="repair.json")
     assert proved(repair) == INCONCLUSIVE
@@ -517,8 +527,14 @@ def test_the_proof_of_another_network(repair):
 
 
 def test_a_proof_under_other_conditions(repair):
+    from hardcase.conditions import Conditions
+    from hardcase.conditions.box import conditions_digest
+    from hardcase.runs.results import Run
+
     def easier(record):
-        record["conditions"] = {"exposure": "±0.01 stops"}
+        easy = Conditions.load({"exposure": "±0.01 stops"})
+        record["conditions"] = easy.to_record()
+        record["conditions_digest"] = conditions_digest(easy, tuple(Run("old").record["shape"]))
 
     edit(repair, easier, seal=True, name="repair.json")
     assert proved(repair) == REFUSED

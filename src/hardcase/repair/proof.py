@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,16 @@ from hardcase.statistics import ImagesNeeded, bounded_mean_interval, images_to_d
 from hardcase.types import Images, Model
 
 __all__ = [
-    *("FAILURE_RATE", "UNMODIFIED", "UNTRAINED", "Before", "Proof", "ProofRow", "Verdict"),
+    *(
+        "FAILURE_RATE",
+        "UNMODIFIED",
+        "UNTRAINED",
+        "Before",
+        "ProofMargin",
+        "Proof",
+        "ProofRow",
+        "Verdict",
+    ),
     *("compare_values", "measure_before", "prove", "shown_margin"),
 ]
 
@@ -73,7 +82,7 @@ class ProofRow:
         margin: By how much it may be worse; of the failure rate, by how much a repair lowers it at
             least.
         decides: Whether a repair must show that it is not worse.
-        planned: The margin that so many images can show.
+        planned: The margin that so many images can show; of a part, that of its whole.
         needed: How many images would decide it, where these do not.
         at_least: Whether that is only a bound.
     """
@@ -246,6 +255,18 @@ class Proof:
 # --- margins
 
 
+class ProofMargin(NamedTuple):
+    """By how much a figure may be worse.
+
+    Args:
+        held: What it is held against: what was asked for, or else what is planned.
+        planned: What so many images can show.
+    """
+
+    held: float
+    planned: float
+
+
 def shown_margin(before: Shares) -> float:
     """Return the margin within which so many images show that nothing is worse, if nothing is.
 
@@ -278,12 +299,12 @@ class Before:
 
     images: Images
     values: ProofValues
-    margins: Mapping[str, float]
+    margins: Mapping[str, ProofMargin]
 
     def __str__(self) -> str:
         """What the images can show, in words."""
         shown = [
-            f"{name} at most {100 * margin:.1f} pp higher"
+            f"{name} at most {100 * margin.held:.1f} pp higher"
             for name, margin in self.margins.items()
             if name != FAILURE_RATE
         ]
@@ -316,9 +337,10 @@ def measure_before(
     figures = {FAILURE_RATE: values.risk, UNMODIFIED: values.clean, **values.outside}
     if values.untrained is not None:
         figures[UNTRAINED] = values.untrained
-    margins = {
-        name: shown_margin(figure) if margin is None else margin for name, figure in figures.items()
-    }
+    margins = dict[str, ProofMargin]()
+    for name, figure in figures.items():
+        planned = shown_margin(figure)
+        margins[name] = ProofMargin(planned if margin is None else margin, planned)
     return Before(some, values, margins)
 
 
@@ -368,7 +390,7 @@ def _attacked(
     found = attack_all(named, images, box, size, seed=seed)
     least = {name: one.least.double().clamp_max(1) for name, one in found.items()}
     rows = tuple(
-        _row("attack", name, figure["before"], figure["after"], 1.0)
+        _row("attack", name, figure["before"], figure["after"], ProofMargin(1.0, 1.0))
         for name, figure in (
             ("worst case", {name: one.failing.double().numpy() for name, one in found.items()}),
             ("1 - least scale", {name: (1 - one).numpy() for name, one in least.items()}),
@@ -391,7 +413,7 @@ def compare_values(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, float],
+    margins: Mapping[str, ProofMargin],
 ) -> list[ProofRow]:
     """Compare what two networks do with the same images, figure by figure.
 
@@ -399,7 +421,8 @@ def compare_values(
     each has the margin of the figure that it is a part of.
     """
     units = before.image
-    least = WORTHWHILE * float(before.risk.mean())
+    fall = WORTHWHILE * float(before.risk.mean())
+    least = ProofMargin(fall, fall)
     rows = [
         _row(
             *("declared", FAILURE_RATE, before.risk, after.risk, least),
@@ -424,7 +447,7 @@ def compare_values(
     return rows + [_row(*one, level=level, clusters=within) for one, within in several]
 
 
-Part = tuple[tuple[str, str, Shares, Shares, float], tuple[str, ...]]
+Part = tuple[tuple[str, str, Shares, Shares, ProofMargin], tuple[str, ...]]
 """Group, name, both networks' figures and the margin; and the images of claims."""
 
 
@@ -432,7 +455,7 @@ def _parts(
     before: ProofValues,
     after: ProofValues,
     classes: Sequence[str],
-    margins: Mapping[str, float],
+    margins: Mapping[str, ProofMargin],
 ) -> list[Part]:
     """Figures of which one decides only where it is certainly worse."""
     units = before.image
@@ -465,7 +488,7 @@ def _row(
     name: str,
     before: Shares,
     after: Shares,
-    margin: float,
+    margin: ProofMargin,
     *,
     decides: bool = False,
     level: float = 0.95,
@@ -476,11 +499,15 @@ def _row(
     change = after - before
     low, high = bounded_mean_interval(change, -1.0, 1.0, level=level, clusters=clusters)
     means = (float(before.mean()), float(after.mean()))
-    planned = shown_margin(before)
-    row = ProofRow(group, name, *means, low, high, len(before), margin, decides, planned)
+    row = ProofRow(
+        *(group, name, *means, low, high, len(before)),
+        margin=margin.held,
+        decides=decides,
+        planned=margin.planned,
+    )
     if not decides:
         return row
-    aim = margin if limit is None else limit
+    aim = margin.held if limit is None else limit
     if high <= aim or low > aim:
         return row
     needed = images_to_decide(change, aim, -1.0, 1.0)

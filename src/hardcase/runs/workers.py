@@ -247,7 +247,7 @@ def _packed(campaign: Campaign, task: Task, shard: Shard, spent: Mapping[str, An
     columns = {
         "id": list(task.images.id),
         "status": [words.get(fate, "skipped: reconstruction") for fate in fates],
-        "looked": counts.queries,
+        "evaluated": counts.queries,
         **{name: getattr(counts, name) for name in ("failing", *SPENDING)},
     }
     rows_spent = table(columns, SPENT)
