@@ -101,7 +101,7 @@ def sinvad_gap(tables: Tables, figure: Any) -> None:
 
 def sinvad_labels(tables: Tables, figure: Any) -> None:
     names = {"ways out (ours)": "transitions (ours)", "floor (ours, scores)": "median probability (ours)", "genetic search (paper)": "genetic search"}
-    rows = tables.rows("sinvad-rq3", "Detection rates")
+    rows = tables.rows("sinvad-rq3-mnist", "Detection rates")
     pairs = list(dict.fromkeys(name.partition(" (")[0] for name in rows))
     for axis, pair in zip(figure.subplots(1, len(pairs), sharey=True, squeeze=False)[0], pairs, strict=True):
         for name, row in rows.items():
@@ -322,7 +322,7 @@ def speed_gpu(tables: Tables, figure: Any) -> None:
 Drawing = Callable[[Tables, Any], None]
 FIGURES: dict[str, tuple[Drawing, tuple[float, float], list[str], str]] = {
     "sinvad-gap": (sinvad_gap, (6.5, 2.0), ["sinvad-rq2"], "Gap between the two greatest probabilities on MNIST, by search and by counting."),
-    "sinvad-labels": (sinvad_labels, (9, 3), ["sinvad-rq3"], "Mixed labels: how far each measure rises, mean of the trainings."),
+    "sinvad-labels": (sinvad_labels, (9, 3), ["sinvad-rq3-mnist"], "Mixed labels: how far each measure rises, mean of the trainings."),
     "argus-errors": (argus_errors, (5.5, 2.8), ["argus-table1-mnist"], "Error rates of LeNet-5 on MNIST by mix: all originals, correctly classified originals, and the paper's."),
     "argus-curves": (argus_curves, (9, 3.2), ["argus-curve"], "Error rate of LeNet-5 against the mix and against likeness; red: published."),
     "argus-retraining": (argus_retraining, (6, 2.2), ["argus-table2-mnist"], "Retraining LeNet-5 on full MNIST, beside as many training images again."),
