@@ -254,7 +254,18 @@ def table_jobs() -> list[Job]:
     ]  # fmt: skip
 
 
-LISTS = {"tables": table_jobs, "stored": stored_jobs}
+def short_jobs() -> list[Job]:
+    """What four minutes of a GPU and its cores can do: ARGUS on CIFAR-10 with briefly trained codes, and studies of digits."""
+    beside = ("maxplore", "sinvad-rq4-trainings", "maxplore-uses")
+    argus = Job(
+        name="argus-cifar10-short", study="argus-table1", data="cifar10", flags=("--repeats=1",),
+        sets=("originals=100", "partners=3000", "judge=false", 'models=["resnet18"]', "ablation=[]",
+              "rivals=false", "epochs=8", "joint_epochs=3", "batch=256"),
+    )  # fmt: skip
+    return [argus, *(job for job in table_jobs() if job.name in beside)]
+
+
+LISTS = {"tables": table_jobs, "stored": stored_jobs, "short": short_jobs}
 
 
 def main() -> int:

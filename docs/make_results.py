@@ -456,20 +456,33 @@ AFTERWARDS = "*"
 """Marks a verdict whose rule was written when the result was known."""
 
 
+STALE = "†"
+"""Marks a verdict on a result whose code puts out something else today."""
+
+
+def _is_stale(name: str, results: Path) -> bool:
+    from hardcase_studies.fresh import Digests, study_of
+
+    command = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["command"]
+    return Digests.of(results).is_stale(study_of(command), name)
+
+
 def _papers(document: str, results: Path) -> str:
     """The matrix of one document: what it says, what was found, the computed verdict."""
     from hardcase_studies.verdicts import Store, judge, matrix
 
-    _, items, errors = matrix()
+    known = matrix()
     if document == "errors":
-        return "\n".join(_grid(["error", "what was wrong", "what holds it now"], [[row["key"], row["wrong"], row["holds"]] for row in errors]))
+        rows = [[row["key"], row["wrong"], row["holds"]] for row in known.errors]
+        return "\n".join(_grid(["error", "what was wrong", "what holds it now"], rows))
     store = Store(results)
-    chosen = [judge(item, store) for item in items if item.document == document]
+    chosen = [judge(item, store) for item in known.of(document)]
     cells = []
     for one in chosen:
         item = one.item
-        mark = AFTERWARDS if item.known and one.figures else ""
-        links = [f"[{name}](../../results/tables/{name}.md)" for name in item.files if store.record(name)]
+        mark = AFTERWARDS if known.was_known(one, store) else ""
+        mark += STALE if any(_is_stale(name, results) for name in one.files) else ""
+        links = [f"[{name}](../../results/tables/{name}.md)" for name in one.files]
         shown = item.absent or (f"`{item.built}`" if item.built else one.shown)
         cells.append([item.item, item.claim, " ".join([shown, *links]), f"{one.verdict}{mark}", item.scope])
     commands = [f"- {one.item.item}: `{one.item.command}`" for one in chosen]

@@ -13,8 +13,9 @@ from hardcase.context import Context
 from hardcase.errors import Problem
 from hardcase.judges import held_out
 from hardcase.judges.held_out import features_of
+from hardcase.judges.judge import JudgeRequest
 from hardcase.models import fetching
-from hardcase.runs.start import plan_of
+from hardcase.runs.plan import plan_of
 from hardcase.testing.toys import toy_images, toy_subject
 
 
@@ -76,9 +77,9 @@ def edited(run, **entries):
 )
 def test_a_judge_of_the_searchs_lineage_is_refused_before_anything_is_loaded(run, entries):
     images = {"test": toy_images(8), "train": toy_images(24)}
-    given = {"features": ["zoo:efficientnet-lite2"], "images": images.__getitem__}
+    request = JudgeRequest(features=["zoo:efficientnet-lite2"], images=images.__getitem__)
     with pytest.raises(Problem, match="one lineage, efficientnet-lite"):
-        held_out.for_run(edited(run, **entries), **given)
+        held_out.default_judge(edited(run, **entries), request)
 
 
 def test_photographs_are_judged_by_a_network_that_took_no_part(run, monkeypatch):

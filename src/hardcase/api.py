@@ -395,7 +395,10 @@ def resume(
         True
     """
     folder = Path(folder)
-    record, _ = start.reopen(folder)
+    watcher = (execution or Execution()).watcher
+    record, notes = start.reopen(folder)
+    for text in notes:
+        watcher.say(text)
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
@@ -410,7 +413,6 @@ def resume(
         )
     else:
         context = _resumed(subject, data, execution or Execution(), **arguments)
-    watcher = (execution or Execution()).watcher
     return conduct(context, folder, nullcontext(watcher), again=True, say=_log.warning)
 
 

@@ -144,7 +144,7 @@ class Context(CampaignSplits):
         asked = (request or Request()).ask(values, "python")
         named: dict[str, Any] = {
             "model": getattr(subject, "name", subject),
-            "data": seeds.name,
+            "data": asked.values.get("data", seeds.name),
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:

@@ -106,9 +106,9 @@ def judge(run: Run, *, card: dict[str, Any] | None = None) -> Run:
     said = []
     for row in rows:
         i = int(row["seed"].removeprefix("drawn/"))
-        kept = None if i % 9 == 2 else i % 4 != 2
-        about = {"id": row["id"], "group": row["expected"] % 5}
-        said.append({**about, "valid": i % 3 != 1, "label_kept": kept})
+        word = "unsure" if i % 9 == 2 else ("kept", "lost")[i % 4 == 2]
+        about = {"id": row["id"], "group": row["expected"] % 5, "by": "judge", "noise": i / 100}
+        said.append({**about, "verdict": "foreign" if i % 3 == 1 else word, "saturated": 0.1})
     return put_verdicts(run, said, judge=card)
 
 

@@ -30,8 +30,8 @@ def test_the_page_says_what_the_gate_says(run, rate, verdict, tmp_path, monkeypa
     limits = GateLimits(confirmed_rate=rate)
     said = decided(run, limits)
     assert said["verdict"] == outcome(gate(run, limits)) == verdict
-    assert said["undecided"] == run.undecided() > 0
-    assert said["confirmed"]["hits"] == run.counts()["funnel"]["confirmed"]
+    assert said["undecided"] == run.counts()["funnel"]["unsure"] > 0
+    assert said["confirmed"]["hits"] == run.counts()["funnel"]["accepted"]
     assert said["with_undecided"]["hits"] == said["confirmed"]["hits"] + said["undecided"]
     assert len(said["pictures"]) == 3
     page = write([run], tmp_path, limits=limits)

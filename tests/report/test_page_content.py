@@ -102,18 +102,19 @@ def test_triples_are_twelve_of_different_pairs_until_there_are_groups(section):
     assert distances == sorted(distances)
 
 
-def test_triples_are_one_of_each_group_of_confirmed_tests(tmp_path):
+def test_triples_are_one_of_each_group_of_accepted_tests(tmp_path):
     run = judge(drawn_run(tmp_path / "run", per_seed=2), card={"auroc": 0.9})
     section = report_content([run])["runs"][0]
     assert run.verdicts is not None
     said = [run.verdicts[fact["id"]] for fact in section["triples"]]
-    assert all(one["valid"] and one["label_kept"] for one in said)
-    confirmed = {v["group"] for v in run.verdicts.values() if v["valid"] and v["label_kept"]}
-    assert sorted(one["group"] for one in said) == sorted(confirmed)
-    assert section["funnel"][-1]["count"] == len(confirmed)
-    assert section["summary"]["confirmed"]["hits"] == section["funnel"][-2]["count"] > 0
+    assert all(one["verdict"] == "kept" for one in said)
+    accepted = {v["group"] for v in run.verdicts.values() if v["verdict"] == "kept"}
+    assert sorted(one["group"] for one in said) == sorted(accepted)
+    counts = {row["step"]: row["count"] for row in section["funnel"]}
+    assert counts["distinct"] == len(accepted)
+    assert section["summary"]["accepted"]["hits"] == counts["accepted"] > 0
     words = {fact["verdict"] for fact in section["gallery"]["tests"]}
-    assert words == {"confirmed", "not valid", "label lost", "undecided"}
+    assert words == {"accepted", "no image of this data", "label lost", "unsure"}
 
 
 def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):

@@ -155,7 +155,7 @@ def test_every_column_of_the_record_is_stored():
     ("record", "place"),
     [
         ({"seed": "3"}, "seed"), ({"seed": True}, "seed"), ({"model": None}, "model"),
-        ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.value"),
+        ({"budget": {"time": "10m", "queries": "x"}}, "budget.queries"), ({"risk": {}}, "risk.low"),
         ({"classes": []}, "classes"), ({"generated seeds": {"generated": 1}}, "generated seeds.correctly"),
         ({"shrink": {"a": []}}, "shrink.a"), ({"behaviour": {"model": 5}}, "behaviour.model"),
     ],

@@ -69,6 +69,6 @@ def write_run(
     return stored_run(folder, x, torch.zeros(n, dtype=torch.int64), rows, tests, **more)
 
 
-def verdict(valid=True, kept=True, group="0-1-1", silent=False):
-    group = group if valid and kept else None
-    return {"valid": valid, "label_kept": kept, "group": group, "silent": silent}
+def verdict(word="kept", group="0-1-1", silent=False):
+    group = group if word == "kept" else None
+    return {"verdict": word, "by": "judge", "group": group, "silent": silent}

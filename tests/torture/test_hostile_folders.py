@@ -36,8 +36,8 @@ from tiny import furnish, rewrite
 LONG = os.environ.get("HARDCASE_TORTURE") == "long"
 JUDGE = """
 import hardcase as hc
-def trusting(findings):
-    return hc.Verdicts(valid=[True] * len(findings), label_kept=[True] * len(findings))
+def trusting(pairs):
+    return hc.Verdicts(["kept"] * len(pairs))
 """
 PWN = "import pathlib\npathlib.Path({0!r}).write_text('code of the folder ran')\ndef make(): pass\n"
 MORE = {

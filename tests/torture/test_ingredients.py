@@ -18,8 +18,9 @@ from hardcase.errors import Problem
 from hardcase.models.subject import Subject
 from hardcase.runs import identity
 from hardcase.runs.folder import Store
+from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run
-from hardcase.runs.start import plan_of, resume, start
+from hardcase.runs.start import resume, start
 from hardcase.testing.toys import Counting, Quarters, toy_images, toy_subject
 from tiny import MODEL, save_toys
 
@@ -188,8 +189,8 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     assert Onnx(path, 4).hash != before
 
 
-def doubtful(findings):
-    return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
+def doubtful(pairs):
+    return hc.Verdicts(["unsure"] * len(pairs))
 
 
 def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, finished):

@@ -144,9 +144,8 @@ def test_a_server_that_changes_under_way_stops_the_run_at_the_last_good_shard(tm
 JUDGE = """
 import os
 import hardcase as hc
-def judge(findings):
-    said = [os.environ["MOOD"] == "mild"] * len(findings)
-    return hc.Verdicts(valid=said, label_kept=said)
+def judge(pairs):
+    return hc.Verdicts([("lost", "kept")[os.environ["MOOD"] == "mild"]] * len(pairs))
 """
 
 

@@ -142,29 +142,22 @@ def shared(name: str) -> Any:
 AsFormat = Annotated[
     Format, typer.Option("--format", help="json: the result alone on standard output.")
 ]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
+OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
-def existing(folder: Path) -> Path:
-    """The folder that was named, if it exists: this is told before anything is imported."""
+def require_folders(*folders: Path) -> None:
+    """Tell of folders that do not exist, before anything is imported to read them."""
     from hardcase.errors import Problem
 
-    if not folder.exists():
+    for folder in folders:
+        if folder.exists():
+            continue
         fix = "the folder given to --out"
         runs = sorted(Path("runs").glob("*/run.json"), key=lambda path: path.stat().st_mtime)
         if runs:
             fix = shown(runs[-1].parent)
         raise Problem(f"{folder} is not a run folder: it does not exist.", fix=fix)
-    return folder
-
-
-def _all_existing(folders: list[Path]) -> list[Path]:
-    return [existing(folder) for folder in folders]
-
-
-Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders.", callback=_all_existing)
-]
-OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", callback=existing)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +259,8 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
                 hint = _flag(known.name, Annotated[hint, own[known.name].option()])
             if known.name != "flags":
                 parameters.append(known.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        named = signature(verb, eval_str=True).parameters.items()
+        folders = [name for name, known in named if known.annotation in (OneRun, Runs)]
         kinds = get_type_hints(Flags)
         for name in names:
             hint = Annotated[kinds[name], shared(name)]
@@ -282,6 +277,9 @@ def takes(*names: str, first: Sequence[str] = (), **own: Row) -> Callable[[Verb]
         def called(**given: Any) -> Callable[[], None]:
             """What the command line then does."""
             given.pop(_HELP_ALL.name, None)
+            for name in folders:
+                found = given[name]
+                require_folders(*(found if isinstance(found, list) else [found]))
             flags = Flags(**{name: given.pop(name) for name in names})
             if "verbose" in names:
                 logging_to(verbose=flags.verbose, quiet=flags.quiet)

@@ -19,6 +19,7 @@ from torch.nn import functional
 from hardcase.cache import open_npz
 from hardcase.errors import Problem
 from hardcase.judges.rules import (
+    PRECISION,
     DecisionRule,
     Signals,
     error_rates,
@@ -359,7 +360,7 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     agreed = truth >= 0  # what people are split about is neither right nor wrong
     kept = (truth[agreed] == 1).double()
     high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
-    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept)
+    low = float(chances.amax(0)[truth == 1].quantile(1 - PRECISION))
     return replace(scaled, low=min(low, high), high=high)
 
 

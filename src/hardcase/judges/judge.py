@@ -95,8 +95,9 @@ class RatedImages:
         source: Whose images, and which part of them the constants were fitted to.
         rules: What replaces the scale, offset and thresholds of a rule, by question.
         data: Names of the data sets whose runs they say something of.
-        methods: By method, what the judge accepted of its rated images that were not fitted to,
-            how many of these people kept, and how many rated images lost their label.
+        methods: By method, how many of its rated images that were not fitted to the judge
+            ``accepted``, how many of those both raters kept (``right``), and how many rated
+            ``losses`` of a label there were.
     """
 
     source: str

@@ -53,6 +53,7 @@ from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
 from hardcase.runs.verify import strict_arithmetic
+from hardcase.statistics import Rate
 from hardcase.tensors import chunks
 from hardcase.training import cards
 from hardcase.types import ImagePairs, Judge, Verdicts
@@ -77,8 +78,6 @@ _COLUMNS = {
 }
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
-NEVER_RATED = "never held against people"
-"""What is said of the verdicts on a method of which people rated no image."""
 
 
 def judge(
@@ -306,12 +305,16 @@ def against_people(run: Run, entry: Mapping[str, Any]) -> dict[str, Any] | None:
     method = str(run.record.get("method")).partition("@")[0]
     if measured:
         rates = measured.get(method)
-        return rates and {"method": method, "precision": rates["precision"]}
+        return rates and {
+            "method": method,
+            **{name: rates[name] for name in ("precision", "losses")},
+        }
     rated = entry.get("rated") or {}
     if run.record.get("data") not in rated.get("data", ()):
         return None
     row = rated["methods"].get(method)
-    return row and {"method": method, **row}
+    precision = row and Rate(row["right"], row["accepted"]).to_json()
+    return row and {"method": method, "precision": precision, "losses": row["losses"]}
 
 
 def _count_changed(

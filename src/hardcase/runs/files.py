@@ -218,7 +218,7 @@ _CONTROL = _entries(_each(Whole, "planted kept lost unsure"))
 _CONTROLS = _entries(
     {**_each(Whole, "found planted accepted"), "kinds": GenericAlias(dict, (str, _CONTROL))}
 )
-_AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE})
+_AGAINST_PEOPLE = _entries({"method": str, "precision": _RATE, "losses": Whole})
 _JUDGE = _entries(
     {},
     {

@@ -126,7 +126,11 @@ def complete(record: Mapping[str, Any]) -> bool:
 def set_phase(store: Store, name: str, said: Mapping[str, Any], **entries: Any) -> None:
     """Write the status of a phase, and what goes with it, into run.json."""
     record = store.record()
-    phases = {**(record.get("phases") or {}), name: dict(said)}
+    phases = dict(record.get("phases") or {})
+    before = phases.get(name) or {}
+    # what a phase rests on stays known, however it ends
+    rests_on = {key: before[key] for key in ("identity",) if key in before}
+    phases[name] = {**rests_on, **said}
     record = {**record, **entries, "phases": phases}
     ended = complete(record)
     finished = record.get("finished")

@@ -37,6 +37,8 @@ from hardcase.types import KINDS, ClassNames
 if TYPE_CHECKING:
     import pandas as pd
 
+ENOUGH_LOSSES = 200
+"""Rated losses of a label below which a precision says little of a method."""
 BATCH = 2**16
 """Seeds that are counted at a time."""
 
@@ -107,7 +109,10 @@ def against_people_in_words(record: Mapping[str, Any]) -> str:
     if not found:
         return f"never held against people for {record.get('method')}"
     precision = Rate.from_json(found["precision"])
-    return f"of the images of {found['method']} that people rated, it accepted rightly {precision}"
+    text = f"of the images of {found['method']} that people rated it accepted rightly {precision}"
+    if found["losses"] < ENOUGH_LOSSES:
+        text += f"; {found['losses']} of them had lost their label, too few to say more"
+    return text
 
 
 def people_said(people: Mapping[str, Any]) -> str:

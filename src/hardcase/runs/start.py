@@ -134,7 +134,8 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
     """
     watcher = watcher or Watcher()
     if again:
-        reopen(out)
+        for text in reopen(out).notes:
+            watcher.say(text)
         store = Store.open(out)
     else:
         refuse_used(out)
@@ -255,12 +256,12 @@ def _begun(
     identity = plan.identity(campaign)
     with campaign.arithmetic():
         require_gradients(campaign.subject, plan.images, campaign.method)
-        if store.searching:
-            then = Identity.from_json(record["phases"]["search"].get("identity"))
-            if then is not None:
-                require_same(then, identity, fix=ANOTHER)
+        then = Identity.from_json(record["phases"]["search"].get("identity"))
+        if then is not None:
+            require_same(then, identity, fix=ANOTHER)
             require_behaviour(record, networks_of(campaign), plan.images, campaign, known=True)
             return _stored_usable(store, campaign, plan.images)
+        repair_shards(store, shards=0)  # of a search of which nothing is known
         rows = asked_seeds(campaign, plan.images)
         known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):

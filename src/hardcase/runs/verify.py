@@ -42,7 +42,7 @@ from hardcase.runs.files import (
     files_of,
     read_checked_json,
 )
-from hardcase.runs.folder import BEGUN, Store
+from hardcase.runs.folder import BEGUN, SEARCH_BEGUN, Store
 from hardcase.runs.identity import ANOTHER, FREE, run_digest
 from hardcase.runs.tables import VERDICTS, read
 from hardcase.tensors import TILE, from_bytes, steady
@@ -235,7 +235,8 @@ def repair_record(folder: Path) -> Repaired:
         set_aside(folder / BEGUN)
         store.write(BEGUN, checked_json({"record": now, "config": store.config()}))
         return Repaired(now, [f"{BEGUN} was damaged or missing; it is written anew"])
-    if now and store.searching and not _search_known(now):  # killed while the search began
+    begins = (folder / SEARCH_BEGUN).exists()
+    if now and begins and not _search_known(now):  # killed while the search began
         now = {**now, **begun["record"]}
         store.write_record(now)
         if not _other_settings(store, begun["first_config"]):
@@ -258,7 +259,7 @@ def repair_record(folder: Path) -> Repaired:
 def _search_known(record: Mapping[str, Any]) -> bool:
     """Whether a record says that its search has begun."""
     phases = record.get("phases") or {}
-    return (phases.get("search") or {}).get("status") != "not begun"
+    return "identity" in (phases.get("search") or {})
 
 
 def _why(place: Path | None, what: str) -> str:
@@ -509,7 +510,8 @@ def _require_function(role: str, model: Model, known: Fingerprint) -> None:
         inner = inner.model
     drift = inner.drift() if isinstance(inner, Subject) else 0.0
     spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
-    unsteady = known.within > REPEATS * ROUGH * spread
+    size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
+    unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
     if drift > ROUGH or (unsteady and not _is_server(model)):
         raise Problem(
             f"the {role} answers the same images differently from call to call.",

@@ -1,4 +1,6 @@
-"""Two runs or more side by side: equal budgets, paired seeds, tests corrected for their number."""
+"""Two runs or more side by side: their failure rates image by image, then what their searches found
+on equal budgets, with paired seeds and tests corrected for their number.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
 from hardcase.statistics import Rate, accepted_by, median_interval, newcombe_paired
+from hardcase.suite.measured import paired_rates
+from hardcase.wording.numbers import difference, rate
 
 
 class Tried:
@@ -85,9 +89,37 @@ def pair(a: Tried, b: Tried) -> dict[str, Any]:
     return {
         "first": a.name,
         "second": b.name,
+        "failure_rate": failure_rates(a.run, b.run),
         "shared_seeds": len(shared),
         "tests": tests,
         "changed": _versions(a, b, shared),
+    }
+
+
+def failure_rates(first: Run, second: Run) -> dict[str, Any] | None:
+    """Return how the failure rates of two measured runs differ, image by image.
+
+    Args:
+        first: A run.
+        second: Another; the difference is the first minus the second.
+
+    Returns:
+        The rates, their difference with its interval, and how many images both measured; or only
+        why they cannot be compared; None where one of the runs measured nothing.
+    """
+    if not (first.record.get("risk") and second.record.get("risk")):
+        return None
+    try:
+        rates = paired_rates(first, second)
+    except Problem as problem:
+        return {"why": " ".join([problem.what, *problem.why])}
+    low, high = rates.bounds
+    return {
+        "first": rates.value,
+        "second": rates.other,
+        "difference": {"value": rates.value - rates.other, "low": low, "high": high},
+        "images": rates.images,
+        "missing": rates.missing,
     }
 
 
@@ -203,7 +235,7 @@ def compare(*given: Run | str | Path) -> Comparison:
         "runs": [_described(sheet) for sheet in sheets],
         "same": same,
         "differ": differ,
-        "sentence": _sentence(same, differ),
+        "sentence": _sentence(same, differ, any(run.store.searching for run in runs)),
         "pairs": pairs,
         "note": (
             "A run keeps the nearest finding of a seed unless told otherwise, so “first failing” is"
@@ -232,13 +264,13 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     return same, [name for name in tried if name not in same]
 
 
-def _sentence(same: Sequence[str], differ: Sequence[str]) -> str:
+def _sentence(same: Sequence[str], differ: Sequence[str], searched: bool) -> str:
     known = {"image": "image size", "complete": "completeness"}
     told = [known.get(name, name) for name in differ]
     if not told:
         return "The runs share model, data, seeds, budget and judge."
     sentence = f"The runs differ in: {', '.join(told)}."
-    if "budget" not in differ:
+    if "budget" not in differ or not searched:
         return sentence
     return (
         "The budgets are not equal: rates and costs below cannot be read as one method being"
@@ -256,6 +288,7 @@ def _described(sheet: Tried) -> dict[str, Any]:
     return {
         "name": sheet.name,
         **{name: record.get(name) for name in facts},
+        "risk": _risk(record),
         "attempted": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
@@ -265,9 +298,16 @@ def _described(sheet: Tried) -> dict[str, Any]:
     }
 
 
+def _risk(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The failure rate of a run with its interval, if it was measured."""
+    risk = record.get("risk")
+    return risk and {name: risk[name] for name in ("value", "low", "high", "images")}
+
+
 def write(table: Mapping[str, Any], page: Path) -> Path:
     """Write `page` and, beside it, its JSON twin."""
     filters = {name: getattr(words, name) for name in ("share", "number", "decimal")}
+    filters |= {"rate": rate, "points": difference}
     filters |= {"limits": words.budget, "middle": _middle, "effect": _effect, "small": _small}
     told = for_people(plain(table))
     html = render(Path(__file__).with_name("comparison.html"), filters, table=told)

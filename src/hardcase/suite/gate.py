@@ -152,10 +152,6 @@ def gate(
     Raises:
         Problem: If there is nothing to decide, or one of the runs cannot be believed.
     """
-    if baseline is not None and baseline.folder.resolve() == run.folder.resolve():
-        raise Problem(
-            f"{run.folder} is held against itself.", fix="--baseline with a run of the old version"
-        )
     require_believable(run)
     if baseline is not None:  # a run without findings is false
         require_believable(baseline)
@@ -420,10 +416,6 @@ def weakness_of(run: Run) -> str:
     return ""
 
 
-_ACCEPTED = ("accepted", "confirmed")
-_UNSURE = ("unsure", "open")
-
-
 class GateTally:
     """The searched images of a run by what is known of their failures.
 
@@ -475,7 +467,7 @@ class GateTally:
 
     @cached_property
     def _accepted_rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.rows if self._status(row) in _ACCEPTED]
+        return [row for row in self.rows if self._status(row) == "accepted"]
 
     @cached_property
     def accepted(self) -> set[str]:
@@ -491,7 +483,7 @@ class GateTally:
     @cached_property
     def doubtful(self) -> set[str]:
         """Images with a failure of which the label check is unsure, and none that is accepted."""
-        found = {row["seed"] for row in self.rows if self._status(row) in _UNSURE}
+        found = {row["seed"] for row in self.rows if self._status(row) == "unsure"}
         return found - self.accepted
 
     @cached_property
