@@ -58,7 +58,7 @@ def handled():
     signal.signal(signal.SIGINT, before)
 
 
-RUN = "run --data npz:toy.npz --method pgd --seeds 40 --out out -q --set campaign.shard=4 --model"
+RUN = "run --data npz:toy.npz --method pgd --images 40 --out out -q --set campaign.shard=4 --model"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_coverage_at_stopping_and_bias_in_made_crowds():
 @pytest.mark.long
 def test_coverage_at_stopping_in_two_thousand_made_crowds():
     """Four ways to stop, 500 crowds each; a third of the judges know nothing."""
-    ways = ({"size": 100, "attempted": 250, "budget": 100}, {"size": 60, "budget": 60})
+    ways = ({"size": 100, "searched": 250, "budget": 100}, {"size": 60, "budget": 60})
     ways += ({"size": 100, "budget": 15}, {"size": 100, "budget": 60, "limit": 0.55})
     holds, errors = [], []
     for number, way in enumerate(ways):

@@ -139,7 +139,7 @@ def test_what_cannot_be_drawn_is_told():
 def test_curves_of_a_model_that_noise_confuses():
     names = ("gaussian_noise", "contrast", "speckle_noise")
     found = severity_curves(subject(), bars(60), names)
-    assert found["usable"] == 60
+    assert found["correctly_classified"] == 60
     assert tuple(row["corruption"] for row in found["corruptions"]) == names
     noise, contrast, _ = found["corruptions"]
     assert len(noise["curve"]) == 16

@@ -123,7 +123,7 @@ def test_a_sinvad_run_is_asked_about_from_end_to_end(tmp_path, monkeypatch, caps
     np.savez("bars.npz", x_train=train.x, y_train=train.y, x_test=test.x, y_test=test.y)
     Path("model.py").write_text("from tiny import Columns as make\n")
     words = ["--model", "model.py:make", "--data", "npz:bars.npz", "--conditions", "none"]
-    assert main(["run", "--method", "sinvad", *words, "--seeds", "40", "--out", "found"]) == 0
+    assert main(["run", "--method", "sinvad", *words, "--images", "40", "--out", "found"]) == 0
     capsys.readouterr()
     run = Run("found")
     before = {name: row["label_kept"] for name, row in (run.verdicts or {}).items()}

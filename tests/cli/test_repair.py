@@ -29,7 +29,7 @@ def stored(folder):
 
 def test_a_run_is_repaired_with_its_findings(toy_folder, capsys):
     Path("c.toml").write_text(CONDITIONS)
-    search = ["--method", "pgd", "--set", "method.epsilon=0.3", "--seeds", "12"]
+    search = ["--method", "pgd", "--set", "method.epsilon=0.3", "--images", "12"]
     assert main(["run", *COMMON, *search, "--out", "old"]) == 0
     assert main(["repair", "old", "--out", "fixed", *SHORT]) in (0, 1, 4)
     record = stored("fixed")

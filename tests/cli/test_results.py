@@ -14,8 +14,8 @@ from hardcase.runs.verify import Verification
 from hardcase.statistics import Rate
 
 GIVEN = {"levels": [10, 60, 100, *[5] * 20], "found": {0: [140], 1: [150], 2: [220]}}
-GIVEN["judge"] = {"standing": "calibrated: x", "calibrated": True}
-WORDS = "run --data npz:greys.npz?split=all --method pgd --seeds 40 --allow-low-accuracy"
+GIVEN["judge"] = {"status": "calibrated: x", "calibrated": True}
+WORDS = "run --data npz:greys.npz?split=all --method pgd --images 40 --allow-low-accuracy"
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_findings_are_right_before_and_wrong_now(greys, capsys):
     assert run.record["baseline"] == "models.py:old"
     stored = tomllib.loads((greys / "new/config.toml").read_text())
     assert stored["baseline"] == ["models.py:old"]
-    assert json.loads((greys / "new/run.json").read_text())["funnel"]["failing"] > 0
+    assert json.loads((greys / "new/run.json").read_text())["search_results"]["failing"] > 0
     assert json.loads((greys / "new/regression.json").read_text())["retraining"] is None
     assert set(Run("new-swapped").findings["expected"].to_pylist()) == {0}
     assert "with the roles swapped" in capsys.readouterr().out

@@ -35,7 +35,7 @@ def files(tmp_path, monkeypatch, fresh_registry):
 
 
 def run(*words):
-    given = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--seeds", "6"]
+    given = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--images", "6"]
     assert main([*given, *words, "--out", "found", "--progress", "none"]) == 0
     return Run("found")
 
@@ -50,7 +50,7 @@ def test_method_and_judge():
     assert found.record["method"] == "own_method.py:brighter"
     assert len(found)
     assert main(["judge", "found", "--judge", "own_judge.py:bright", "--progress", "none"]) == 0
-    assert Run("found").record["funnel"]["accepted"] is not None
+    assert Run("found").record["search_results"]["accepted"] is not None
     assert list(resolve("method", "own_method.py:brighter").options) == ["most", "step_size"]
 
 
@@ -63,7 +63,7 @@ def test_search():
 def test_a_method_that_asks_with_a_mask_is_told_so(capsys):
     text = Path("own_search.py").read_text()
     Path("own_search.py").write_text(text.replace(".nonzero().squeeze(1)", ""))
-    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--seeds", "2"]
+    words = ["run", "--model", "net.py:make", "--data", "own_data.py:bars", "--images", "2"]
     words += ["--method", "pgd", "--set", "method.search=own_search.py:FadingSign"]
     assert main([*words, "--out", "mask", "--progress", "none"]) == 2
     said = capsys.readouterr().err  # with run-time type checks, the line that asked

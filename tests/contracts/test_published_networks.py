@@ -35,7 +35,7 @@ FINDERS = {
 def test_a_published_form_runs_on_a_real_network(name, tmp_path):
     from hardcase.cli.main import main
 
-    words = f"run --model zoo:lenet5 --data mnist5k --method {name} --seeds 2 --conditions none -q"
+    words = f"run --model zoo:lenet5 --data mnist5k --method {name} --images 2 --conditions none -q"
     words += f" {SHORT.get(name, '--set method.gradients=20')} --out {tmp_path / 'run'}"
     if registry.parts("method")[name].facts.get("peers") == "wanted":
         words += " --peer zoo:lenet1 --peer zoo:lenet4"

@@ -92,7 +92,7 @@ def ran(steps, names, *given, **inputs):
 @pytest.mark.long
 def test_the_steps_run_the_base_gate_comment_and_end(steps, place, repository):
     inputs = {
-        "ARGUMENTS": "--method none --seeds 24 --device cpu --conditions handheld --set references=none",
+        "ARGUMENTS": "--method none --images 24 --device cpu --conditions handheld --set references=none",
         "BASE": "auto", "REF": "main", "BRANCH": "hardcase-pictures", "GATE": "",
         "REMOTE": str(place / "remote.git"), "GITHUB_SHA": "abc123", "GITHUB_SERVER_URL": "https://github.com",
     }  # fmt: skip
@@ -122,7 +122,7 @@ def test_without_a_base_and_without_risk_it_says_so(steps, place, repository):
     temp = place / "alone"
     temp.mkdir()
     inputs = {
-        "ARGUMENTS": "--method pgd --seeds 24 --device cpu --set method.epsilon=0.3 --conditions none",
+        "ARGUMENTS": "--method pgd --images 24 --device cpu --set method.epsilon=0.3 --conditions none",
         "BASE": "none", "REF": "", "BASE_RUN": "", "BRANCH": "", "GATE": "--max-confirmed-rate 0.05",
         "RUNNER_TEMP": str(temp), "GITHUB_OUTPUT": str(temp / "output"), "GITHUB_SHA": "abc", "REMOTE": "nowhere",
     }  # fmt: skip

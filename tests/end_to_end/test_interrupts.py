@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SHARDS = ("--seeds", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
+SHARDS = ("--images", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_kill_9_loses_at_most_the_unfinished_shard(world, whole):
 
 
 def test_ctrl_c_in_a_terminal_reaches_all_workers_and_the_run_is_saved(world):
-    small = ("--seeds", "10", "--set", "campaign.shard=1")
+    small = ("--images", "10", "--set", "campaign.shard=1")
     assert world.run(*SHARDS, *small, "--out", "whole").code == 0
     process = start("--workers", "2", *small, slow="0.03")
     wait_for(process, world.findings)

@@ -250,9 +250,9 @@ CONTROLS = {"found": 31, "planted": 36, "accepted": 1, "kinds": {}}
 @pytest.mark.parametrize(
     ("card", "rows", "weak", "shown"),
     [
-        ({"standing": "here", "calibration": MEASURED}, 2, None, "500 images rated by people"),
-        ({"standing": "here", "controls": CONTROLS}, 0, None, "found 31 of 36 planted label losses"),
-        ({"standing": "here", "accuracy": 0.659}, 0, 0.659, "65.9 % of real test images"),
+        ({"status": "here", "calibration": MEASURED}, 2, None, "500 images rated by people"),
+        ({"status": "here", "controls": CONTROLS}, 0, None, "found 31 of 36 planted label losses"),
+        ({"status": "here", "accuracy": 0.659}, 0, 0.659, "65.9 % of real test images"),
         ({"label_kept": {"auroc": 0.8841}, "accuracy": 0.97}, 0, None, "label kept · auroc"),
         ({"name": "one"}, 0, None, "Never held against people"),
         ({}, 0, None, "a guess of unknown quality"),

@@ -253,7 +253,7 @@ def test_the_profile_of_guides_is_an_ingredient(user):
     assert before.differences(now()) == ["training data"]
 
 
-RUN = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 8 --out out -q"
+RUN = "run --model model.py:make --data npz:toy.npz --method pgd --images 8 --out out -q"
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def make(): return Quarters(float(os.environ["SHARP"]))
 def test_curves_are_not_those_of_another_model(user, monkeypatch, command):
     (user / "model.py").write_text(SHARP)
     monkeypatch.setenv("SHARP", "20")
-    words = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 6 --out out -q"
+    words = "run --model model.py:make --data npz:toy.npz --method pgd --images 6 --out out -q"
     curve = "curve out --corruptions brightness --conditions none --count 2 -q"
     assert command(words)[0] == command(curve)[0] == 0
     monkeypatch.setenv("SHARP", "30")

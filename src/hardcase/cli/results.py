@@ -100,7 +100,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated seeds"):
+        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
@@ -158,16 +158,16 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
         line = _rates_line(pair)
         if line:
             yield line
-    searched = any(run["attempted"] for run in table["runs"])
+    searched = any(run["searched"] for run in table["runs"])
     columns = ["run", "method", "failure rate"]
-    columns += ["failing, of attempted", "accepted", "distinct", "queries"] * searched
+    columns += ["failing, of attempted", "accepted", "clusters", "queries"] * searched
     rows = []
     for run in table["runs"]:
         row = [run["name"], run["method"]]
         row.append(measured_rate(run["risk"]) if run["risk"] else "not measured")
         if searched:
             accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
-            row += [rate(run["failing"]), accepted, run["distinct"], int(run["queries"])]
+            row += [rate(run["failing"]), accepted, run["clusters"], int(run["queries"])]
         rows.append(row)
     yield grid("", columns, rows)
     yield table["sentence"]
@@ -313,7 +313,7 @@ def _gated(
         about |= {
             "known": [row["id"] for row in tally.known],
             "known_unused": tally.unused,
-            "label_check": str(judge.get("status") or judge.get("standing") or "unknown"),
+            "label_check": str(judge.get("status") or judge.get("status") or "unknown"),
         }
     elif limits.known:
         raise Problem(
@@ -381,19 +381,19 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
-        "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "images with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
     if said["accepted"] is not None:
         lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
-        "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
-        "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
-        "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
-        "seeds, equal images once": "{better} better, {worse} worse, {neither} neither".format(
+        "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
+        "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
+        "images, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
+        "images, equal ones once": "{better} better, {worse} worse, {neither} neither".format(
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
 
 
@@ -435,7 +435,7 @@ def export(
     """
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
-    about = f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}"
+    about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
     if to is To.hardest:
         from hardcase.repair.hardest import export_hardest
 

@@ -334,7 +334,7 @@ class TrainedJudge:
         return {
             **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
-            "standing": self.standing,
+            "status": self.standing,
             "rules": {name: asdict(rule) for name, rule in self.rules.items()},
             "calibration": self.calibration,
             **{name: self.card[name] for name in more},
@@ -481,7 +481,7 @@ class NormJudge:
         return {
             "name": "norm",
             "calibrated": False,
-            "standing": "only changes of at most 8/255 are decided; nobody judged the others",
+            "status": "only changes of at most 8/255 are decided; nobody judged the others",
         }
 
 

@@ -351,6 +351,6 @@ def silent(
     return found, {
         "refused": REFUSED,
         "alarm": alarm,
-        "silent": Rate(count, total).to_json(),
+        "high_confidence": Rate(count, total).to_json(),
         "caught": Rate(total - count, total).to_json(),
     }

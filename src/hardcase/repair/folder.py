@@ -223,7 +223,7 @@ class StoredRepair:
         declared = run.record.get("conditions")
         if declared is None:
             raise Problem(f"{run.folder} was measured without declared conditions.")
-        shape = tuple(run.record["image"])
+        shape = tuple(run.record["shape"])
         if conditions_digest(Conditions.load(declared), shape) != self.record["conditions_digest"]:
             raise Problem(
                 f"the repair was proved under other conditions than those of {run.folder}.",

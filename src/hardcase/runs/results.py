@@ -83,12 +83,12 @@ def accepted_between(funnel: Mapping[str, int | None]) -> str | None:
     """Say how many searched images have an accepted failure: between all unsure ones lost and all
     unsure ones kept, without an interval; None where nobody judged.
 
-    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 6})
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 6})
     'between 10 and 16 of 40 (25.0 to 40.0 %)'
-    >>> accepted_between({"attempted": 40, "accepted": 10, "unsure": 0})
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 0})
     '10 of 40 (25.0 %)'
     """
-    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "attempted"))
+    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "searched"))
     if accepted is None:
         return None
     most = accepted + (unsure or 0)
@@ -128,7 +128,7 @@ def people_said(people: Mapping[str, Any]) -> str:
         return f"{counts} {people['rated']} rated{asked}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
-        f"{value} % of {rate['attempted']} attempted seeds confirmed [{low}, {high}]; "
+        f"{value} % of {rate['searched']} attempted seeds confirmed [{low}, {high}]; "
         f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
     )
 
@@ -277,7 +277,7 @@ class Run:
         rows = (
             row
             for part in seeds
-            for some in part.select(["status", "looked", "failing"]).to_batches(BATCH)
+            for some in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
             for row in some.to_pylist()
         )
         return statistics.count(
@@ -285,7 +285,7 @@ class Run:
             findings.select(["id", "seed", "kind", "witnessed"]).to_pylist(),
             self.verdicts,
             witnesses=bool(self.record.get("witnesses")),
-            generated=self.record.get("generated seeds"),
+            generated=self.record.get("generated_images"),
         )
 
     def changes(self) -> list[str | None]:
@@ -322,14 +322,14 @@ class Run:
 
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
-        counts = self.counts()["funnel"]
-        attempted = counts["attempted"] or 0
+        counts = self.counts()["search_results"]
+        attempted = counts["searched"] or 0
         seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
         known = self.record.get("claims")
-        usable = f"{counts['usable']} usable (correctly classified)"
+        usable = f"{counts['correctly_classified']} usable (correctly classified)"
         if known:
             seeds = f"{counts['seeds']} claims about {known['images']} images"
-            usable = f"{counts['usable']} usable (the model makes them)"
+            usable = f"{counts['correctly_classified']} usable (the model makes them)"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
@@ -354,7 +354,7 @@ class Run:
                 f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
                 "too little to change what they show"
             )
-        distinct = counts["distinct"]
+        distinct = counts["clusters"]
         lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
         people = self.record.get("people")
         if people:

@@ -251,7 +251,7 @@ def _alike(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     tried: dict[str, list[Any]] = {
         "model": [known.get("subject") for known in hashes],
         "classes": [tuple(run.record.get("classes") or ()) for run in runs],
-        "image": [tuple(run.record.get("image") or ()) for run in runs],
+        "image": [tuple(run.record.get("shape") or ()) for run in runs],
         "seeds": [frozenset(run.seeds["id"].to_pylist()) for run in runs],
         "budget": [tuple(sorted((run.record.get("budget") or {}).items())) for run in runs],
         "complete": [bool(run.record.get("complete")) for run in runs],
@@ -289,11 +289,11 @@ def _described(sheet: Tried) -> dict[str, Any]:
         "name": sheet.name,
         **{name: record.get(name) for name in facts},
         "risk": _risk(record),
-        "attempted": total,
+        "searched": total,
         "queries": sum(sheet.spent.values()),
         "failing": Rate(sum(sheet.failing.values()), total).to_json(),
         "accepted": accepted,
-        "distinct": (sheet.run.record.get("funnel") or {}).get("distinct"),
+        "clusters": (sheet.run.record.get("search_results") or {}).get("clusters"),
         "l2": median(list(sheet.nearest.values())),
     }
 

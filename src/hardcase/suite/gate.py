@@ -220,7 +220,7 @@ def _require_conditions(run: Run, limits: GateLimits) -> None:
     if limits.conditions is None:
         return
     demanded = Conditions.load(limits.conditions)
-    shape = tuple(run.record["image"])
+    shape = tuple(run.record["shape"])
     if run.record.get("conditions_digest") == conditions_digest(demanded, shape):
         return
     declared = run.record.get("conditions") or {}
@@ -444,7 +444,7 @@ class GateTally:
 
     @cached_property
     def _searched(self) -> list[dict[str, Any]]:
-        columns = ["id", "label", "status", "looked"]
+        columns = ["id", "label", "status", "evaluated"]
         rows: list[dict[str, Any]] = self.run.seeds.select(columns).to_pylist()
         return rows
 
@@ -462,7 +462,7 @@ class GateTally:
     @cached_property
     def unsearched(self) -> set[str]:
         """Images that the model gets right and the search did not look at, or not to its end."""
-        done = {row["id"] for row in self._searched if row["status"] == "done" and row["looked"]}
+        done = {row["id"] for row in self._searched if row["status"] == "done" and row["evaluated"]}
         return self.images - done - self.misread - self._excused
 
     @cached_property
@@ -494,7 +494,7 @@ class GateTally:
 
     def _sure(self, row: Mapping[str, Any]) -> bool:
         verdict = self.verdicts[row["id"]]
-        return bool(verdict.get("high_confidence") or verdict.get("silent"))
+        return bool(verdict.get("high_confidence") or verdict.get("high_confidence"))
 
     @cached_property
     def witnessed(self) -> set[str] | None:
