@@ -59,10 +59,11 @@ def test_what_is_none_was_not_given():
 
 def test_a_configuration_says_who_gave_each_setting():
     request = Request().ask(WHOLE, "hardcase.toml").ask({"seed": 3}, "flag")
-    config = request.config(stored={"device": "default", "seed": "hardcase.toml"})
+    assert request.config().given["method.name"] == "hardcase.toml"
+    stored = {"device": "default", "seed": "python", "method.name": "flag"}
+    config = request.config(stored=stored)
     assert config.seed == 3
-    assert (config.given["seed"], config.given["device"]) == ("flag", "default")
-    assert config.given["method.name"] == "hardcase.toml"
+    assert config.given == {**stored, "seed": "flag"}, "what a run was given stays so"
 
 
 def test_flags_set_the_keys_of_their_names():

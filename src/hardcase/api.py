@@ -407,7 +407,7 @@ def resume(
     values = Store(folder).settings()
     if values:
         request = Request().ask(values, "hardcase.toml").ask(arguments, "python")
-        config = request.config(stored=values.get("given"))
+        config = request.config(stored=values.get("given", {}))
         same_source(record, config)
         require(config.model_dump(), folder, trusted=trust)
         context = Context(config)
