@@ -515,6 +515,8 @@ def _context_of(
     measured: bool = False,
 ) -> Context:
     """The context of a run whose parts are names or whatever the user has."""
+    if seeds is not None and seeds < 1:
+        raise Problem(f"seeds is {seeds}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values
