@@ -20,8 +20,8 @@ $(RUNS): pyproject.toml constraints.txt
 	$(BIN)/pip install -q --no-compile -c constraints.txt torch==2.13.0 -e .
 	touch $(RUNS)
 
-$(READY): $(RUNS) studies/pyproject.toml study/pyproject.toml teams/pyproject.toml
-	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e ./teams -e .[dev]
+$(READY): $(RUNS)
+	$(BIN)/pip install -q -c constraints.txt -e .[dev]
 	touch $(READY)
 
 demo: $(RUNS)  ## the main job on real digits; ends with a report
@@ -61,7 +61,7 @@ plant: venv  ## plant known defects one at a time and show that the suite catche
 	$(BIN)/python tests/plant_defects.py
 
 torture: venv  ## the long form of the crash tests, and those that need a Ray cluster
-	$(BIN)/pip install -q -c constraints.txt -e ./study -e ./studies -e ./teams -e .[dev,ray]
+	$(BIN)/pip install -q -c constraints.txt -e .[dev,ray]
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest tests/torture tests/worst_day teams/tests studies/tests study/tests/test_server_kills.py tests/end_to_end/test_beyond.py tests/end_to_end/test_photo_generators.py
 	HARDCASE_TORTURE=long $(BIN)/python -m pytest -m long
 	HARDCASE_PLAYED_DEVICE="tile=16" $(BIN)/python -m pytest $(PLAYED)
@@ -79,7 +79,7 @@ site: docs  ## the documentation site, in build/site/html; trains only LeNet-5, 
 	$(BIN)/pip install -q -c constraints.txt -e .[docs]
 	$(BIN)/python docs/make_site.py
 
-dist: venv  ## wheels of all four, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
+dist: venv  ## the wheel, installed with all extras into an empty environment and used there; PYTHON=python3.13 for another Python
 	HARDCASE_DIST=1 HARDCASE_DIST_PYTHON=$(PYTHON) $(BIN)/python -m pytest -rs tests/end_to_end/test_distribution.py
 
 # plug-ins, which need the packages that they plug into
@@ -87,7 +87,7 @@ TEAMS := teams/tests
 
 teams:  ## plug-ins with MLflow, Lightning, transformers and MAITE, then FiftyOne, each in an environment beside .venv
 	test -x $(VENV)-teams/bin/python || $(PYTHON) -m venv $(VENV)-teams
-	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[http,onnx,mlflow,lightning,huggingface,maite] -e ./study -e ./studies -e ./teams pytest beartype hypothesis pyright
+	$(VENV)-teams/bin/pip install -q torch==2.13.0 -e .[http,onnx,mlflow,lightning,huggingface,maite,study] pytest beartype hypothesis pyright
 	$(VENV)-teams/bin/python -m pytest -rs $(TEAMS)
 	test -x $(VENV)-fiftyone/bin/python || $(PYTHON) -m venv $(VENV)-fiftyone
 	$(VENV)-fiftyone/bin/pip install -q torch==2.13.0 -e . fiftyone pytest beartype
@@ -101,12 +101,13 @@ lowest: venv  ## the verbs with the lowest versions of all dependencies but torc
 	$(BIN)/pip install -q --no-deps --no-compile --target build/lowest -r constraints-lowest.txt
 	rm -rf build/lowest-run && mkdir -p build/lowest-run
 	cd build/lowest-run && export PYTHONPATH=../lowest && python=../../$(BIN)/python && \
-	  $$python -m hardcase run --model zoo:lenet5 --data mnist5k --method pgd --seeds 8 --out first && \
+	  $$python -m hardcase run --model zoo:lenet5 --data mnist5k --method pgd --images 8 --out first && \
 	  $$python -m hardcase report first && $$python -m hardcase shrink first --out smaller && \
-	  $$python -m hardcase compare first smaller && $$python -m hardcase doctor
+	  $$python -m hardcase compare first smaller && \
+	  $$python -m hardcase doctor --model zoo:lenet5 --data mnist5k
 
 archive: venv  ## what Zenodo keeps of a release: source, wheels and metadata in build/
 	./release.sh archive
 
 clean:
-	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info studies/src/*.egg-info study/src/*.egg-info teams/src/*.egg-info
+	rm -rf $(VENV) $(VENV)-teams $(VENV)-fiftyone .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info

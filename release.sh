@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./release.sh VERSION: sets the version, dates the changelog, builds, checks, commits and tags. Uploads nothing.
-# ./release.sh build: sdists and wheels of all four distributions in dist/, which is then an index for pip --find-links.
+# ./release.sh build: sdist and wheel in dist/, which is then an index for pip --find-links.
 # ./release.sh archive: what Zenodo keeps, in build/hardcase-VERSION.zip: the committed source, its metadata, and dist/.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -10,15 +10,11 @@ python="$(realpath -s "${PYTHON:-.venv/bin/python}")"
 version() { sed -n 's/^VERSION = "\(.*\)"/\1/p' src/hardcase/environment.py; }
 
 build() {
-  rm -rf dist build/lib study/build studies/build teams/build
-  for folder in . study studies teams; do
-    for what in sdist wheel; do
-      (cd "$folder" && "$python" -c "from setuptools import build_meta as b; b.build_$what('$OLDPWD/dist')" >/dev/null)
-    done
+  rm -rf dist build/lib
+  for what in sdist wheel; do
+    "$python" -c "from setuptools import build_meta as b; b.build_$what('dist')" >/dev/null
   done
-  for name in hardcase hardcase_study hardcase_studies hardcase_teams; do
-    [ -f "dist/$name-$(version)-py3-none-any.whl" ] || { echo "error: dist/ lacks $name $(version)" >&2; exit 2; }
-  done
+  [ -f "dist/hardcase-$(version)-py3-none-any.whl" ] || { echo "error: dist/ lacks hardcase $(version)" >&2; exit 2; }
   (cd dist && sha256sum ./*.whl ./*.tar.gz > SHA256SUMS)
 }
 
@@ -49,7 +45,6 @@ git rev-parse -q --verify "refs/tags/v$wanted" >/dev/null && { echo "error: v$wa
 grep -q '^## Unreleased$' CHANGELOG.md || { echo "error: the changelog has no 'Unreleased'" >&2; exit 2; }
 today="$(date -u +%F)"
 sed -i "s/^VERSION = \".*\"/VERSION = \"$wanted\"/" src/hardcase/environment.py
-sed -i "s/^version = \".*\"/version = \"$wanted\"/" study/pyproject.toml studies/pyproject.toml teams/pyproject.toml
 sed -i "s/^version: .*/version: $wanted/; s/^date-released: .*/date-released: $today/" CITATION.cff
 sed -i "s/\"version\": \".*\"/\"version\": \"$wanted\"/; s/\"publication_date\": \".*\"/\"publication_date\": \"$today\"/" .zenodo.json
 sed -i "s/^version: .*/version: $wanted/" teams/fiftyone/fiftyone.yml

@@ -42,7 +42,7 @@ def test_options_of_a_method_are_settings_and_a_name_alone_is_one():
 
 @pytest.mark.parametrize(
     ("labels", "told"),
-    [(("--seeds", ""), ("--seeds", "--set seeds")), (("", ""), ("--set seeds",))],
+    [(("--images", ""), ("--images", "--set seeds")), (("", ""), ("--set seeds",))],
 )
 def test_two_values_of_one_giver_are_an_error_that_names_both(labels, told):
     request = Request().ask({"seeds": 8}, "flag", labels[0])

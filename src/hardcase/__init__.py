@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run as Run
     from hardcase.suite.compare import compare as compare
     from hardcase.suite.coverage import coverage as coverage
-    from hardcase.suite.gate import assert_confirmed_rate as assert_confirmed_rate
+    from hardcase.suite.gate import assert_failure_rate as assert_failure_rate
     from hardcase.suite.replay import replay as replay
     from hardcase.suite.shrink import shrink as shrink
     from hardcase.types import (
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Feedback as Feedback,
         Findings as Findings,
         Guide as Guide,
+        ImagePairs as ImagePairs,
         Images as Images,
         Judge as Judge,
         Method as Method,

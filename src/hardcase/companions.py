@@ -1,6 +1,7 @@
 """Distributions beside this one, by entry points: ``hardcase.verbs`` (functions or typer
 applications), ``hardcase.studies`` (for ``hardcase reproduce``), ``hardcase.readers`` (of what
-people answered). Nothing is imported before it is used, and nothing here imports torch.
+people answered, and who asks them). Nothing is imported before it is used, and nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +30,9 @@ _KNOWN = {
 """Verbs of the distributions that are developed with this one, with their lines of help, which are
 shown whether they are installed or not."""
 _EXTRAS = {"study": "study", "card": "teams", "fetch": "teams"}
-"""What installs a verb; all others are in studies."""
+"""What installs the libraries that a verb needs; all others are in studies."""
+_LIBRARIES = {"study": ("starlette", "uvicorn")}
+"""Libraries without which no verb of an extra does anything."""
 
 
 def companion_verbs() -> dict[str, str]:
@@ -42,9 +46,13 @@ def companion_verbs() -> dict[str, str]:
 
 def load_verb(name: str) -> Any:
     """Import the function or the typer application of a verb in `companion_verbs`."""
+    extra = _EXTRAS.get(name, "studies")
     for point in entry_points(group="hardcase.verbs", name=name):
+        for library in _LIBRARIES.get(extra, ()):
+            if find_spec(library) is None:
+                raise _not_installed(f"`hardcase {name}`", extra, library)
         return _loaded(point)
-    raise _not_installed(f"`hardcase {name}`", _EXTRAS.get(name, "studies"))
+    raise _not_installed(f"`hardcase {name}`", extra)
 
 
 def _loaded(point: EntryPoint) -> Any:
@@ -54,10 +62,12 @@ def _loaded(point: EntryPoint) -> Any:
 
 
 def reader() -> Any:
-    """The module that reads what people answered: ``rated(folder)``, ``record(folder, runs=)``."""
+    """The module that asks people and reads what they answered: ``rated(folder)``,
+    ``record(folder, runs=)``, ``ask(runs, budget=)``.
+    """
     for point in entry_points(group="hardcase.readers", name="study"):
         return _loaded(point)
-    raise _not_installed("reading the answers of a study", "study")
+    raise _not_installed("asking people, and reading their answers,", "study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +127,19 @@ def _studies() -> dict[str, EntryPoint]:
 
 
 def teams_module(name: str, what: str, extra: str) -> ModuleType:
-    """A module of ``hardcase-teams``, which `what` needs and `extra` installs."""
+    """A module of ``hardcase_teams``, which `what` needs and `extra` installs."""
     try:
         return import_module(f"hardcase_teams.{name}")
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("hardcase_teams"):
             raise
-        raise _not_installed(what, "teams", extra) from error
+        raise _not_installed(what, extra) from error
 
 
-def _not_installed(what: str, distribution: str, extra: str = "") -> Problem:
+def _not_installed(what: str, extra: str, library: str = "") -> Problem:
     return Problem(
-        f"{what} needs the distribution hardcase-{distribution}, which is not installed.",
-        fix=f"pip install 'hardcase[{extra or distribution}]'",
+        f"{what} needs {library or f'what the extra {extra!r} brings'}, which is not installed.",
+        fix=f"pip install 'hardcase[{extra}]', or from a clone: pip install './hardcase[{extra}]'",
     )
 
 

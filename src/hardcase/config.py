@@ -114,35 +114,33 @@ class CampaignConfig(_Section):
     """Logits by which each witness must keep the label."""
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of all, from 0 to 1."""
+
+
 class LimitsConfig(_Section):
     """What the model may at most show: read by ``gate`` and shown by the report."""
 
-    confirmed_rate: float | None = Field(None, ge=0, le=1)
-    """Attempted seeds with a confirmed failure, at most."""
-    class_rate: float | None = Field(None, ge=0, le=1)
-    """The same for every class alone."""
-    classes: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
-    """The same by the name of a class."""
-    slices: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
-    """The same by the name of a slice."""
-    silent_rate: float | None = Field(None, ge=0, le=1)
-    """The same for failures made with high confidence."""
-    distinct: int | None = Field(None, ge=0)
-    """Distinct groups of confirmed findings, at most."""
-    witnessed_rate: float | None = Field(None, ge=0, le=1)
-    """Attempted seeds with a witnessed failure, at most."""
-    accuracy: float | None = Field(None, ge=0, le=1)
-    """Share of unchanged images that the model must at least get right."""
-    risk: float | None = Field(None, ge=0, le=1)
-    """Share of (image, declared condition) pairs that fail, at most."""
-    risk_margin: float = Field(0.01, ge=0, le=1)
-    """By how much the risk may exceed that of the baseline, or of the first reference."""
-    least_scale: float | None = Field(None, ge=0, le=1)
-    """Scale of the declared conditions below which at most a tenth of the images may fail."""
-    usable: int = Field(20, ge=1)
-    """Usable seeds, at least."""
-    upper: bool = False
-    """The upper end of the 95 % interval must hold too."""
+    risk: Share | None = None
+    """Failure rate under the declared conditions, at most."""
+    margin: Share = 0.01
+    """By how much the failure rate may exceed the baseline's."""
+    class_risk: Share | None = None
+    """Failure rate of every class, at most."""
+    classes: dict[str, Share] = {}
+    """Failure rate of a class, at most, by its name."""
+    accuracy: Share | None = None
+    """Share of unmodified images that the model gets right, at least."""
+    accepted_rate: Share | None = None
+    """Searched images with an accepted failure, at most."""
+    high_confidence_rate: Share | None = None
+    """Searched images with an accepted failure made with high confidence, at most."""
+    witnessed_rate: Share | None = None
+    """Searched images with a witnessed failure, at most."""
+    slices: dict[str, Share] = {}
+    """Searched images of a slice with an accepted failure, at most, by the name of the slice."""
+    conditions: str | None = None
+    """A profile or a file: the failure rate must have been measured under these conditions."""
 
 
 class MethodConfig(BaseModel):
@@ -193,7 +191,8 @@ class Config(_Section):
         Literal["label", "disagreement", "non-finite", "surprise", "any", "regression"] | None
     ) = None
     keep: str | None = None
-    seeds: int | None = Field(None, ge=1)
+    images: int | None = Field(None, ge=1)
+    """Images to search from."""
     split: Literal["train", "test"] = "test"
     seed: int = 0
     device: str = "auto"
@@ -247,14 +246,36 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise _problem(error) from error
 
 
+RENAMED_LIMITS = {
+    "confirmed_rate": "accepted_rate",
+    "silent_rate": "high_confidence_rate",
+    "class_rate": "class_risk, the failure rate of every class",
+    "risk_margin": "margin",
+}
+"""Limits by the names that they had, and what they are called."""
+DROPPED_LIMITS = {
+    "clusters": "a number of failure clusters has no interval, so it decides nothing",
+    "least_scale": "what a search finds is only a bound, so it decides nothing",
+    "correctly_classified": "few images have wide intervals, which pass nothing",
+    "upper": "every limit is held by its interval",
+}
+"""Limits that are gone, and why."""
+
+
 def limits_in(values: Mapping[str, Any]) -> LimitsConfig:
     """The section ``[limits]`` of a file's values, checked; the rest of the file may be anything.
 
-    >>> limits_in({"limits": {"confirmed_rate": 0.05}}).confirmed_rate
+    >>> limits_in({"limits": {"accepted_rate": 0.05}}).accepted_rate
     0.05
     """
+    section = values.get("limits", {})
+    for name in section if isinstance(section, Mapping) else ():
+        if name in RENAMED_LIMITS:
+            raise Problem(f"limits.{name} is now {RENAMED_LIMITS[name]}.")
+        if name in DROPPED_LIMITS:
+            raise Problem(f"limits.{name} is no limit any more: {DROPPED_LIMITS[name]}.")
     try:
-        return LimitsConfig.model_validate(values.get("limits", {}))
+        return LimitsConfig.model_validate(section)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["limits", *map(str, first["loc"])])

@@ -148,7 +148,7 @@ class Context(CampaignSplits):
             "method": {**(options or {}), "name": getattr(method, "name", method)},
         }
         if not some:
-            named["seeds"] = max(len(seeds), 1)
+            named["images"] = max(len(seeds), 1)
         images: dict[str, Any] = {"given" if some else "seeds": seeds}
         return cls(
             asked.ask(named, "python").config(),
@@ -208,7 +208,7 @@ class Context(CampaignSplits):
         if self.reserves:
             names = map(image_of, images.id) if self.task != "classes" else images.id
             images = images.take((~reserved(list(names))).nonzero().flatten())
-        if self.config.seeds is None and len(images) <= SEEDS and given is not None:
+        if self.config.images is None and len(images) <= SEEDS and given is not None:
             return images.held()
         count = min(self.count, len(images))
         return images.sample(count=count, seed=self.config.seed).held()
@@ -254,8 +254,8 @@ class Context(CampaignSplits):
         """How many images the search starts from: as configured, else 60; of photographs on a CPU
         as many as a few minutes are enough for, by the time of one pass.
         """
-        if self.config.seeds is not None:
-            return self.config.seeds
+        if self.config.images is not None:
+            return self.config.images
         timed = steady(self.subject.device) and is_photographic(self.shape)
         if not timed or self.config.method.name == NO_SEARCH:
             return SEEDS
@@ -324,7 +324,7 @@ class Context(CampaignSplits):
         self.subject(rows)
         each = (monotonic() - began) / len(rows)
         queries = self.config.budget.queries or QUERIES
-        return each * queries * (self.config.seeds or SEEDS)
+        return each * queries * (self.config.images or SEEDS)
 
     @cached_property
     def witnesses(self) -> tuple[Model, ...]:

@@ -38,7 +38,8 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
             owner = home.partition(".")[0]
             if owner == "hardcase" or not str(error.name).startswith(owner):
                 raise
-            advice = f"pip install {owner.replace('_', '-')}"
+            extra = owner.removeprefix("hardcase_")
+            advice = f"pip install 'hardcase[{extra}]'"
             raise AttributeError(f"{package}.{name} is of another package: {advice}") from error
         if value is None:  # a module of its own
             value = import_module(f"{home}.{original}")

@@ -20,8 +20,8 @@ from hardcase.randomness import Rng, balanced_order
 __all__ = [
     *("KINDS", "OFFERS", "Answer", "Budget", "ClassNames", "Criterion", "Encoded", "Evaluator"),
     *("Feedback", "Findings", "Following", "Guide", "Images", "Judge", "Kind", "Method", "Model"),
-    *("Objective", "Offer", "Oracle", "Probe", "Scores", "Search", "Seeds", "Space", "State"),
-    *("Tap", "Targets", "WAYS", "Verdicts", "is_photographic"),
+    *("Objective", "Offer", "Oracle", "ImagePairs", "Probe", "Scores", "Search", "Seeds", "Space"),
+    *("State", "Tap", "Targets", "VERDICT_WORDS", "WAYS", "Verdicts", "is_photographic"),
 ]
 
 Encoded = tuple[Tensor, Mapping[str, Tensor]]
@@ -362,44 +362,80 @@ class Findings:
         )
 
 
-Answers = Sequence[bool | None] | Bool[Tensor, " t"]
+@dataclass(frozen=True, slots=True)
+class ImagePairs:
+    """What a judge is asked about: changed images, the images they were made from, and the class
+    that each should still show. Nothing else of a run is in it, so nothing else can enter a
+    verdict.
+
+    Args:
+        x: The changed images, 8-bit.
+        original: The image that each was made from, 8-bit.
+        expected: The class of that image.
+
+    Example:
+        >>> import torch
+        >>> import hardcase as hc
+        >>> images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+        >>> len(hc.ImagePairs(images, images, torch.tensor([0, 1])))
+        2
+    """
+
+    x: UInt8[Tensor, "t c h w"]
+    original: UInt8[Tensor, "t c h w"]
+    expected: Int[Tensor, " t"]
+
+    def __len__(self) -> int:
+        return len(self.expected)
+
+    def __getitem__(self, rows: Tensor | slice) -> ImagePairs:
+        return ImagePairs(self.x[rows], self.original[rows], self.expected[rows])
+
+    @staticmethod
+    def join(parts: Sequence[ImagePairs]) -> ImagePairs:
+        """Concatenate several."""
+        return ImagePairs(
+            torch.cat([part.x for part in parts]),
+            torch.cat([part.original for part in parts]),
+            torch.cat([part.expected for part in parts]),
+        )
+
+
+VERDICT_WORDS = ("kept", "lost", "unsure", "foreign")
+"""What a judge may say of an image: it still shows the class of the original, it does not, the
+judge is not sure, or it is no image of this domain at all (noise, blank, inverted).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a judge says of findings, row by row; None means that it cannot tell. Truth values may
-    come as a tensor; they are kept as a list.
+    """What a judge says of some images, row by row.
 
     Args:
-        valid: Does the image look like the data?
-        label_kept: Does it still show what its seed showed?
-        columns: What else is stored of each finding, by name: lists of numbers or words.
-        features: What findings are compared by when likely duplicates are grouped.
+        verdict: One of `VERDICT_WORDS` for each image.
+        p_kept: The probability that each image keeps its label, where the judge has one.
+        columns: What else is stored of each image, by name: lists of numbers or words.
+        features: What images are compared by when likely duplicates are grouped.
 
     Example:
         >>> import hardcase as hc
-        >>> hc.Verdicts([True, None], [True, True]).valid
-        [True, None]
+        >>> hc.Verdicts(["kept", "unsure"], p_kept=[0.99, 0.6]).verdict
+        ['kept', 'unsure']
     """
 
-    valid: Answers
-    label_kept: Answers
+    verdict: Sequence[str]
+    p_kept: Sequence[float] | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Float[Tensor, "t d"] | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("valid", "label_kept"):
-            answers = getattr(self, name)
-            if isinstance(answers, Tensor):
-                object.__setattr__(self, name, answers.tolist())
-
     @staticmethod
     def join(parts: Sequence[Verdicts]) -> Verdicts:
-        """What was said of findings in several parts, as if of all at once."""
+        """Return what was said of images in several parts, as if of all at once."""
         features = [part.features for part in parts if part.features is not None]
+        chances = [part.p_kept for part in parts if part.p_kept is not None]
         return Verdicts(
-            [one for part in parts for one in part.valid],
-            [one for part in parts for one in part.label_kept],
+            [one for part in parts for one in part.verdict],
+            [one for part in chances for one in part] if len(chances) == len(parts) else None,
             {
                 name: [one for part in parts for one in part.columns[name]]
                 for name in parts[0].columns
@@ -410,20 +446,21 @@ class Verdicts:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Says of findings whether they are valid and have kept their label.
+    """Says of changed images whether they keep the label of the image they were made from.
 
-    Any callable will do. It never takes part in a search. Where it has a method ``check(run)``,
-    that may refuse a run; ``about()`` is what run.json and the report say of it.
+    Any callable will do. A verdict follows from an image, its original and the judge alone:
+    `hardcase.testing.check_judge` tests that. Where a judge has a method ``about()``, that is what
+    run.json and the report say of it; ``check(run)`` may refuse a run.
 
     Example:
         >>> import hardcase as hc
-        >>> def trusting(findings):
-        ...     return hc.Verdicts([True] * len(findings), [True] * len(findings))
+        >>> def trusting(pairs):
+        ...     return hc.Verdicts(["kept"] * len(pairs))
         >>> isinstance(trusting, hc.Judge)
         True
     """
 
-    def __call__(self, findings: Findings) -> Verdicts: ...
+    def __call__(self, pairs: ImagePairs) -> Verdicts: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hardcase.judges.asking import FindingPopulation
 from scipy.special import expit
 
-from hardcase.judges.asking import FindingPopulation
 from hardcase_studies import asking
 from hardcase_studies.asking import RatedRun
 

@@ -14,7 +14,7 @@ from hardcase.companions import find, studies
 from hardcase_studies import STUDIES
 
 GROUP = "hardcase.studies"
-PROJECT = Path(__file__).parents[2] / "studies" / "pyproject.toml"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 DECLARED = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][GROUP]
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from hardcase_teams import entry_points
 
-OWN = Path(__file__).parents[1] / "pyproject.toml"
+OWN = Path(__file__).parents[2] / "pyproject.toml"
 POINTS = [
     (group, point)
     for group, rows in tomllib.loads(OWN.read_text())["project"]["entry-points"].items()
     for point in rows.values()
+    if point.startswith("hardcase_teams")
 ]
 
 

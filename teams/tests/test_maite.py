@@ -165,19 +165,17 @@ def test_the_entry_points_are_what_they_say(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{beside}{os.pathsep}{os.environ['PATH']}")
     project = pytest.importorskip("maite._internals.testing.project", reason="hardcase[maite]")
     monkeypatch.syspath_prepend(str(stated_points(tmp_path)))
-    found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase-teams")
+    found = project.statically_verify_exposed_component_entrypoints(package_name="hardcase")
     classes = (MaiteDataset, MaiteModel, MaiteDetectionDataset, MaiteDetectionModel)
     assert found == {f"hardcase_{one.__name__}": True for one in classes}
 
 
 def stated_points(folder):
     """What an installation of this pyproject.toml says of itself, whatever is installed here."""
-    project = tomllib.loads((Path(__file__).parents[2] / "teams/pyproject.toml").read_text())[
-        "project"
-    ]
-    about = folder / "hardcase_teams-0.dist-info"
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    about = folder / "hardcase-0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hardcase-teams\nVersion: 0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hardcase\nVersion: 0\n")
     lines = []
     for group, points in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {place}" for name, place in points.items())]

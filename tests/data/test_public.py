@@ -364,3 +364,22 @@ def test_a_client_that_is_missing_is_named(folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Problem, match="npm is not installed"):
         public.npm("name").fill(folder, NAMES)
+
+
+def test_emnist_letters_are_turned_and_counted_from_zero(tmp_path, monkeypatch):
+    x, y = np.zeros((3, 28, 28), np.uint8), np.array([1, 26, 2], np.uint8)
+    x[:, 3, 20] = 255
+    for split in ("train", "test"):
+        name = tmp_path / f"emnist-letters-{split}-images-idx3-ubyte"
+        name.write_bytes(struct.pack(">IIII", 0x803, 3, 28, 28) + x.tobytes())
+        (tmp_path / f"emnist-letters-{split}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">II", 0x801, 3) + y.tobytes()
+        )
+    small = replace(public_sets()["emnist"], counts={"train": 3, "test": 3})
+    row = registry.parts("data")["emnist"]
+    monkeypatch.setitem(registry._parts["data"], "emnist", replace(row, make=lambda: small))
+    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "cache"))
+    fetch("emnist", source=tmp_path)
+    images = load("emnist")
+    assert [images.classes[i] for i in images.y.tolist()] == ["a", "z", "b"]
+    assert images.x[0, 0, 20, 3] == 255

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-ONE = ("--seeds", "8")
+ONE = ("--images", "8")
 
 
 def refused(done, *pieces, code=2):
@@ -87,7 +87,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--findings 0", ("budget.findings is 0",)),
         ("--time 0s", ("0s",)),
         ("--time soon", ("'soon' is not a duration",)),
-        ("--seeds 0", ("seeds is 0",)),
+        ("--images 0", ("seeds is 0",)),
         ("--workers 0", ("workers is 0",)),
         ("--batch-size 0", ("batch_size is '0'",)),
         ("--target up", ("no class 'up'", "north-west")),
@@ -183,7 +183,7 @@ def test_a_read_only_folder(world):
 
 def test_a_disk_that_fills_up_keeps_what_was_found_and_the_run_goes_on(world, monkeypatch):
     """The third shard does not fit any more; with room again the run ends as if nothing had happened."""
-    shards = ("--seeds", 16, "--set", "campaign.shard=4")
+    shards = ("--images", 16, "--set", "campaign.shard=4")
     assert world.run(*shards, "--out", "whole").code == 0
     real = os.replace
 

@@ -12,7 +12,7 @@ import pytest
 
 from hardcase.runs.phases import PHASES
 
-SHARDS = ("--seeds", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
+SHARDS = ("--images", "24", "--seed", "7", "--set", "campaign.shard=4", "method.epsilon=0.08")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_one_signal_finishes_the_shard_and_a_second_gives_it_up(world, whole, mo
         done = world.run(*SHARDS)
     assert done.code == 130
     assert len(world.findings()) == kept
-    assert world.record()["funnel"]["attempted"] == 4 * kept
+    assert world.record()["search_results"]["searched"] == 4 * kept
     assert "hardcase resume out" in done.out
     seen = json.loads(world("status", "out", "--format", "json").out)[0]
     assert seen["phases"]["search"]["status"] == "running"
@@ -153,7 +153,7 @@ def test_kill_9_loses_at_most_the_unfinished_shard(world, whole):
 
 
 def test_ctrl_c_in_a_terminal_reaches_all_workers_and_the_run_is_saved(world):
-    small = ("--seeds", "10", "--seed", "7", "--set", "campaign.shard=1", "method.epsilon=0.08")
+    small = ("--images", "10", "--seed", "7", "--set", "campaign.shard=1", "method.epsilon=0.08")
     assert world.run(*small, "--out", "whole").code == 0
     process = start("--workers", "2", given=small, slow="0.03")
     wait_for(process, world.findings)

@@ -1,13 +1,11 @@
 """A second judge where the usual one was trained on what was searched; who shares what."""
 
-from pathlib import Path
-
 import pytest
 from judged import QUICK, made_run, splits
 
 from hardcase.judges import held_out, panel
-from hardcase.judges.judge import PanelJudge, SignalSource
-from hardcase.judges.rules import DecisionRule
+from hardcase.judges.judge import JudgeRequest, NormJudge, Provenance
+from hardcase.judges.training_data import FAMILIES
 from hardcase.judges.verdicts import judge_run
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import witness_record
@@ -32,36 +30,42 @@ def test_it_is_asked_beside_the_usual_judge_and_said(searched):
     run, train, test = searched
     usual = panel.trained(train, test)
     images = {"train": train, "test": test}.__getitem__
-    assert held_out.held_out_judge(run, usual, images=images) is None
-    other = held_out.held_out_judge(run, usual, images=images, make=True)
+    request = JudgeRequest(images=images, train=False)
+    assert held_out.held_out_judge(run, usual, request) is None
+    assert held_out.held_out_judge(run, NormJudge(), JudgeRequest(images=images)) is None
+    other = held_out.held_out_judge(run, usual, JudgeRequest(images=images))
     assert other is not None
+    assert other.provenance.families == ()
     assert other.card["configuration"]["training"]["held_out_families"] == ["bending", "retouching"]
     assert other.card["weights"] != usual.card["weights"]
-    beside = judge_run(run, usual, held_out=other).record["judge"]["beside"]
-    assert beside["confirmed"]["total"] == run.counts()["funnel"]["attempted"]
-    assert "bending and retouching" in held_out.held_out_in_words(beside)
+    second = judge_run(run, usual, held_out=other).record["judge"]["held_out_check"]
+    assert second["accepted"]["total"] == run.counts()["search_results"]["searched"]
+    assert "bending and retouching" in held_out.held_out_in_words(second)
 
 
 def test_independence_says_what_judge_and_witnesses_share():
     train = bars(200)
     witness = Subject(toy_world().peer.net, name="witness:1")
     record = witness_record(toy_subject(), [witness], 2.0, train)
-    known = record["independence"]["training images"]
+    known = record["independence"]["training_images"]
     learned = fingerprints(train.x)
 
     def told(learned, data=train.hash, space="", lineages=(), witnesses=record):
         run = object.__new__(Run)
         vars(run)["record"] = {"witnesses": witnesses, "space": {"text": space}}
-        source = SignalSource()
-        source.learned = learned
-        rule = DecisionRule(signals=(), weights=(), bias=0.0)
-        card = {"data": data, "lineages": lineages}
-        return held_out.independence(run, PanelJudge(source, card, Path(), rule, rule, None))
+        known = Provenance(
+            networks={"a": "member 1"},
+            lineages=tuple(lineages),
+            learned=learned,
+            data=data,
+            families=tuple(FAMILIES),
+        )
+        return held_out.independence(run, known)
 
     judged = told(learned, space="warp(points=5)*light")
-    assert judged["training images"]["shared"] == known["images"]
-    assert judged["trained on"]["searched"] == ["warp", "light"]
-    assert "bent" in judged["trained on"]["judge"]
+    assert judged["training_images"]["shared"] == known["images"]
+    assert judged["trained_on"]["searched"] == ["warp", "light"]
+    assert "bent" in judged["trained_on"]["judge"]
     lines = held_out.independence_in_words(judged)
     assert f"{known['images']:,}" in lines[2]
     assert "warp and light" in lines[3]
@@ -70,6 +74,6 @@ def test_independence_says_what_judge_and_witnesses_share():
     assert "judge keras-resnet50" in lines[1]
     assert "by construction" not in lines[3]
     odd = learned[learned % 2 != 0]
-    assert told(odd)["training images"]["shared"] == 0
-    assert told(odd, "other data")["training images"] == "not known"
+    assert told(odd)["training_images"]["shared"] == 0
+    assert told(odd, "other data")["training_images"] == "not known"
     assert told(odd, witnesses=None) is None

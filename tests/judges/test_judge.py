@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from judged import test_run
 
 import hardcase as hc
@@ -13,31 +12,34 @@ from hardcase.errors import Problem
 OWN = """
 import hardcase as hc
 
-def bright(findings):
-    "Valid if something is to be seen."
-    seen = (findings.x.flatten(1).amax(1) > 76).tolist()
-    return hc.Verdicts(valid=seen, label_kept=[one or None for one in seen])
+def bright(pairs):
+    "Kept if something is to be seen."
+    seen = (pairs.x.flatten(1).amax(1) > 76).tolist()
+    return hc.Verdicts([("unsure", "kept")[one] for one in seen])
 
-def silent(findings):
-    return {"valid": [True]}
+def silent(pairs):
+    return {"verdict": ["kept"]}
 
-def short(findings):
-    return hc.Verdicts(valid=[True], label_kept=[True])
+def short(pairs):
+    return hc.Verdicts(["kept"])
 
-def quits(findings):
+def odd(pairs):
+    return hc.Verdicts(["maybe"] * len(pairs))
+
+def quits(pairs):
     raise SystemExit(0)
 
 class Seeing:
-    "Compares findings with their seeds."
+    "Compares images with their originals."
     def check(self, run):
-        self.seeds = run.seed_images()
+        self.classes = run.classes
 
     def about(self):
-        return {"name": "seeing", "least": 1}
+        return {"name": "seeing", "least": len(self.classes)}
 
-    def __call__(self, findings):
-        moved = (findings.x != self.seeds[findings.seed]).flatten(1).any(1).tolist()
-        return hc.Verdicts(valid=moved, label_kept=moved)
+    def __call__(self, pairs):
+        moved = (pairs.x != pairs.original).flatten(1).any(1).tolist()
+        return hc.Verdicts([("lost", "kept")[one] for one in moved])
 """
 
 
@@ -48,34 +50,34 @@ def own(tmp_path):
 
 
 def test_a_function_judges_a_run(tmp_path):
-    def lenient(findings):
-        kept = [None] * 4 + [True] * 8
-        return hc.Verdicts(valid=[True] * len(findings), label_kept=kept)
+    def lenient(pairs):
+        dark = (pairs.x.flatten(1).amax(1) < 76).tolist()
+        return hc.Verdicts([("kept", "unsure")[one] for one in dark])
 
     run = hc.judge(test_run(tmp_path / "run"), by=lenient)
-    assert run.record["funnel"]["valid"] == 12
-    assert run.record["funnel"]["label_kept"] == run.record["funnel"]["confirmed"] == 8
-    assert run.record["funnel"]["distinct"] >= 1
-    assert "not known" in run.record["judge"]["standing"]
+    funnel = run.record["search_results"]
+    assert (funnel["accepted"], funnel["unsure"], funnel["confirmed"]) == (8, 4, None)
+    assert funnel["clusters"] >= 1
+    assert "not known" in run.record["judge"]["status"]
     assert run.record["judge"]["name"] == "lenient"
+    assert run.record["judge"]["controls"]["planted"] == 36
 
 
-def test_a_judge_may_answer_in_tensors_and_says_what_it_is_as_a_dictionary(tmp_path):
+def test_a_judge_says_what_it_is_as_a_dictionary(tmp_path):
     class Half:
         def __init__(self):
-            self.said = {"name": "half"}
+            self.description = {"name": "half"}
 
         def about(self):
-            return self.said
+            return self.description
 
-        def __call__(self, findings):
-            kept = torch.arange(len(findings)) % 2 == 0
-            return hc.Verdicts(valid=torch.ones(len(findings), dtype=torch.bool), label_kept=kept)
+        def __call__(self, pairs):
+            return hc.Verdicts(["kept"] * len(pairs))
 
     run = test_run(tmp_path / "run")
     half = Half()
-    assert hc.judge(run, by=half).record["funnel"]["label_kept"] == 6
-    half.said = "half"
+    assert hc.judge(run, by=half).record["search_results"]["accepted"] == 12
+    half.description = "half"
     with pytest.raises(Problem, match="about"):
         hc.judge(run, by=half)
 
@@ -85,24 +87,25 @@ def test_the_command_takes_a_judge_of_a_file(own, tmp_path, capsys):
     words = ["judge", str(folder), "--judge", f"{own}:bright", "--progress", "none"]
     assert main([*words, "--format", "json"]) == 0
     (record,) = json.loads(capsys.readouterr().out)
-    assert record["funnel"]["failing"] == 12
-    assert record["funnel"]["confirmed"] == 8
+    assert record["search_results"]["failing"] == 12
+    assert record["search_results"]["accepted"] == 8
     assert record["judge"]["name"] == "bright"
     assert main(["report", str(folder)]) == 0
 
 
 def test_a_class_is_made_and_sees_the_run_first(own, tmp_path):
     run = hc.judge(test_run(tmp_path / "run"), by=f"{own}:Seeing")
-    assert run.record["funnel"]["confirmed"] == 12
+    assert run.record["search_results"]["accepted"] == 12
     assert run.record["judge"]["name"] == "seeing"
-    assert "not known" in run.record["judge"]["standing"], "what it does not say of itself"
+    assert "not known" in run.record["judge"]["status"], "what it does not say of itself"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("silent", "must return hardcase.Verdicts"),
-        ("short", "1 answers on 12 findings"),
+        ("high_confidence", "must return hardcase.Verdicts"),
+        ("short", "1 answers on 12 images"),
+        ("odd", "said 'maybe' of an image"),
         ("quits", r"called sys.exit\(0\)"),
         ("nobody", "no function 'nobody'"),
     ],
@@ -111,9 +114,9 @@ def test_a_judge_that_is_none_is_told(own, tmp_path, name, message):
     run = test_run(tmp_path / "run")
     with pytest.raises(Problem, match=message):
         hc.judge(run, by=f"{own}:{name}")
-    assert run.record["funnel"]["valid"] is None
+    assert run.record["search_results"]["accepted"] is None
 
 
 def test_a_supplied_judge_cannot_be_calibrated(own, tmp_path):
-    with pytest.raises(Problem, match="only a trained panel can be calibrated"):
+    with pytest.raises(Problem, match="only a trained judge can be calibrated"):
         hc.judge(test_run(tmp_path / "run"), by=f"{own}:bright", calibrate="people.npz")

@@ -14,7 +14,7 @@ from hardcase.judges.calibration import PeopleCounts
 from hardcase.judges.networks import FEATURES, VIEWS, Member, MemberConfig, even
 from hardcase.judges.panel import TrainConfig, attacked
 from hardcase.tensors import fingerprints, from_bytes
-from hardcase.training.cards import TrainingRecipe, unfinished_folder
+from hardcase.training.cards import TrainingRecipe
 from tiny import bars
 
 
@@ -74,21 +74,6 @@ def splits(tmp_path, monkeypatch):
     return bars(96), bars(30, seed=1, split="test")
 
 
-def test_members_that_another_process_has_trained_are_taken(splits, tmp_path, monkeypatch):
-    train, test = splits
-    panel.help_with(train, test)
-    assert not list(tmp_path.iterdir())  # nobody has begun: there is nobody to help
-    unfinished_folder(panel.folder(train, test)).mkdir(parents=True)
-    helped, left = [], []
-    panel.help_with(train, test, progress=helped.append)
-    judge = panel.trained(train, test, progress=left.append)
-    named = {f"judge, {name}" for name in ("density", "member 2 of 2", "member 1 of 2")}
-    assert {one.what.partition(" on ")[0] for one in helped} == named
-    assert not left
-    monkeypatch.setenv("HARDCASE_CACHE", str(tmp_path / "other"))
-    assert panel.trained(train, test).card["weights"] == judge.card["weights"]
-
-
 def test_a_stopped_judge_goes_on_after_the_members_that_are_finished(splits, tmp_path, monkeypatch):
     train, test = splits
     trained = []
@@ -134,8 +119,8 @@ def test_counts_of_people_are_the_targets_of_their_images(splits, tmp_path):
     ones, none = torch.full((len(seen),), 1), torch.full((len(seen),), 2)
     for label, higher in ((ones, asked), (none, usual)):
         lower = asked if higher is usual else usual
-        better = higher.panel.ask(seen, label).classifiers.mean()
-        assert float(better) > float(lower.panel.ask(seen, label).classifiers.mean()) + 0.3
+        better = higher.panel.ask(seen, label)[0].classifiers.mean()
+        assert float(better) > float(lower.panel.ask(seen, label)[0].classifiers.mean()) + 0.3
 
 
 def test_counts_that_fit_no_judge_are_refused(tmp_path):

@@ -10,11 +10,13 @@ from torch import nn
 from hardcase.errors import Problem
 from hardcase.judges.features import Encoder, encoder
 from hardcase.judges.photographs import feature_judge, reserved_judge
-from hardcase.judges.rules import auroc, rules_from_card, with_thresholds
+from hardcase.judges.rules import rules_from_card, with_thresholds
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.subject import Subject
+from hardcase.statistics import auroc
 from hardcase.tensors import from_bytes
-from hardcase.types import Findings
+from hardcase.testing import check_judge
+from hardcase.types import ImagePairs
 from tiny import bars
 
 
@@ -38,7 +40,7 @@ def test_the_card_says_what_a_judge_must(made):
     assert card["measured_images"] == len(test)
     assert card["members"]["encoder 1"] == own.hash
     assert card["lineages"] == ["small"]
-    assert set(card["rules"]) == {"label_kept", "valid"}
+    assert set(card["rules"]) == {"label_kept", "domain"}
     assert (card["configuration"]["channels"], card["configuration"]["size"]) == (3, 32)
     assert card["data"] == train.hash
     assert {path.name for path in folder.iterdir()} == {"card.json", "weights.safetensors"}
@@ -51,18 +53,20 @@ def test_a_second_one_is_read_and_says_the_same(made, monkeypatch):
     again = feature_judge((), train, test, encoders=[own])
     assert again.card == card
     x = from_bytes(test.x)
-    assert torch.equal(again.panel.ask(x, test.y).classifiers, panel.ask(x, test.y).classifiers)
+    assert torch.equal(
+        again.panel.ask(x, test.y)[0].classifiers, panel.ask(x, test.y)[0].classifiers
+    )
 
 
 def test_its_rules_tell_kept_from_lost_whatever_the_number_of_good_pictures(made):
     _, _, test, (panel, card, _) = made
     x = from_bytes(test.x)
-    right, wrong = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
+    [right], [wrong] = panel.ask(x, test.y), panel.ask(x, (test.y + 1) % 3)
     rule = rules_from_card(card)["label_kept"]
     evidence = torch.cat([rule.evidence(right), rule.evidence(wrong)])
     assert float(auroc(evidence, torch.arange(90) < 45)) > 0.95
     assert float(rule.probability(right).median()) > 0.5 > float(rule.probability(wrong).median())
-    signals = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
+    [signals] = panel.ask(torch.cat([x, x]), torch.cat([test.y, (test.y + 1) % 3]))
     truth = torch.arange(90) < 45
     often = torch.cat([torch.arange(45), torch.arange(45), torch.arange(90)])
     first = with_thresholds(rule, signals, truth)
@@ -84,13 +88,14 @@ def test_its_answers_are_precise_on_made_pictures_it_has_not_seen(made):
     exam = exam_of_photographs(test, torch.Generator().manual_seed(3))
     assert len(exam.x) == 4 * len(test)
     assert 0 <= float(exam.x.min()) <= float(exam.x.max()) <= 1
-    for truth in (exam.valid, exam.label_kept):
+    for truth in (exam.domain, exam.label_kept):
         assert set(truth.tolist()) == {-1, 0, 1}
     known = exam.label_kept >= 0
     rule = rules_from_card(card)["label_kept"]
     assert 0 <= rule.low <= rule.high <= 1
-    said = rule.answers(rule.probability(panel.ask(exam.x[known], exam.expected[known])))
-    yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer is True]
+    [signals] = panel.ask(exam.x[known], exam.expected[known])
+    said = rule.answers(rule.probability(signals)).tolist()
+    yes = [truth for answer, truth in zip(said, exam.label_kept[known].tolist()) if answer == 1]
     assert len(yes) > 20
     assert sum(yes) / len(yes) > 0.85
 
@@ -128,37 +133,27 @@ def judge_of(images, names=NAMES):
     return reserved_judge(own, images)
 
 
-def findings(images, expected):
-    count = len(images)
-    none = torch.zeros(count)
-    whole = torch.zeros(count, dtype=torch.int64)
-    return Findings(
-        torch.arange(count), images.x, whole, expected, whole, torch.zeros(count, 0).long(),
-        none, none, none, whole, torch.zeros(count, 0),
-    )  # fmt: skip
+def pairs(images, original, expected):
+    return ImagePairs(images.x, original.x, expected)
 
 
-def test_its_first_answer_keeps_a_label_and_what_it_misreads_leaves_it_undecided(banded):
+def test_its_first_answer_keeps_a_label_and_what_it_misreads_leaves_it_unsure(banded):
+    """Six classes: of a picture of one, the darkest band is the only one not among five answers."""
     judge = judge_of(banded)
-    assert judge(findings(banded, banded.y)).label_kept == [True] * 24
-    assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
-    darkest = judge(findings(banded, torch.zeros(24, dtype=torch.int64)))
-    assert darkest.label_kept == [label == 0 for label in banded.y.tolist()]
-    wrong = replace(banded, y=torch.full((24,), 5))
-    judge = judge_of(wrong)
-    assert not bool(judge.read.any())
-    assert judge(findings(banded, torch.full((24,), 5))).label_kept == [None] * 24
-    judge = judge_of(banded)
-    assert judge(findings(banded, banded.y)).valid == [True] * 24
-    black = replace(banded, x=torch.zeros_like(banded.x))
-    assert judge(findings(black, banded.y)).valid == [None] * 24
+    assert judge(pairs(banded, banded, banded.y)).verdict == ["kept"] * 24
+    fives = torch.full((24,), 5)
+    assert set(judge(pairs(banded, banded, fives)).verdict) == {"unsure"}
+    first = banded.take(torch.zeros(24, dtype=torch.int64))
+    expected = first.y
+    words = judge(pairs(banded, first, expected)).verdict
+    assert words == [("lost", "kept")[label == expected[0]] for label in banded.y.tolist()]
+    check_judge(judge, pairs(banded, first, expected)[:4])
 
 
 def test_it_says_what_it_is_and_refuses_classes_it_does_not_know(banded):
     said = judge_of(banded).about()
     assert said["calibrated"] is False
-    assert said["accuracy"] == 1.0
-    assert "reads 100.0% of 24 real images rightly" in said["standing"]
+    assert "no person has rated" in said["status"]
     assert said["lineages"] == ["rows"]
     with pytest.raises(Problem, match="does not know the classes"):
         judge_of(banded, names=())

@@ -1,4 +1,4 @@
-"""Rules: fitted as they should be, answering in three words, scored as the libraries score."""
+"""Rules: fitted as they should be, answering in a word, scored by what people said."""
 
 from dataclasses import replace
 
@@ -8,8 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from hardcase.judges import rules
-from hardcase.judges.rules import DecisionRule, Signals, auroc, auroc_interval, logistic
-from tiny import LAWS, check_coverage
+from hardcase.judges.rules import DecisionRule, Signals, logistic, verdict_words
 
 
 def signals(count=300, seed=0):
@@ -65,57 +64,59 @@ def test_people_correct_scale_and_offset_only():
     assert fitted.scale < 0.5
 
 
-@pytest.mark.parametrize(
-    ("law", "shift"), [("normal", 1.0), ("skewed shares", 0.08), ("zero-inflated", 1.0)]
-)
-@pytest.mark.parametrize(("yes", "no"), [(3, 3), (5, 30), (10, 10), (30, 30)])
-def test_intervals_of_auroc_cover_what_they_say(law, shift, yes, no):
-    """Scores of what is true are shifted; zeros are ties."""
-    draw, _ = LAWS[law]
-    rng = np.random.default_rng(0)
-    false, true = (draw(rng, 4000) + more for more in (0, shift))
-    truth = np.arange(yes + no) < yes
-    area = auroc(*map(torch.from_numpy, (np.r_[true, false], np.arange(8000) < 4000)))
-    scores = draw(rng, 400, yes + no) + shift * truth
-    found = [auroc_interval(*map(torch.from_numpy, (row, truth))) for row in scores]
-    check_coverage([one["low"] <= area <= one["high"] for one in found])
+def a_rule(name, low, high):
+    return DecisionRule(signals=(name,), weights=(1.0,), bias=0.0, low=low, high=high)
 
 
-def test_the_interval_of_auroc_says_how_many_there_were():
-    truth = torch.arange(13) < 10
-    found = auroc_interval(truth.double(), truth)
-    assert (found["value"], found["yes"], found["no"]) == (1.0, 10, 3)
-    assert 0.5 < found["low"] < 0.9, "a perfect order of few images is not certain"
-    assert found["high"] == 1
-    turned = auroc_interval(-truth.double(), truth)
-    assert turned["high"] == pytest.approx(1 - found["low"])
-    nothing = auroc_interval(torch.rand(5), torch.ones(5, dtype=torch.bool))
-    assert nothing["value"] is None
+def test_a_verdict_needs_every_training_and_an_image_of_the_domain():
+    """Log-odds of two trainings: both sure, one unsure, opposite, both refusing, nothing at all."""
+    zero = torch.zeros(5)
+    first, second = (
+        Signals(
+            torch.zeros(5, dtype=torch.int64),
+            torch.tensor(odds),
+            zero,
+            torch.tensor([5.0, 5.0, 5.0, 5.0, -5.0]),
+            zero,
+            zero,
+            zero,
+        )
+        for odds in ([4.0, 4.0, 4.0, -4.0, 4.0], [4.0, 0.0, -4.0, -4.0, 4.0])
+    )
+    both = {"label_kept": a_rule("classifiers", 0.1, 0.9), "domain": a_rule("something", 0.5, 1.0)}
+    words, chances = verdict_words(both, [first, second])
+    assert words == ["kept", "unsure", "unsure", "lost", "foreign"]
+    assert chances[2] == pytest.approx(0.5)
+    split = replace(first, seen=torch.full((5,), -1))  # model families disagree about the class
+    assert verdict_words(both, [split])[0] == ["unsure"] * 4 + ["foreign"]
 
 
-def test_error_rates_leave_split_ones_out_and_count_the_undecided():
-    answers = [True, False, None, True, False, None, True]
+def test_error_rates_leave_split_ones_out_and_count_the_unsure():
+    words = ["kept", "lost", "unsure", "kept", "lost", "foreign", "kept"]
     truth = torch.tensor([1, 1, 1, 0, 0, 0, -1])
-    rates = rules.error_rates(answers, truth)
-    assert (rates["tpr"]["hits"], rates["tpr"]["total"]) == (1, 3)
-    assert (rates["tnr"]["hits"], rates["tnr"]["total"]) == (1, 3)
-    assert rates["false_yes"]["hits"] == rates["false_no"]["hits"] == 1
-    assert (rates["undecided"]["hits"], rates["undecided"]["total"], rates["split"]) == (2, 7, 1)
-
-
-def test_precision_counts_split_ones_as_wrong():
-    found = rules.precision([True, True, None, False], torch.tensor([True, False, True, True]))
-    assert found["precision"]["share"] == 0.5
-    assert found["recall"]["share"] == pytest.approx(1 / 3)
+    rates = rules.error_rates(words, truth)
+    counted = {
+        name: (rate["hits"], rate["total"])
+        for name, rate in rates.items()
+        if name not in ("split", "losses")
+    }
+    assert counted == {
+        "precision": (1, 3),
+        "precision_where_agreed": (1, 2),
+        "recall": (1, 3),
+        "lost_right": (2, 3),
+        "unsure": (1, 7),
+    }
+    assert (rates["split"], rates["losses"]) == (1, 3)
 
 
 def test_the_alarm_refuses_one_right_answer_in_twenty():
-    confirmed = torch.tensor([True, True, True, False])
+    accepted = torch.tensor([True, True, True, False])
     confidence = torch.tensor([0.52, 0.53, 0.99, 0.99])
-    found, facts = rules.silent(confidence, torch.linspace(0.5, 1.0, 101), confirmed)
+    found, facts = rules.silent(confidence, torch.linspace(0.5, 1.0, 101), accepted)
     assert facts["alarm"] == pytest.approx(0.525)
     assert found.tolist() == [False, True, True, False]
-    assert (facts["silent"]["hits"], facts["caught"]["hits"], facts["silent"]["total"]) == (2, 1, 3)
+    assert (facts["high_confidence"]["hits"], facts["caught"]["hits"], facts["high_confidence"]["total"]) == (2, 1, 3)
     nothing, facts = rules.silent(torch.rand(5), torch.zeros(0), torch.zeros(5, dtype=torch.bool))
     assert not nothing.any()
-    assert (facts["alarm"], facts["silent"]["total"]) == (1.0, 0)
+    assert (facts["alarm"], facts["high_confidence"]["total"]) == (1.0, 0)

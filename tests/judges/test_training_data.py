@@ -112,12 +112,12 @@ def test_an_exam_knows_its_answers_and_leaves_families_out():
     exam = exam_of_digits(images, CODES, rng())
     count = len(images)
     assert exam.x.shape == (4 * count, 1, 12, 12)
-    assert exam.valid[:count].tolist() == [1] * count
+    assert exam.domain[:count].tolist() == [1] * count
     assert exam.label_kept[:count].tolist() == [1] * count
     assert exam.expected[:count].tolist() == images.y.tolist()
-    for truth in (exam.valid, exam.label_kept):
+    for truth in (exam.domain, exam.label_kept):
         assert set(truth.tolist()) == {-1, 0, 1}
-    assert bool((exam.valid[count : 2 * count] != 0).all())
+    assert bool((exam.domain[count : 2 * count] != 0).all())
     assert bool((exam.label_kept[count : 2 * count] == 0).any())
     for held_out, same in ((("bending", "retouching"), True), (("retouching",), False)):
         exam = exam_of_digits(images, CODES, rng(), held_out=held_out)

@@ -12,16 +12,22 @@ import torch
 from judged import made_run, quick_judge, splits, test_run
 
 import hardcase as hc
+from hardcase import companions
 from hardcase.errors import Problem
 from hardcase.judges import held_out, judge as panel_judges, panel, verdicts
 from hardcase.judges.calibration import Calibration
-from hardcase.judges.judge import FILE
-from hardcase.judges.verdicts import check, judge_run
+from hardcase.judges.controls import UNCHANGED, plant_controls
+from hardcase.judges.held_out import check
+from hardcase.judges.judge import FILE, JudgeRequest
+from hardcase.judges.samples import judge_samples
+from hardcase.judges.verdicts import judge_named, judge_run, pairs_of
 from hardcase.models.subject import Subject
 from hardcase.runs.results import Run
 from hardcase.suite.gate import GateLimits, gate, outcome
 from hardcase.tensors import from_bytes
+from hardcase.testing import check_judge
 from hardcase.testing.toys import toy_images, toy_subject
+from hardcase.types import ImagePairs
 from tiny import bars, global_state
 
 
@@ -32,7 +38,8 @@ def test_training_is_kept_and_touches_no_global_state(judge):
     assert again.card == judge.card
     assert judge.card["accuracy"] > 0.9
     assert judge.card["kind"] == "judge"
-    assert set(judge.card["members"]) == {"member 1", "member 2", "density"}
+    assert set(judge.card["members"]) == {*(f"member {i}" for i in range(1, 7)), "density"}
+    assert {"label_kept", "domain"} == set(judge.card["rules"])
 
 
 def same_values(first, second):
@@ -46,7 +53,7 @@ def same_values(first, second):
 def test_a_flipped_bit_in_a_kept_judge_is_noticed(judge, tmp_path, name):
     folder = tmp_path / "judge"
     shutil.copytree(judge.folder, folder)
-    measured = {"images": 9, "label_kept": {}, "valid": {}}
+    measured = {"images": 9, "label_kept": {}}
     panel_judges.keep_calibration(panel.read(folder), Calibration(judge.rules, measured))
     whole = (folder / name).read_bytes()
     assert panel.read(folder).calibration["images"] == 9
@@ -72,21 +79,23 @@ def test_a_card_without_its_checksum_is_no_judge(judge, tmp_path):
 
 def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
     run = judge_run(test_run(tmp_path / "run"), judge)
-    funnel = run.record["funnel"]
+    funnel = run.record["search_results"]
     assert funnel["failing"] == 12
-    assert funnel["confirmed"] <= min(funnel["valid"], funnel["label_kept"])
-    assert run.record["findings"]["valid"] is not None
+    assert funnel["accepted"] + funnel["unsure"] <= 12
+    assert funnel["confirmed"] is None
     rows = pq.read_table(tmp_path / "run/verdicts/part-00000.parquet").to_pylist()
     assert [row["id"] for row in rows] == run.findings["id"].to_pylist()
-    p_valid, p_kept = ([row[name] for row in rows] for name in ("p_valid", "p_label_kept"))
-    assert np.mean(p_valid[:4]) > np.mean(p_valid[4:8]) + 0.2
+    p_kept = [row["p_kept"] for row in rows]
     assert np.mean(p_kept[:4]) > np.mean(p_kept[8:]) + 0.2
+    assert {row["verdict"] for row in rows} <= {"kept", "lost", "unsure", "foreign"}
+    assert "kept" not in {row["verdict"] for row in rows[8:]}
+    assert all(row["noise"] >= 0 and row["root_mean_square"] > 0 for row in rows)
     said = run.record["judge"]
     assert said["calibrated"] is False
-    assert said["standing"].startswith("uncalibrated")
+    assert said["status"].startswith("uncalibrated")
     named = {group["name"] for group in said["groups"]}
     assert {row["group"] for row in rows if row["group"]} == named
-    assert funnel["distinct"] == len(said["groups"])
+    assert funnel["clusters"] == len(said["groups"])
     json.dumps(said)
     run.store.write("verdicts/part-00007.parquet", b"old")
     first = (tmp_path / "run/verdicts/part-00000.parquet").read_bytes()
@@ -98,13 +107,13 @@ def test_a_run_gets_verdicts_a_funnel_and_the_judges_card(judge, tmp_path):
 def test_a_run_without_findings_is_judged_too(judge, tmp_path):
     _, test = splits()
     empty = made_run(tmp_path / "run", test.x[:3], test.y[:3], torch.zeros(0, 1, 12, 12))
-    funnel = judge_run(empty, judge).record["funnel"]
-    assert (funnel["confirmed"], funnel["distinct"]) == (0, 0)
+    funnel = judge_run(empty, judge).record["search_results"]
+    assert (funnel["accepted"], funnel["clusters"]) == (0, 0)
 
 
 @pytest.mark.parametrize("role", ["subject", "peers", "generator"])
 def test_a_search_that_used_a_member_is_refused(judge, tmp_path, role):
-    one, other = (Subject(member).hash for member in judge.panel.members)
+    one, other, *_ = (Subject(member).hash for member in judge.panel.members)
     used = {"subject": one, "peers": [other], "generator": judge.card["members"]["density"]}
     none = {"subject": "s", "peers": [], "generator": None, "guides": {}, "data": "d"}
     run = test_run(tmp_path / "run", record={"hashes": {**none, role: used[role]}})
@@ -117,11 +126,73 @@ def test_seeds_it_has_learned_from_and_images_of_another_kind_are_refused(judge,
     train, _ = splits()
     run = made_run(tmp_path / "run", train.x[:6], train.y[:6], from_bytes(train.x[:6]))
     with pytest.raises(Problem, match="trained on 6 of the 6 seeds"):
-        check(run, judge)
+        check(run, judge.provenance)
     other = bars(9, size=10, split="test")
     run = made_run(tmp_path / "other", other.x, other.y, from_bytes(other.x))
     with pytest.raises(Problem, match="10 x 10"):
         judge_run(run, judge)
+
+
+def test_a_verdict_does_not_hang_on_company(judge, tmp_path):
+    """Half of the run, the run doubled, turned round, and every image by itself."""
+    run = test_run(tmp_path / "run")
+    pairs = pairs_of(run, range(len(run)))
+    check_judge(judge, pairs)
+    whole = judge_run(run, judge).verdicts
+    x, y = pairs.original, pairs.expected
+    half = made_run(tmp_path / "half", x[:6], y[:6], from_bytes(pairs.x[:6]))
+    twice = (torch.cat([one, one]) for one in (x, y, from_bytes(pairs.x)))
+    double = made_run(tmp_path / "double", *twice)
+    first = [whole[name]["verdict"] for name in run.findings["id"].to_pylist()]
+    for other in (half, double):
+        judged = judge_run(other, judge)
+        words = [judged.verdicts[name]["verdict"] for name in judged.findings["id"].to_pylist()]
+        assert words == (first + first)[: len(words)]
+
+
+def test_controls_are_judged_blind_and_counted(judge, tmp_path):
+    run = judge_run(test_run(tmp_path / "run"), judge)
+    entry = run.record["judge"]["controls"]
+    assert entry["planted"] == 36
+    assert entry["kinds"][UNCHANGED]["planted"] == 12
+    assert entry["found"] >= 12
+    assert entry["kinds"][UNCHANGED]["kept"] > entry["accepted"]
+    controls = plant_controls(run)
+    assert len(controls.pairs) == len(controls.kind) == 48
+    labels = {tuple(x.flatten().tolist()): y for x, y in zip(run.seed_images(), run.seeds["label"])}
+    for kind, original, label in zip(
+        controls.kind, controls.pairs.original, controls.pairs.expected
+    ):
+        assert labels[tuple(original.flatten().tolist())].as_py() == int(label), kind
+
+
+def test_samples_are_judged_one_by_one_and_unreadable_images_apart(judge):
+    """Samples of which a third are kept, a third another class, a third of images that are blank."""
+    _, test = splits()
+    original = test.x[:30].clone()
+    original[20:] = 0
+    x = torch.cat([test.x[:10], test.x[11:21], original[20:]])
+    found = judge_samples(judge, ImagePairs(x, original, test.y[:30].long()))
+    assert found["unreadable"] == 10
+    assert found["shown"] == 20
+    assert found["lost"] >= 8
+    assert found["decided"] - found["lost"] >= 5
+
+
+@pytest.mark.parametrize("name", ["panel", "photographs", "reserved", "norm"])
+def test_every_listed_judge_is_made_for_a_run_by_its_name(judge, tmp_path, monkeypatch, name):
+    train, test = splits()
+    monkeypatch.setattr(panel, "trained", lambda *_, **__: judge)
+    request = JudgeRequest(images={"train": train, "test": test}.__getitem__)
+    run = test_run(tmp_path / "run")
+    if name in ("photographs", "reserved"):  # small images have no pretrained network
+        with pytest.raises(Problem, match="pretrained networks"):
+            judge_named(name, run, request)
+    else:
+        made = judge_named(name, run, request)
+        assert judge_run(run, made).verdicts is not None
+    with pytest.raises(Problem, match="nobody"):
+        judge_named("nobody", run, request)
 
 
 def rated_file(path, count=60):
@@ -140,17 +211,16 @@ def rated_file(path, count=60):
 
 
 def test_calibration_is_kept_beside_the_judge_and_used_from_then_on(judge, tmp_path):
-    fitted = verdicts.calibrate_on(judge, rated_file(tmp_path / "rated.npz"))
+    fitted = judge.calibrate(rated_file(tmp_path / "rated.npz"))
     try:
         assert fitted.calibration["label_kept"]["auroc"]["value"] > 0.9
-        assert fitted.calibration["valid"]["auroc"]["value"] > 0.9
         again = quick_judge()
         assert again.rules == fitted.rules
         assert again.standing.startswith("calibrated on 60 images")
         assert panel.read(judge.folder).rules == fitted.rules
         run = judge_run(test_run(tmp_path / "run"), again)
         assert run.record["judge"]["calibrated"] is True
-        assert run.record["judge"]["calibration"]["confirmed"]["precision"]["total"] >= 0
+        assert run.record["judge"]["calibration"]["label_kept"]["precision"]["total"] >= 0
     finally:
         (judge.folder / FILE).unlink()
 
@@ -161,14 +231,14 @@ def as_study(file, monkeypatch, count=60):
         arrays = {name: stored[name][:count] for name in stored.files}
     arrays["seed"] = np.arange(len(arrays["expected"])).astype(str)
     reader = SimpleNamespace(rated=lambda folder: arrays, record=lambda folder, runs: None)
-    monkeypatch.setattr(verdicts.companions, "reader", lambda: reader)
+    monkeypatch.setattr(companions, "reader", lambda: reader)
     return file.parent
 
 
 def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path, monkeypatch):
     """The same rated images, as a study: fitted to one half of the raters, measured on the other."""
     study = as_study(rated_file(tmp_path / "rated.npz"), monkeypatch)
-    fitted = verdicts.calibrate_on(judge, study)
+    fitted = judge.calibrate(study)
     try:
         assert fitted.standing.startswith("calibrated on 60 images")
         assert "two halves of the raters" in fitted.calibration["pooled_over"]
@@ -179,7 +249,7 @@ def test_a_study_calibrates_the_judge_as_a_file_does(judge, tmp_path, monkeypatc
 
 def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is(judge, tmp_path, monkeypatch):
     study = as_study(rated_file(tmp_path / "rated.npz"), monkeypatch, count=12)
-    np.savez(tmp_path / "few.npz", **verdicts.companions.reader().rated(study))
+    np.savez(tmp_path / "few.npz", **companions.reader().rated(study))
     told = []
     run = test_run(tmp_path / "run")
     assert verdicts.with_people(judge, study, [run], say=told.append) is judge
@@ -193,7 +263,7 @@ def test_a_study_with_too_few_answers_leaves_the_judge_as_it_is(judge, tmp_path,
 def test_a_judge_that_was_moved_keeps_its_own_calibration(judge, tmp_path):
     shutil.copytree(judge.folder, tmp_path / "moved")
     moved = panel.read(tmp_path / "moved")
-    fitted = verdicts.calibrate_on(moved, rated_file(tmp_path / "rated.npz"))
+    fitted = moved.calibrate(rated_file(tmp_path / "rated.npz"))
     assert (tmp_path / "moved" / FILE).is_file()
     assert not (judge.folder / FILE).exists()
     assert panel.read(tmp_path / "moved").rules == fitted.rules
@@ -205,7 +275,7 @@ def test_bad_files_of_ratings_are_told(judge, tmp_path, content):
     if content:
         path.write_bytes(content)
     with pytest.raises(Problem, match=r"rated\.npz"):
-        verdicts.calibrate_on(judge, path)
+        judge.calibrate(path)
 
 
 def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeypatch):
@@ -219,14 +289,15 @@ def test_the_judge_of_a_run_learns_from_the_other_split(judge, tmp_path, monkeyp
     both = {"train": train, "test": test}
     monkeypatch.setattr(held_out, "load", lambda name, *, split, offline=False: both[split])
     monkeypatch.setattr(panel, "trained", stub)
-    held_out.for_run(test_run(tmp_path / "run"))
+    request = JudgeRequest()
+    held_out.default_judge(test_run(tmp_path / "run"), request)
     assert asked == [("train", "test")]
     changed = made_run(tmp_path / "other", 255 - test.x[:4], test.y[:4], from_bytes(test.x[:4]))
     with pytest.raises(Problem, match="other data"):
-        held_out.for_run(changed)
+        held_out.default_judge(changed, request)
     strange = made_run(tmp_path / "strange", train.x[:70], train.y[:70], from_bytes(train.x[:4]))
     with pytest.raises(Problem, match="test-60"):
-        held_out.for_run(strange)
+        held_out.default_judge(strange, request)
 
 
 def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, monkeypatch):
@@ -235,7 +306,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
     run = test_run(tmp_path / "run")
     assert verdicts.finish(run, say=said.append, images=other.__getitem__).verdicts is None
     assert "hardcase judge" in said[0]
-    monkeypatch.setattr(verdicts, "for_run", lambda run, **given: judge)
+    monkeypatch.setattr(verdicts, "default_judge", lambda run, request: judge)
     assert verdicts.finish(run, say=said.append, train=True).verdicts is not None
     train, _ = splits()
     known = made_run(tmp_path / "known", train.x[:6], train.y[:6], 0.8 * from_bytes(train.x[:6]))
@@ -244,7 +315,7 @@ def test_the_end_of_a_run_judges_if_it_can_and_says_so_if_not(judge, tmp_path, m
 
 
 def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
-    record = {"data": "folder:photos?split=all", "split": "all", "image": [3, 224, 224]}
+    record = {"data": "folder:photos?split=all", "split": "all", "shape": [3, 224, 224]}
     run = object.__new__(Run)
     vars(run)["record"] = record
     asked = []
@@ -253,11 +324,11 @@ def test_photographs_that_may_all_be_seeds_leave_nothing_to_learn_from():
         asked.append(split)
         return bars(6)
 
-    first, second = held_out._splits_of(run, offline=True, images=images)
+    first, second = held_out._splits_of(run, JudgeRequest(images=images))
     assert asked == ["test"]
     assert (len(first), len(second)) == (0, 6)
-    record["image"] = [1, 28, 28]
-    held_out._splits_of(run, offline=True, images=images)
+    record["shape"] = [1, 28, 28]
+    held_out._splits_of(run, JudgeRequest(images=images))
     assert asked == ["test", "test", "train"]
 
 
@@ -266,24 +337,24 @@ def attacked(folder, images, epsilon):
     return hc.run(toy_subject(), images, method="pgd", options=options, out=folder / "run")
 
 
-def refusing(findings):
-    no = [False] * len(findings)
-    return hc.Verdicts(no, no)
+def refusing(pairs):
+    return hc.Verdicts(["lost"] * len(pairs))
 
 
-def test_small_changes_are_confirmed_without_a_judge_and_no_judge_may_refuse_them(tmp_path):
+def test_no_judge_may_refuse_what_changed_too_little(tmp_path):
     """Toys of little contrast: eight grey levels change what the toy network says."""
     images = toy_images(24)
     flat = replace(images, x=(112 + images.x.float() / 16).to(images.x.dtype))
     found = attacked(tmp_path, flat, 8 / 255)
-    assert {one["by"] for one in found.verdicts.values()} == {"norm"}
-    funnel = found.record["funnel"]
-    assert funnel["confirmed"] == funnel["failing"] > 0
-    assert "by norm" in found.summary()
-    assert found.record["judge"]["name"] == "norm"
-    assert outcome(gate(found, GateLimits(confirmed_rate=0.0, usable=1))) == "fail"
-    assert outcome(gate(found, GateLimits(confirmed_rate=1.0, usable=1))) == "cannot tell"
-    assert hc.judge(found, by=refusing).record["funnel"]["confirmed"] == funnel["failing"]
+    assert found.verdicts is None, "a run without a cached judge ends unjudged"
+    for by in (refusing, "norm"):
+        found = hc.judge(found, by=by)
+        assert {one["by"] for one in found.verdicts.values()} == {"norm"}
+        funnel = found.record["search_results"]
+        assert funnel["accepted"] == funnel["failing"] > 0
+        assert "by norm" in found.summary()
+    assert outcome(gate(found, GateLimits(accepted_rate=0.0, usable=1))) == "fail"
+    assert outcome(gate(found, GateLimits(accepted_rate=1.0, usable=1))) == "cannot tell"
 
 
 def test_larger_changes_are_left_to_a_judge(tmp_path):
@@ -291,4 +362,4 @@ def test_larger_changes_are_left_to_a_judge(tmp_path):
     large = [row["id"] for row in found.findings.to_pylist() if row["linf"] > 8.5 / 255]
     assert large
     said = hc.judge(found, by=refusing).verdicts
-    assert {(said[name]["label_kept"], said[name]["by"]) for name in large} == {(False, "judge")}
+    assert {(said[name]["verdict"], said[name]["by"]) for name in large} == {("lost", "judge")}

@@ -153,3 +153,22 @@ def test_a_run_keeps_and_shows_what_its_seeds_and_its_tests_reach(tmp_path):
     page = Run(tmp_path / "run").report().read_text()
     assert "kmnc:k=20" in page
     assert "with the findings" in page
+
+
+def test_a_mean_over_some_of_the_images_says_so(world, monkeypatch):
+    """Surprise by likelihood has no value for classes of another rank; no mean hides that."""
+    from hardcase.criteria.surprise import Likelihood
+
+    whole = Likelihood.__call__
+
+    def partly(self, values, label):
+        found = whole(self, values, label)
+        return found.where(label != 2, torch.nan)
+
+    every = coverage(world.subject, world.images, "lsa", profile=world.training)[0]
+    assert "note" not in every
+    monkeypatch.setattr(Likelihood, "__call__", partly)
+    some = coverage(world.subject, world.images, "lsa", profile=world.training)[0]
+    missing = some["detail"]["without surprise"]
+    assert missing > 0
+    assert f"{missing} of {len(world.images)} images" in some["note"]

@@ -190,8 +190,8 @@ def test_weights_in_a_file_of_any_name_belong_to_an_onnx_model(tmp_path):
     assert Onnx(path, 4).hash != before
 
 
-def doubtful(findings):
-    return hc.Verdicts(valid=[None] * len(findings), label_kept=[None] * len(findings))
+def doubtful(pairs):
+    return hc.Verdicts(["unsure"] * len(pairs))
 
 
 def test_a_judge_belongs_to_the_verdicts_and_judging_again_is_no_change(whole, finished):
@@ -254,7 +254,7 @@ def test_the_profile_of_guides_is_an_ingredient(user):
     assert before.differences(now()) == ["training data"]
 
 
-RUN = "run --model model.py:make --data npz:toy.npz --method pgd --seeds 8 --out out -q"
+RUN = "run --model model.py:make --data npz:toy.npz --method pgd --images 8 --out out -q"
 
 
 @pytest.fixture

@@ -151,10 +151,9 @@ def plan(source=campaign, **changes):
     return Plan(source=source, **{**given, **changes})
 
 
-def trusting(findings):
-    """A judge that confirms everything."""
-    yes = [True] * len(findings)
-    return Verdicts(valid=yes, label_kept=yes)
+def trusting(pairs):
+    """A judge that accepts everything."""
+    return Verdicts(["kept"] * len(pairs))
 
 
 class Notes(Watcher):
@@ -195,7 +194,7 @@ def left(folder):
     """Everything that must be the same in the end, however a run came about."""
     record = json.loads((folder / "run.json").read_text())
     paths = [folder / "seeds.parquet", *sorted((folder / "findings").glob("part-*.parquet"))]
-    kept = ("complete", "funnel", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
+    kept = ("complete", "search_results", "skipped", "findings", "totals", "kinds", "hashes", "seeds")
     said = {key: record[key] for key in (*kept, "method")}
     return {path.name: path.read_bytes() for path in paths}, said
 

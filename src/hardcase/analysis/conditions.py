@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -20,15 +20,15 @@ from hardcase.conditions.risk import (
     with_pattern,
 )
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem, guarded
+from hardcase.errors import Problem
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.files import locked
 from hardcase.runs.measured import Measured, Measurement
 from hardcase.runs.results import Run
 from hardcase.runs.verify import CONDITIONS, keep_beside, read_beside
 from hardcase.statistics import binomial_interval
-from hardcase.tensors import chunks, decode_all, encode_all, remade, to_bytes
-from hardcase.types import WAYS, Findings, Images, Judge, Seeds
+from hardcase.tensors import chunks, encode_all, remade, to_bytes
+from hardcase.types import WAYS, Images, Seeds
 from hardcase.wording.numbers import span
 
 ROWS = 64
@@ -128,36 +128,6 @@ def _checked_sample(row: Mapping[str, Any], run: Run) -> dict[str, Any]:
     }
 
 
-def sample_findings(shown: Sequence[Mapping[str, Any]]) -> Findings:
-    """Return kept failing samples as findings; `seed` is the place of each among them."""
-    label = torch.tensor([row["label"] for row in shown])
-    zero = torch.zeros(len(shown))
-    return Findings(
-        seed=torch.arange(len(shown)),
-        x=decode_all([row["image"] for row in shown]),
-        expected=label,
-        predicted=torch.tensor([row["predicted"] for row in shown]),
-        **dict.fromkeys(("kind", "queries"), torch.zeros_like(label)),
-        **dict.fromkeys(("confidence", "score", "distance"), zero),
-        peer_predicted=torch.zeros(len(shown), 0, dtype=torch.int64),
-        code=torch.zeros(len(shown), 0),
-    )
-
-
-def count_lost_labels(run: Run, judge: Judge) -> Run:
-    """Count, by a judge, the random failing samples that no longer show what their image showed."""
-    shown = shown_samples(run)
-    if not shown:
-        return run
-    with guarded("the judge"):
-        verdicts = judge(sample_findings(shown))
-    decided = [kept for kept in verdicts.label_kept if kept is not None]
-    if not decided:
-        return run
-    said = lost_share(decided.count(False), len(decided), len(shown))
-    return keep_lost_labels(run, "lost_labels", said)
-
-
 def lost_share(lost: int, decided: int, shown: int) -> dict[str, Any]:
     """Return how many random failing draws lost their label, with the interval of their share."""
     undecided = shown - decided  # may be lost or kept: the interval holds for both
@@ -195,9 +165,16 @@ def lost_in_words(risk: Mapping[str, Any]) -> str:
         who = f"{said['people']} people call" if "people" in said else "the judge calls"
         text = f"{who} {said['lost']} lost and {said['decided'] - said['lost']} kept"
         if said["shown"] > said["decided"]:
-            text += f", {said['shown'] - said['decided']} undecided"
-        told.append(f"{text} ({span(said['low'], said['high'])} % lost)")
+            text += f", {said['shown'] - said['decided']} unsure"
+        text += f" ({span(said['low'], said['high'])} % lost)"
+        if said.get("unreadable"):
+            text += f", {said['unreadable']} more show images that it cannot read unmodified either"
+        told.append(text)
         shown = said["shown"]
     if not told:
         return "no judge was asked whether the failing images still show what they showed"
-    return f"of {shown} random failing images {'; '.join(told)}"
+    text = f"of {shown} random failing images {'; '.join(told)}"
+    said = risk.get("lost_labels") or {}
+    if said.get("perhaps_mislabelled"):
+        text += f"; perhaps mislabelled: {len(said['perhaps_mislabelled'])} of {said['images']:,}"
+    return text

@@ -24,7 +24,7 @@ from hardcase.objectives import joint
 from hardcase.oracles import Witnessed
 from hardcase.runs.results import Run
 from hardcase.searches.genetic import Illumination
-from hardcase.statistics import confirmed_by
+from hardcase.statistics import accepted_by
 from hardcase.tensors import chunks, from_bytes
 from hardcase.types import Images, Method, Probe, Space
 
@@ -39,8 +39,8 @@ LOOKED = 1000
 """Images whose features say how far an axis reaches."""
 ALSO: Mapping[str, str] = {"tilt": "slant", "thickness": "stroke"}
 """Other words for features."""
-CONFIRMED = "confirmed"
-STATES = (*LEVELS, CONFIRMED)
+ACCEPTED = "accepted"
+STATES = (*LEVELS, ACCEPTED)
 """What is known of a cell of a map, from least to most; the judge speaks last and never steers."""
 
 
@@ -160,7 +160,7 @@ def _cells(
 def map_of_run(run: Run) -> dict[str, Any] | None:
     """The map that a run with ``--map`` filled; None for another run.
 
-    A cell is in the state of its best finding: confirmed by the judge, kept by the witnesses, or
+    A cell is in the state of its best finding: accepted by the judge, kept by the witnesses, or
     failing; `example` is that finding, of several the one nearest to its seed. Cells that the
     search reached without a failure have *never failed*; `seeds` counts the real images in a cell.
 
@@ -178,8 +178,8 @@ def map_of_run(run: Run) -> dict[str, Any] | None:
     cells = _cells(grid, len(rows), lambda part: run.images(rows[part]))
     for row, cell in zip(table.drop_columns(["code"]).to_pylist(), cells):
         state = "fails, witnessed" if row["witnessed"] else "fails"
-        if confirmed_by(run.verdicts or {}, row["id"]):
-            state = CONFIRMED
+        if accepted_by(run.verdicts or {}, row["id"]):
+            state = ACCEPTED
         if row["kind"] == "label":
             kept.append({**row, "cell": cell, "state": STATES.index(state)})
     failing = defaultdict[int, set[str]](set)

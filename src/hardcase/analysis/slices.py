@@ -29,12 +29,12 @@ from hardcase.campaign.claims import Claims
 from hardcase.errors import Problem, choice
 from hardcase.randomness import Rng, keys_of
 from hardcase.runs.results import Run, seed_claims
-from hardcase.statistics import binomial_interval, confirmed_by, holm
+from hardcase.statistics import accepted_by, binomial_interval, holm
 from hardcase.tensors import digest, from_bytes
 from hardcase.types import Images
 
-Outcome = Literal["failing", "confirmed"]
-"""What counts of a seed: that it fails, or that the judge confirmed it."""
+Outcome = Literal["failing", "accepted"]
+"""What counts of a seed: that it fails, or that the judge accepted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,20 +344,20 @@ def slices_of_run(
 
     Args:
         run: A stored run.
-        outcome: What counts: a finding on which the label is left, or one that the judge confirmed.
+        outcome: What counts: a finding on which the label is left, or one that the judge accepted.
         rules: When a condition is called a slice.
         seed: Of the division into thirds.
     """
     seeds = _attempted(run)
     findings = run.findings.select(["id", "seed", "kind"]).to_pylist()
     rows = [row for row in findings if row["kind"] == "label"]
-    if outcome == "confirmed":
+    if outcome == "accepted":
         if run.verdicts is None:
             raise Problem(
                 f"no judge has seen the findings of {run.folder}.",
                 fix=f"hardcase judge {run.folder}",
             )
-        rows = [row for row in rows if confirmed_by(run.verdicts, row["id"])]
+        rows = [row for row in rows if accepted_by(run.verdicts, row["id"])]
     bad = {row["seed"] for row in rows}
     return find_slices(
         _tags_of(seeds),
@@ -387,8 +387,8 @@ def having(tags: Tags, seeds: Sequence[str], names: str) -> set[str]:
 
 def attempted_labels(run: Run) -> dict[str, int]:
     """The class of each attempted seed, from which a candidate was tried, by its id."""
-    rows = run.seeds.select(["id", "label", "status", "looked"]).to_pylist()
-    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["looked"]]
+    rows = run.seeds.select(["id", "label", "status", "evaluated"]).to_pylist()
+    tried = [row for row in rows if row["status"] in ("done", "out of time") and row["evaluated"]]
     return {row["id"]: row["label"] for row in tried}
 
 

@@ -37,7 +37,7 @@ from hardcase.types import Images
 __all__ = ["AnnotatedImages", "RawAnnotations", "load_annotations"]
 
 READERS = ("coco", "yolo", "voc", "tags", "masks")
-"""Forms of annotated data that ``hardcase-teams`` reads."""
+"""Forms of annotated data that ``hardcase_teams`` reads."""
 NONE = 255
 """Class of pixels of which nothing is known."""
 HELD = 2**32
@@ -256,7 +256,7 @@ def _assembled(
     if len(stream) * math.prod(stream.shape) > HELD:
         raise Problem(
             f"the {len(stream):,} images of {title} take more than {HELD / 2**30:.0f} GB.",
-            fix="?resize=320 after the path, or fewer of them (--seeds)",
+            fix="?resize=320 after the path, or fewer of them (--images)",
         )
     images = stream.images()
     chosen = stream.rows.tolist()

@@ -1,7 +1,7 @@
 """Whatever a tagger, detector or segmenter returns, in the one form of its task.
 
 `answering` is for modules of torch and keeps their gradients; `AskedNetwork` is for networks that
-can only be asked, as those of ``hardcase-teams``: ONNX and TFLite files, and servers.
+can only be asked, as those of ``hardcase_teams``: ONNX and TFLite files, and servers.
 """
 
 from __future__ import annotations

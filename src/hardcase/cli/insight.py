@@ -82,7 +82,9 @@ def curve(
         write_atomically(out, checked_json(found))
     answer(flags, found, *_curves(found))
     if not flags.json:
-        flags.say(f"{found['usable']} of {found['images']} images classified correctly")
+        flags.say(
+            f"{found['correctly_classified']} of {found['images']} images classified correctly"
+        )
 
 
 def _curves(found: dict[str, Any]) -> Iterator[str | Table]:

@@ -34,6 +34,17 @@ from hardcase.errors import (
     end_lost_calls,
 )
 
+RENAMED = {
+    "--accept": "is now --known",
+    "--max-confirmed-rate": "is now --max-accepted-rate",
+    "--max-silent-rate": "is now --max-high-confidence-rate",
+    "--max-class-rate": "is now --max-class-risk, the failure rate of every class",
+    "--max-distinct": "is gone: a number of failure clusters has no interval",
+    "--min-usable": "is gone: few images have wide intervals, which pass nothing",
+    "--upper": "is gone: every limit is held by its interval",
+}
+"""Flags by the names that they had, and what became of them."""
+
 
 def usage(error: BaseException) -> int | None:
     """Tell of an option or a verb that was used wrongly and return the code; None if this error is
@@ -44,7 +55,11 @@ def usage(error: BaseException) -> int | None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2
-    typer.echo(f"error: {sanitize(redact(explain().strip()))}", err=True)
+    text = explain().strip()
+    now = RENAMED.get(str(getattr(error, "option_name", "")))
+    if now is not None:
+        text = f"{getattr(error, 'option_name', '')} {now}."
+    typer.echo(f"error: {sanitize(redact(text))}", err=True)
     if context is not None:
         typer.echo(f"  try: {context.command_path} --help", err=True)
     return int(getattr(error, "exit_code", 2))
@@ -121,7 +136,7 @@ VERBS = (
     Verb("run", "run:run", "Measure how often a model fails, and search for where it does."),
     Verb("resume", "run:resume", "Go on with a run that was stopped."),
     Verb("status", "run:status", "Show where runs stand."),
-    Verb("judge", "train:judge", "Judge findings: valid, label kept, distinct."),
+    Verb("judge", "train:judge", "Judge findings: is the label kept, lost or unsure?"),
     Verb("report", "results:report", "Write the HTML report of runs."),
     Verb("open", "start:open_run", "Write the report of a run and open it."),
     Verb("compare", "results:compare", "Compare runs with statistics."),
@@ -291,7 +306,7 @@ def _more() -> dict[str, list[str]]:
             groups.setdefault(verb.group, []).append(verb.name)
     return {
         **groups,
-        "with hardcase-study, hardcase-studies or hardcase-teams": [*companion_verbs()],
+        "people, papers, other programs": [*companion_verbs()],
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hardcase.config import Config
     from hardcase.context import Context
     from hardcase.runs.results import Run
-    from hardcase.suite.gate import GateLimits
+    from hardcase.suite.gate import Check, GateLimits
 
 
 ASKED = ("seed", "trust_pickle", "device", "offline")
@@ -100,7 +100,7 @@ def same_ingredients(run: Run, context: Context, flags: o.Flags, *used: str) -> 
         if "model" in used:
             now = Identity(parts_of(context.subject))
             require_same(then.only(now.parts), now)
-        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated seeds"):
+        if "seeds" in used and "seeds" in then.parts and not run.record.get("generated_images"):
             parts = parts_of(seeds=context.seeds)
             now = Identity({name: one for name, one in parts.items() if name in then.parts})
             require_same(then.only(now.parts), now)
@@ -138,8 +138,8 @@ def declared_conditions(context: Context, run: Run | None) -> Conditions:
 
 @o.takes("format", "quiet", out=o.Row("Where the page goes.", "FILE.html"))
 def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
-    """Compare runs with statistics: equal budgets, paired seeds, corrected tests;
-    one HTML page and its JSON twin.
+    """Compare runs: failure rates image by image, then what their searches found; one HTML page
+    and its JSON twin.
     """
     from hardcase.suite.compare import compare as side_by_side
 
@@ -151,15 +151,27 @@ def compare(folders: o.Runs, flags: o.Flags, out: Path | None = None) -> None:
 
 
 def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
-    columns = ("run", "method", "failing, of attempted", "confirmed", "distinct", "queries")
+    """What a comparison says: failure rates first, then what the searches found."""
+    from hardcase.wording.numbers import rate as measured_rate
+
+    for pair in table["pairs"]:
+        line = _rates_line(pair)
+        if line:
+            yield line
+    searched = any(run["searched"] for run in table["runs"])
+    columns = ["run", "method", "failure rate"]
+    columns += ["failing, of attempted", "accepted", "clusters", "queries"] * searched
     rows = []
     for run in table["runs"]:
-        confirmed = "not judged" if run["confirmed"] is None else rate(run["confirmed"])
-        counts = (rate(run["failing"]), confirmed, run["distinct"], int(run["queries"]))
-        rows.append((run["name"], run["method"], *counts))
+        row = [run["name"], run["method"]]
+        row.append(measured_rate(run["risk"]) if run["risk"] else "not measured")
+        if searched:
+            accepted = "not judged" if run["accepted"] is None else rate(run["accepted"])
+            row += [rate(run["failing"]), accepted, run["clusters"], int(run["queries"])]
+        rows.append(row)
     yield grid("", columns, rows)
     yield table["sentence"]
-    for pair in table["pairs"]:
+    for pair in table["pairs"] if searched else ():
         tests = [(test["what"], test["test"], test["p"], test["p_holm"]) for test in pair["tests"]]
         title = f"{pair['first']} against {pair['second']}"
         yield grid(title, ("question", "test", "p", "p, corrected"), tests)
@@ -168,23 +180,43 @@ def _compared(table: dict[str, Any]) -> Iterator[str | Table]:
             yield facts({name.replace("_", " "): rate(pair["changed"][name]) for name in changes})
 
 
+def _rates_line(pair: dict[str, Any]) -> str:
+    """How the failure rates of two runs differ; nothing where one has none."""
+    from hardcase.wording.numbers import difference, percent
+
+    rates = pair["failure_rate"]
+    if rates is None:
+        return ""
+    both = f"{pair['first']} and {pair['second']}"
+    if "why" in rates:
+        return f"The failure rates of {both} cannot be compared: {rates['why']}"
+    missing = ""
+    if rates["missing"]:
+        missing = f"; {rates['missing']:,} images are missing in {pair['first']}"
+    return (
+        f"{pair['first']} fails in {percent(rates['first'])}, {pair['second']} in"
+        f" {percent(rates['second'])} of samples: {difference(rates['difference'])} on"
+        f" {rates['images']:,} common images{missing}."
+    )
+
+
 @o.takes(
     "format",
     "quiet",
     config=o.Row(
         "A file with limits; hardcase.toml here by default. Flags override it.", "FILE.toml"
     ),
-    max_confirmed_rate=o.Row("Attempted seeds with a confirmed failure.", "SHARE"),
-    max_class_rate=o.Row("The same for every class alone.", "SHARE"),
-    max_silent_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
-    max_witnessed_rate=o.Row("Seeds with a witnessed failure; needs no judge.", "SHARE"),
-    max_risk=o.Row("Pairs of image and declared condition that fail; no judge.", "SHARE"),
-    max_distinct=o.Row("Distinct groups of confirmed findings.", "N"),
-    min_usable=o.Row("Fewer usable seeds than this never pass; 20 by default.", "N"),
-    upper=o.Row("Pass only if the upper end of the 95 % interval holds too."),
-    baseline=o.Row("The version before: risks are compared on common seeds.", "RUN"),
+    max_risk=o.Row("Failure rate under the declared conditions, at most.", "SHARE"),
+    max_class_risk=o.Row("Failure rate of every class, at most.", "SHARE"),
+    min_accuracy=o.Row("Share of unmodified images that are right, at least.", "SHARE"),
+    baseline=o.Row("The version before: failure rates are compared image by image.", "RUN"),
+    risk_margin=o.Row("By how much the rate may exceed the baseline's; 0.01.", "SHARE"),
+    conditions=o.Row("The conditions under which the rate must be measured.", "NAME|FILE"),
+    max_accepted_rate=o.Row("Searched images with an accepted failure, at most.", "SHARE"),
+    max_high_confidence_rate=o.Row("The same for failures made with high confidence.", "SHARE"),
+    max_witnessed_rate=o.Row("Searched images with a witnessed failure, at most.", "SHARE"),
     repaired_from=o.Row("RUN is a repair: nothing may be worse than in this run.", "RUN"),
-    accept=o.Row("Known failures that do not count: ids of findings or seeds.", "FILE"),
+    known=o.Row("Known failures that do not count: ids of findings or images.", "FILE"),
     junit=o.Row("Also write a JUnit file.", "FILE.xml"),
     github=o.Row("Print annotations; the default inside GitHub's CI."),
 )
@@ -192,80 +224,104 @@ def gate(
     folder: o.OneRun,
     flags: o.Flags,
     config: Path | None = None,
-    max_confirmed_rate: float | None = None,
-    max_class_rate: float | None = None,
-    max_silent_rate: float | None = None,
-    max_witnessed_rate: float | None = None,
     max_risk: float | None = None,
-    max_distinct: int | None = None,
-    min_usable: int | None = None,
-    upper: bool = False,
+    max_class_risk: float | None = None,
+    min_accuracy: float | None = None,
     baseline: Path | None = None,
+    risk_margin: float | None = None,
+    conditions: str | None = None,
+    max_accepted_rate: float | None = None,
+    max_high_confidence_rate: float | None = None,
+    max_witnessed_rate: float | None = None,
     repaired_from: Path | None = None,
-    accept: Path | None = None,
+    known: Path | None = None,
     junit: Path | None = None,
     github: bool = False,
 ) -> None:
-    """Pass or fail a run by limits on risk and on what was confirmed; 1: fail, 4: cannot tell.
-    Without limits it must not be worse than its reference.
+    """Hold a run against limits and against the version before: PASS (exit 0), FAIL (1) or
+    INCONCLUSIVE (4), each by an interval.
     """
-    from dataclasses import asdict
-
     from hardcase.suite import gate as gates
+    from hardcase.wording.gate import conditions_line, first_line
 
     limits = gates.GateLimits.of(
         _limits(config, folder),
-        confirmed_rate=max_confirmed_rate,
-        class_rate=max_class_rate,
-        silent_rate=max_silent_rate,
-        witnessed_rate=max_witnessed_rate,
         risk=max_risk,
-        distinct=max_distinct,
-        usable=min_usable,
-        upper=upper or None,
-        accepted=None if accept is None else gates.read_accepted(accept),
+        class_risk=max_class_risk,
+        accuracy=min_accuracy,
+        margin=risk_margin,
+        conditions=conditions,
+        accepted_rate=max_accepted_rate,
+        high_confidence_rate=max_high_confidence_rate,
+        witnessed_rate=max_witnessed_rate,
+        known=None if known is None else gates.read_known(known),
     )
-    about: dict[str, Any] = {}
-    accepted: list[dict[str, Any]] = []
-    if repaired_from is not None:
-        from hardcase.repair.folder import repair_checks
-
-        checks = repair_checks(folder, opened(repaired_from), limits.risk_margin)
-    else:
-        run = opened(folder)
-        checks = gates.gate(run, limits, None if baseline is None else opened(baseline))
-        tally = gates.GateTally(run, limits.accepted)
-        accepted = tally.accepted
-        about = {
-            "undecided": run.undecided(),
-            "accepted": [row["id"] for row in accepted],
-            "accepted_unknown": tally.unused,
-            "judge": str((run.record.get("judge") or {}).get("standing", "unknown")),
-        }
-    said = gates.outcome(checks)
+    found, about = _gated(folder, limits, baseline, repaired_from)
+    decided = gates.outcome(found)
     if junit is not None:
-        gates.write_junit(checks, junit, name=folder.resolve().name)
-    rows = [{**asdict(check), "passed": check.passed} for check in checks]
-    decide = dict.fromkeys(check.decide for check in checks if check.decide)
+        gates.write_junit(found, junit, name=folder.resolve().name)
+    passed = sum(check.passed for check in found)
+    first = first_line(decided, str(about["model"]), passed, len(found))
     lines = [
-        *(f"{_WORDS[check.outcome]}  {check.text}" for check in checks),
-        *(f"cannot tell; what would decide it: {wanted}" for wanted in decide),
-        *(f"accepted  {row['id']} of seed {row['seed']}" for row in accepted),
+        first,
+        *(f"{check.outcome:<12}  {check.text}" for check in found),
+        *(f"to decide     {wanted}" for wanted in dict.fromkeys(c.decide for c in found) if wanted),
+        *(f"known         {name}" for name in about.get("known", ())),
     ]
-    whole = {"outcome": said, "passed": said == "pass", "checks": rows, **about}
-    answer(flags, whole, *lines, quiet="")
+    if about.get("conditions"):
+        lines.append(f"conditions    {conditions_line(about)}")
+    rows = [check.to_json() for check in found]
+    whole = {"outcome": decided, "passed": decided == "pass", "checks": rows, **about}
+    answer(flags, whole, *lines, quiet=first)
     if not flags.json:
-        for name in about.get("accepted_unknown", ()):
-            flags.say(f"accepted, but no failure of this run: {name}")
-        if about and run.verdicts is not None:
-            flags.say(f"judge: {about['judge']}")
+        for name in about.get("known_unused", ()):
+            flags.say(f"known, but no failure of this run: {name}")
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
-        tell("\n".join(gates.github(checks)))
-    if said != "pass":
-        raise typer.Exit(FAILED if said == "fail" else CANNOT_TELL)
+        tell("\n".join(gates.github(found)))
+    if decided != "pass":
+        raise typer.Exit(FAILED if decided == "fail" else CANNOT_TELL)
 
 
-_WORDS = {"pass": "pass", "fail": "FAIL", "cannot tell": "????"}
+def _gated(
+    folder: Path, limits: GateLimits, baseline: Path | None, repaired_from: Path | None
+) -> tuple[list[Check], dict[str, Any]]:
+    """The checks of a run or of the folder of a repair, and what else is known of it."""
+    from hardcase.repair.folder import RECORD, repair_checks
+    from hardcase.suite import gate as gates
+
+    if repaired_from is not None and baseline is not None:
+        raise Problem(
+            "--baseline and --repaired-from both name what the run is held against.",
+            fix="--repaired-from alone: it compares with that run too",
+        )
+    before = repaired_from or baseline
+    if before is not None and before.resolve() == folder.resolve():
+        raise Problem(
+            f"{folder} is held against itself.", fix="--baseline with a run of the old version"
+        )
+    old = None if before is None else opened(before)
+    if (folder / RECORD).exists():
+        if old is None or repaired_from is None:
+            raise Problem(f"{folder} is a repair, and no run.", fix="--repaired-from RUN")
+        return repair_checks(folder, old, limits), {"model": folder.name}
+    run = opened(folder)
+    found = gates.gate(run, limits, old, repaired=repaired_from is not None)
+    about: dict[str, Any] = {name: run.record.get(name) for name in ("model", "conditions")}
+    if limits.on_findings or limits.witnessed_rate is not None:
+        tally = gates.GateTally(run, limits.known)
+        judge = run.record.get("judge") or {}
+        about |= {
+            "known": [row["id"] for row in tally.known],
+            "known_unused": tally.unused,
+            "label_check": str(judge.get("status") or judge.get("status") or "unknown"),
+        }
+    elif limits.known:
+        raise Problem(
+            "--known names failures that do not count, and no limit counts failures that were"
+            " found.",
+            fix="--max-accepted-rate SHARE; a failure rate counts every sample",
+        )
+    return found, about
 
 
 def _limits(named: Path | None, folder: Path) -> dict[str, Any]:
@@ -325,19 +381,19 @@ def _replayed(said: dict[str, Any]) -> dict[str, str]:
         "model": said["model"],
         "fixed": rate(said["fixed"]),
         "still failing": rate(said["still_failing"]),
-        "seeds with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
+        "images with a finding fixed": "{some_fixed} of {total}".format(**said["by_seed"]),
     }
-    if said["confirmed"] is not None:
-        lines |= {"fixed, confirmed findings": rate(said["confirmed"]["fixed"])}
+    if said["accepted"] is not None:
+        lines |= {"fixed, accepted findings": rate(said["accepted"]["fixed"])}
     return lines | {
-        "newly failing seeds": f"{rate(seeds['newly_failing'])} that were right before",
-        "newly right seeds": f"{rate(seeds['newly_right'])} that were wrong before",
-        "seeds, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
-        "seeds, equal images once": "{better} better, {worse} worse, {neither} neither".format(
+        "newly failing images": f"{rate(seeds['newly_failing'])} that were right before",
+        "newly right images": f"{rate(seeds['newly_right'])} that were wrong before",
+        "images, McNemar": f"p = {seeds['mcnemar_p']:.3g}",
+        "images, equal ones once": "{better} better, {worse} worse, {neither} neither".format(
             **seeds["groups"]
         )
         + f"; p = {seeds['groups_p']:.3g}",
-        "seeds and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
+        "images and findings, McNemar": f"p = {said['mcnemar_p']:.3g}",
     }
 
 
@@ -379,7 +435,7 @@ def export(
     """
     run = opened(folder)
     where = flags.out or folder.with_name(f"{folder.name}-{to}")
-    about = f"{len(run):,} findings under the labels of their seeds, from {shown(folder)}"
+    about = f"{len(run):,} findings under the labels of their images, from {shown(folder)}"
     if to is To.hardest:
         from hardcase.repair.hardest import export_hardest
 

@@ -70,18 +70,13 @@ def interrupted(run: Run) -> bool:
 
 
 def decision_of(run: Run) -> Decision:
-    """What a run comes to, by the limits that it was started with."""
-    from hardcase.config import limits_in
+    """What a run comes to, by the limits that it was started with and the baseline beside it."""
     from hardcase.suite.gate import GateLimits, checks
-    from hardcase.wording.summary import decide, failure_of
+    from hardcase.wording.summary import decide
 
-    failed = failure_of(run.record)
-    if failed is not None:
-        return failed
-    given = limits_in(run.store.settings())
-    others = GateLimits(**{**given.model_dump(), "risk": None})
-    more = checks(run, others) if others.any and run.record.get("risk") else ()
-    return decide(run.record, limit=given.risk, margin=given.risk_margin, others=more)
+    measured = bool(run.record.get("risk"))
+    limits = GateLimits.of(run.store.settings()) if measured else GateLimits()
+    return decide(run.record, checks(run, limits) if measured else ())
 
 
 def closing(run: Run, said: Decision) -> list[str]:
@@ -104,9 +99,9 @@ def closing(run: Run, said: Decision) -> list[str]:
 
 def search_sentence(run: Run) -> str:
     """What the search found, in one sentence."""
-    counts = run.counts()["funnel"]
-    failing, searched = counts["failing"] or 0, counts["attempted"] or 0
-    clusters = counts["distinct"]
+    counts = run.counts()["search_results"]
+    failing, searched = counts["failing"] or 0, counts["searched"] or 0
+    clusters = counts["clusters"]
     told = f", {clusters} clusters" if clusters else ""
     method = run.record["method"]
     if not failing:
@@ -126,26 +121,26 @@ def check_sentences(run: Run) -> list[str]:
         return []
     if run.record.get("claims"):
         return ["claims are not checked: declared conditions and witnesses speak for them"]
-    counts = run.counts()["funnel"]
+    counts = run.counts()["search_results"]
     if run.verdicts is None:
         return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
-    return [
-        f"accepts {counts['confirmed'] or 0:,}, unsure {run.undecided() or 0:,}. To confirm:"
-        f" hardcase judge {shown(run.folder)} --ask 20",
-        *independence(run.record),
-    ]
+    said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
+    controls = (run.record.get("judge") or {}).get("controls") or {}
+    if controls.get("planted"):
+        said += f" It found {controls['found']} of {controls['planted']} planted label losses."
+    return [f"{said} To confirm: hardcase judge {shown(run.folder)} --ask 20"]
 
 
 def _generated(record: dict[str, Any]) -> list[str]:
     """How many samples a generator made for its seeds, and who classified them as asked."""
-    made = record.get("generated seeds")
+    made = record.get("generated_images")
     if not made:
         return []
     told = "checked by nobody else"
     if made["by"]:
         told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
     return [
-        f"generated seeds: {made['generated']} samples, {made['correctly classified']} correctly"
+        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
         f" classified by the subject, {told}"
     ]
 
@@ -153,10 +148,13 @@ def _generated(record: dict[str, Any]) -> list[str]:
 def independence(record: dict[str, Any]) -> list[str]:
     """What a second judge says, and what witnesses and judge share, in lines; none in a run without
     them."""
+    from hardcase.judges.controls import controls_in_words
     from hardcase.judges.held_out import held_out_in_words, independence_in_words
 
     judge = record.get("judge") or {}
-    lines = [held_out_in_words(judge["beside"])] if judge.get("beside") else []
+    lines = controls_in_words(judge.get("controls"))
+    if judge.get("held_out_check"):
+        lines.append(held_out_in_words(judge["held_out_check"]))
     return lines + independence_in_words(judge.get("independence"))
 
 
@@ -171,7 +169,7 @@ Retrained = Annotated[
 
 
 SHOWN = (
-    *("config", "model", "data", "method", "conditions", "witness", "baseline", "seeds", "seed"),
+    *("config", "model", "data", "method", "conditions", "witness", "baseline", "images", "seed"),
     "settings",
     *("queries", "time", "device", "workers", "out", "dry_run", "quiet"),
 )
@@ -257,7 +255,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
     if not flags.json:
-        note("estimates: seeds that fail early take less; risk and judging come on top")
+        note("estimates: images that fail early take less; risk and judging come on top")
 
 
 def _declared(context: Context) -> str:
@@ -391,8 +389,10 @@ def _small(folder: Path) -> dict[str, Any]:
     path = folder / "status.json"
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
-    names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
-    said = {name: record.get(name) for name in (*names, "funnel", "findings", "phases", "risk")}
+    names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
+    said = {
+        name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
+    }
     return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
 
 
@@ -413,7 +413,7 @@ def _screen(folder: Path, said: dict[str, Any]) -> str:
     from hardcase.wording.summary import decide, failure_of
 
     failed = failure_of(said)
-    first = failed or decide(said, limit=None, margin=0.0)
+    first = failed or decide(said)
     head = f"{said['method']} on {said['model']}, {said['data']}"
     lines = {shown(folder): head}
     lines |= {name: _phase_line(name, said) for name in said["phases"] or {}}
@@ -443,7 +443,7 @@ def _phase_line(name: str, said: dict[str, Any]) -> str:
 def _search_line(said: dict[str, Any]) -> str:
     """How far the search is, and whether it seems to have died."""
     now = said["status"]
-    funnel = said["funnel"] or {}
+    funnel = said["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
     told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +14,13 @@ from hardcase.cli import options as o
 from hardcase.cli.options import answer, as_json, facts, grid, note, opened, rate, show, shown
 from hardcase.cli.results import project_limits
 from hardcase.cli.run import front_of, independence
+from hardcase.companions import reader
 from hardcase.errors import Problem
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hardcase.judges.judge import JudgeRequest
     from hardcase.runs.progress import Stoppable
     from hardcase.runs.results import Run
     from hardcase.types import Images, Judge
@@ -184,10 +187,13 @@ def _worth_telling(card: Mapping[str, Any]) -> dict[str, Any]:
     *("judge_features", "allow_changes", *TRAINING),
     calibrate=o.Row("Images rated by people, to fit the judge with.", "STUDY|FILE.npz"),
     people=o.Row("How many people named each class, to train it on.", "FILE.npz"),
-    which=o.Row("A judge of your own, or a trained one.", "DIR|FILE.py:NAME", ("--judge",)),
+    which=o.Row(
+        "A judge by its name in: hardcase list judges.", "NAME|FILE.py:NAME|DIR", ("--judge",)
+    ),
     data=o.Row("Whose judge; by default that of the run's data, mnist5k without a run."),
     held_out=o.Row("Ask a second judge, never trained on this.", names=("--held-out-judge",)),
-    ask=o.Row("Show a person at the terminal the N findings that decide most.", "N"),
+    ask=o.Row("Show a person at the terminal N findings of judged runs.", "N"),
+    by_doubt=o.Row("--ask: choose what the judge doubts, not at random.", names=("--by-doubt",)),
 )
 def judge(
     flags: o.Flags,
@@ -200,61 +206,63 @@ def judge(
     data: str | None = None,
     held_out: bool = False,
     ask: int | None = None,
+    by_doubt: bool = False,
 ) -> None:
-    """Judge the findings of runs: valid, label kept, distinct. Trains the judge of the data if it
+    """Judge the findings of runs: label kept, lost or unsure. Trains the judge of the data if it
     is missing.
     """
-    from hardcase.cli.ask import ask_about
     from hardcase.judges.held_out import held_out_judge
+    from hardcase.judges.judge import JudgeRequest
     from hardcase.judges.verdicts import judge_run, with_people
 
-    place = flags.place
     runs = [opened(folder) for folder in folders or []]
     if not runs and calibrate is None:
         raise Problem(
             "there is no run to judge and nothing to calibrate with.", fix="hardcase judge RUN"
         )
+    if people is not None and which is not None:
+        raise Problem("--people trains a judge; --judge names one.", fix="leave out --judge")
+    if flags.judge_features and data is not None:
+        raise Problem(
+            "--judge-features makes the judge of the run's own data.", fix="leave out --data"
+        )
     with front_of(flags) as screen:
-        asked: dict[str, Any] = {
-            "seed": flags.seed or 0,
-            "device": place,
-            "offline": flags.offline,
-            "progress": screen.train,
-        }
-        if people is not None and which is not None:
-            raise Problem("--people trains a judge; --judge names one.", fix="leave out --judge")
-        if flags.judge_features and (which is not None or data is not None):
-            raise Problem(
-                "--judge-features makes the judge of the run's own data.",
-                fix="leave out --judge and --data",
-            )
-        how = {**asked, "people": people}
-        judges = [_judge(run, which, data, how, flags.judge_features or ()) for run in runs] or [
-            _judge(None, which, data or "mnist5k", how)
+        request = JudgeRequest(
+            features=flags.judge_features or (),
+            people=people,
+            offline=flags.offline,
+            seed=flags.seed or 0,
+            device=flags.place,
+            progress=screen.train,
+        )
+        judges = [_judge(run, which, data, request) for run in runs] or [
+            _judge(None, which, data, request)
         ]
-        others = [
-            held_out_judge(run, one, make=held_out, **asked)
-            for run, one in zip(runs, judges)  # without runs there is one judge and nobody beside
-        ]
+        second = replace(request, train=held_out)
+        others = [held_out_judge(run, one, second) for run, one in zip(runs, judges)]
     measured = None
     if calibrate is not None:
-        fitted = with_people(judges[0], calibrate, runs, device=place, say=flags.say)
+        fitted = with_people(judges[0], calibrate, runs, device=flags.place, say=flags.say)
         judges = [fitted] * len(judges)
         runs = [opened(run.folder) for run in runs]
         measured = getattr(fitted, "calibration", None)
         if measured and not flags.quiet and not flags.json:
-            show(*_calibration(fitted))
+            show(*_calibration(measured))
     earlier = [run.judged_by for run in runs]
-    if ask is None:
-        judged = [
-            judge_run(run, one, held_out=other, allow_changes=flags.allow_changes)
+
+    def judge_all() -> list[Run]:
+        return [
+            judge_run(opened(run.folder), one, held_out=other, allow_changes=flags.allow_changes)
             for run, one, other in zip(runs, judges, others)
         ]
-    else:
+
+    judged = judge_all()
+    if ask is not None:
         limits = project_limits(None)  # which the answers then decide
-        limit = limits and limits.confirmed_rate
-        given: dict[str, Any] = {"budget": ask, "limit": limit, "seed": flags.seed or 0}
-        judged = ask_about(runs, judges, others, **given)
+        limit = limits and limits.accepted_rate
+        choose = "doubt" if by_doubt else "random"
+        reader().ask(judged, budget=ask, limit=limit, seed=flags.seed or 0, choose=choose)
+        judged = judge_all()
     for before, run in zip(earlier, judged):
         changed = before.differences(run.judged_by) if before and run.judged_by else []
         if changed:
@@ -267,54 +275,40 @@ def judge(
     answer(flags, records or measured, told)
 
 
-def _judge(
-    run: Run | None,
-    which: str | None,
-    data: str | None,
-    asked: dict[str, Any],
-    features: Sequence[str] = (),
-) -> Judge:
-    from hardcase.judges import held_out, panel, verdicts
+def _judge(run: Run | None, which: str | None, data: str | None, request: JudgeRequest) -> Judge:
+    """Return the judge that was asked for; without a run and a name, that of a data set."""
+    from hardcase.judges import panel, verdicts
 
-    if which is not None:
-        return verdicts.named(which, asked["device"])
-    if run is None or data is not None:
-        split = "test" if run is None else run.record.get("split", "test")
-        return panel.for_data(
-            data or "mnist5k", train_on={"test": "train"}.get(split, "test"), **asked
-        )
-    return held_out.for_run(run, features=features, **asked)
+    if which is not None or (run is not None and data is None):
+        return verdicts.judge_named(which, run, request)
+    split = "test" if run is None else run.record.get("split", "test")
+    return panel.for_data(
+        data or "mnist5k",
+        train_on={"test": "train"}.get(split, "test"),
+        offline=request.offline,
+        seed=request.seed,
+        people=request.people,
+        device=request.device,
+        progress=request.progress,
+    )
 
 
-def _calibration(judge: Judge) -> Iterator[str | Table]:
-    from hardcase.judges.judge import PanelJudge
-
-    assert isinstance(judge, PanelJudge)
-    known = judge.calibration
-    assert known is not None
+def _calibration(known: Mapping[str, Any]) -> Iterator[str | Table]:
     rates = {
-        "true positive rate": "tpr",
-        "true negative rate": "tnr",
-        "false positive rate": "false_yes",
-        "undecided": "undecided",
+        "precision": "precision",
+        "where raters agree": "precision_where_agreed",
+        "of kept": "recall",
+        "lost, right": "lost_right",
+        "unsure": "unsure",
     }
-    rows = []
-    for name in ("label_kept", "valid"):
-        shares = (rate(known[name][key]) for key in rates.values())
-        rows.append((name.replace("_", " "), _auroc(known[name]["auroc"]), *shares))
+    rows = [("all", known["label_kept"]), *known["methods"].items()]
     title = f"{known['images']} images rated by people, pooled over {known['pooled_over']}"
-    yield grid(title, ("question", "AUROC", *rates), rows)
-    both = known["confirmed"]
-    lines = {
-        f"{name.replace('_', ' ')}, agreement": _one_rater(known[name]["one_rater"])
-        for name in ("label_kept", "valid")
-        if "one_rater" in known[name]
-    }
-    lines |= {
-        "confirmed, precision": rate(both["precision"]),
-        "confirmed, recall": rate(both["recall"]),
-        "kept in": shown(judge.folder),
-    }
+    table = [(name, *(rate(found[key]) for key in rates.values())) for name, found in rows]
+    yield grid(title, ("accepted", *rates), table)
+    found = known["label_kept"]
+    lines = {"AUROC": _auroc(found["auroc"])}
+    if "one_rater" in found:
+        lines["agreement"] = _one_rater(found["one_rater"])
     yield facts(lines)
 
 
@@ -327,7 +321,7 @@ def _one_rater(found: Mapping[str, Any]) -> str:
     return f"with one rater {found['judge']:.1%}, {raters} ({span})"
 
 
-def _auroc(value: dict[str, Any]) -> str:
+def _auroc(value: Mapping[str, Any]) -> str:
     if value["value"] is None:
         return "–"
     return f"{value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
@@ -336,14 +330,14 @@ def _auroc(value: dict[str, Any]) -> str:
 def _closing(run: Run, quiet: bool) -> str:
     if quiet:
         return str(run.folder)
-    said = run.record["judge"]
 
-    silent = rate(said["silence"]["silent"])
+    judge = run.record["judge"]
+    confident = rate(judge["high_confidence"]["high_confidence"])
     lines = [
         f"{run.record['method']} on {run.record['model']}, {run.record['data']}",
         run.summary(),
-        f"judge: {said['standing']}",
+        f"label check: {judge['status']}",
         *independence(run.record),
-        f"of the confirmed findings {silent} are as confident as correct predictions",
+        f"of the accepted findings {confident} are as confident as correct predictions",
     ]
     return "\n".join([*lines, f"report  hardcase report {shown(run.folder)} --open"])

@@ -242,13 +242,16 @@ def read_idx(path: Path) -> Bytes:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def read_idx_pair(images: Path, labels: Path) -> Part:
-    """Grey images and labels from two IDX files."""
+def read_idx_pair(
+    images: Path, labels: Path, *, first_label: int = 0, turned: bool = False
+) -> Part:
+    """Grey images and labels from two IDX files; `turned` swaps rows and columns."""
     x = read_idx(images)
     y = read_idx(labels)
     if x.ndim != 3 or y.shape != x.shape[:1]:
         raise damaged(images, f"{x.shape} images do not fit {y.shape} labels")
-    return np.ascontiguousarray(x[:, None]), y.astype(np.int64)
+    x = x.transpose(0, 2, 1) if turned else x
+    return np.ascontiguousarray(x[:, None]), y.astype(np.int64) - first_label
 
 
 def read_cifar_binary(path: Path) -> Part:
@@ -315,17 +318,27 @@ class Form:
     read: Callable[[Mapping[str, Path]], Parts]
 
 
-_IDX = {
-    split: (f"{word}-images-idx3-ubyte", f"{word}-labels-idx1-ubyte")
-    for split, word in (("train", "train"), ("test", "t10k"))
-}
+def idx(train: str, test: str, *, first_label: int = 0, turned: bool = False) -> Form:
+    """Two pairs of IDX files, by the words that their names begin with."""
+    kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
+    names = {
+        split: [f"{word}-{kind}" for kind in kinds]
+        for split, word in (("train", train), ("test", test))
+    }
+
+    def read(files: Mapping[str, Path]) -> Parts:
+        return {
+            split: read_idx_pair(
+                *(files[name] for name in pair), first_label=first_label, turned=turned
+            )
+            for split, pair in names.items()
+        }
+
+    return Form((*names["train"], *names["test"]), read)
 
 
-def _read_idx_files(files: Mapping[str, Path]) -> Parts:
-    return {split: read_idx_pair(*(files[name] for name in pair)) for split, pair in _IDX.items()}
-
-
-IDX = Form((*_IDX["train"], *_IDX["test"]), _read_idx_files)
+IDX = idx("train", "t10k")
+LETTERS = idx("emnist-letters-train", "emnist-letters-test", first_label=1, turned=True)
 
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

@@ -26,7 +26,7 @@ import numpy as np
 
 from hardcase import registry
 from hardcase.cache import cache_folder, open_npz, write_atomically
-from hardcase.data.files import BATCHES, DIGITS_5K, IDX, PIXEL_ROWS, Form, Part, Parts
+from hardcase.data.files import BATCHES, DIGITS_5K, IDX, LETTERS, PIXEL_ROWS, Form, Part, Parts
 from hardcase.errors import Problem, choice, reading, require_consent
 from hardcase.registry import data
 from hardcase.tensors import digest_tensors, to_tensor
@@ -290,6 +290,27 @@ _register(
     paper="Krizhevsky: Learning multiple layers of features from tiny images, technical report, "
     "University of Toronto, 2009",
     cite="krizhevsky2009cifar",
+)
+_register(
+    "EMNIST letters, upper and lower case as one class: 124,800 train, 20,800 test.",
+    (1, 28, 28),
+    PublicSet(
+        name="emnist",
+        classes=tuple(string.ascii_lowercase),
+        counts={"train": 124_800, "test": 20_800},
+        forms=(LETTERS,),
+        routes=(
+            mirror(
+                (
+                    "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                    "58c8d27c78d21e728a6bc7b3cc06412e",
+                )
+            ),
+        ),
+    ),
+    paper="Cohen, Afshar, Tapson, van Schaik: EMNIST, an extension of MNIST to handwritten letters,"
+    " IJCNN 2017",
+    cite="cohen2017emnist",
 )
 
 

@@ -203,8 +203,8 @@ def _row(family: str, kind: str | None) -> registry.Part:
     for name in (family, f"{family}:{kind}"):
         if studies.get(name):
             raise Problem(
-                f"{name} comes with the distribution hardcase-studies, which is not installed.",
-                fix="pip install hardcase[studies]",
+                f"{name} needs what the extra 'studies' brings, which is not installed.",
+                fix="pip install 'hardcase[studies]'",
             )
     if family not in known:
         raise choice("generator", family, sorted(known))

@@ -1,4 +1,4 @@
-"""Judges: is a finding valid, has it kept its label, which findings show one fault."""
+"""Judges: has an image kept its label, how visible is its change, which findings are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
-    from hardcase.judges.judge import NormJudge as NormJudge, PanelJudge as PanelJudge
+    from hardcase.judges.judge import (
+        JudgeRequest as JudgeRequest,
+        NormJudge as NormJudge,
+        TrainedJudge as TrainedJudge,
+    )
     from hardcase.judges.panel import for_data as for_data, read as read, trained as trained
     from hardcase.judges.photographs import (
         feature_judge as feature_judge,

@@ -1,4 +1,6 @@
-"""A judge against people: rules that agree with them, thresholds, and honest error rates."""
+"""A judge held against people: thresholds that agree with them, and error rates on images that no
+threshold was fitted to.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,15 @@ from torch.nn import functional
 
 from hardcase.cache import open_npz
 from hardcase.errors import Problem
-from hardcase.judges.own_run import FEWEST, own_rule
 from hardcase.judges.rules import (
-    MISSED,
-    Answers,
     DecisionRule,
     Signals,
-    auroc_interval,
     error_rates,
     fit_to_people,
     precise_from,
-    precision,
+    verdict_words,
 )
-from hardcase.statistics import mean_interval
+from hardcase.statistics import auroc_interval, mean_interval
 from hardcase.tensors import digest_tensors, fingerprints
 from hardcase.types import Images
 
@@ -88,14 +86,9 @@ class People:
         return _both_agree(self.rater1 == self.expected, self.rater2 == self.expected)
 
     @property
-    def valid(self) -> Int[Tensor, " m"]:
+    def domain(self) -> Int[Tensor, " m"]:
         """1: both raters saw some class; 0: neither did; -1: split."""
         return _both_agree(self.rater1 >= 0, self.rater2 >= 0)
-
-    @property
-    def confirmed(self) -> Bool[Tensor, " m"]:
-        """Both raters saw the expected class; a split counts as not confirmed."""
-        return self.label_kept == 1
 
 
 def _both_agree(first: Bool[Tensor, " m"], second: Bool[Tensor, " m"]) -> Int[Tensor, " m"]:
@@ -217,18 +210,13 @@ class PeopleCounts:
         return replace(train, x=x, y=torch.arange(len(x)), id=names, context={}), targets
 
 
-# A judge against people: rules that agree with them, thresholds, and honest error rates.
-#
 # The order in which a judge ranks images (its evidence, and so the AUROC) comes from real and made
-# images alone: no label of a person has a part in it. Probabilities and answers do follow people,
-# so those of a generator's images are given by rules and thresholds that were fitted without that
-# generator; they are pooled, and all rates are measured on them. The rules that are kept afterwards
-# are fitted on all images.
+# images alone: no label of a person has a part in it. Probabilities and thresholds do follow
+# people, so the verdicts on a generator's images that are measured here come from rules that were
+# fitted without that generator. The rules that are kept afterwards are fitted on all images.
 
 ENOUGH = 10
-"""Rules are fitted where people agree on yes, and on no, for so many images."""
-DOUBTED = 0.05
-"""Yes is never said to the last such share of the right images."""
+"""Rules are fitted where people agree on kept, and on lost, for so many images."""
 FOLDS = 5
 Rules = Mapping[str, DecisionRule]
 
@@ -245,16 +233,20 @@ class Calibration:
     measured: dict[str, Any]
 
 
-def calibrate(
-    signals: Signals, people: People, rules: Rules, *, plain: Rules | None = None
-) -> Calibration:
-    """Fit `rules` to what people said; measure them on what they were not fitted to.
+def calibrate(trainings: Sequence[Signals], people: People, rules: Rules) -> Calibration:
+    """Fit scale and thresholds of a kept label to what people said; measure them on what they were
+    not fitted to.
 
-    That is images of other generators; of a study also images of other seeds, and the answers of
-    the other half of the raters.
+    That is images of other generators; of a study also images of other originals, and the answers
+    of the other half of the raters.
 
-    Where people gave one answer only to "valid", the rule of `plain` is kept. If they kept, or
-    refused, the label of fewer than `ENOUGH` images, that is `TooFewRated`.
+    Args:
+        trainings: What every training of the judge reads from the rated images.
+        people: What they said.
+        rules: The rules of the judge as they are.
+
+    Raises:
+        TooFewRated: If people kept, or refused, the label of fewer than `ENOUGH` images.
     """
     few = _few(people.label_kept)
     if few:
@@ -268,34 +260,28 @@ def calibrate(
         fitted_to = people.half(1)
         scored_by = people.half(2)
     folds, how = _folds(people)
-    fixed = {name: (plain or rules)[name] for name in rules if _few(getattr(people, name))}
-    final = {name: _fitted(rules[name], name, signals, people) for name in rules} | fixed
-    pooled = {name: _pooled(rules[name], name, signals, fitted_to, folds) for name in rules}
-    for name, rule in fixed.items():
-        probability = rule.probability(signals).cpu()
-        pooled[name] = (probability, rule.answers(probability))
-    measured: dict[str, Any] = {}
-    for name, rule in rules.items():
-        truth: Tensor = getattr(scored_by, name)
-        known = truth >= 0
-        evidence = rule.evidence(signals).cpu()
-        measured[name] = {
-            "auroc": auroc_interval(evidence[known], truth[known] == 1),
-            **error_rates(pooled[name][1], truth),
-        }
-        if not bool((people.rater1 == people.rater2).all()):
-            measured[name]["one_rater"] = _left_out(rule, name, signals, people, folds)
-    honest = [all(said) for said in zip(*(pooled[name][1] for name in rules))]
-    return Calibration(
-        final,
-        {
-            "images": len(people),
-            "pooled_over": how,
-            "not_fitted": sorted(fixed),
-            **measured,
-            "confirmed": precision(honest, scored_by.confirmed),
+    truth = scored_by.label_kept
+    agreed = truth >= 0
+    evidence = rules["label_kept"].evidence(Signals.average(trainings)).cpu()
+    _, words = _pooled(rules, trainings, fitted_to, folds)
+    measured: dict[str, Any] = {
+        "images": len(people),
+        "pooled_over": how,
+        "label_kept": {
+            "auroc": auroc_interval(evidence[agreed], truth[agreed] == 1),
+            **error_rates(words, truth),
         },
-    )
+        "methods": {
+            name: error_rates(
+                [word for word, maker in zip(words, people.generator) if maker == name],
+                truth[torch.tensor([maker == name for maker in people.generator])],
+            )
+            for name in sorted(set(people.generator))
+        },
+    }
+    if not bool((people.rater1 == people.rater2).all()):
+        measured["label_kept"]["one_rater"] = _one_rater(rules, trainings, people, folds)
+    return Calibration({"label_kept": fitted(rules, trainings, people)}, measured)
 
 
 def _few(truth: Int[Tensor, " m"]) -> str:
@@ -355,47 +341,47 @@ def _folds(people: People) -> tuple[Folds, str]:
     return [(fold != number, fold == number) for number in sorted(set(fold.tolist()))], how
 
 
-def _fitted(rule: DecisionRule, question: str, signals: Signals, people: People) -> DecisionRule:
-    """Fit scale, offset and thresholds to people; unchanged where they gave one answer only."""
-    truth: Tensor = getattr(people, question)
-    known = truth >= 0
-    if set(truth[known].tolist()) != {0, 1}:
+def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> DecisionRule:
+    """Return the rule of a kept label with scale and thresholds that people's answers give;
+    unchanged where they gave one answer only.
+
+    Every training must be on the right side of a threshold, as in `verdict_words`.
+    """
+    rule = rules["label_kept"]
+    truth = people.label_kept
+    if not {0, 1} <= set(truth.tolist()):
         return rule
     # the answer of each rater counts: where they are split, so is the probability
-    evidence = rule.evidence(signals).cpu().repeat(2)
-    each = [getattr(people.half(number), question) == 1 for number in (1, 2)]
-    fitted = fit_to_people(rule, evidence, torch.cat(each))
-    probability = fitted.probability(signals).cpu()
-    right = (truth == 1).double()  # what people were split about counts as wrong
-    kept = probability[truth == 1]
-    high = max(precise_from(probability, right, 1 - right), float(kept.quantile(DOUBTED)))
-    return replace(fitted, low=float(kept.quantile(MISSED)), high=high)
+    evidence = rule.evidence(Signals.average(trainings)).cpu().repeat(2)
+    answers = [people.half(number).label_kept == 1 for number in (1, 2)]
+    scaled = fit_to_people(rule, evidence, torch.cat(answers))
+    chances = torch.stack([scaled.probability(each).cpu() for each in trainings])
+    agreed = truth >= 0  # what people are split about is neither right nor wrong
+    kept = (truth[agreed] == 1).double()
+    high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
+    # rated losses are few: the first image that people kept ends what is called lost
+    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept, settled=1)
+    return replace(scaled, low=min(low, high), high=high)
 
 
 def _pooled(
-    rule: DecisionRule, question: str, signals: Signals, people: People, folds: Folds
-) -> tuple[Float[Tensor, " m"], Answers]:
-    """Probability and answer for every image by a rule that was fitted without its part."""
+    rules: Rules, trainings: Sequence[Signals], people: People, folds: Folds
+) -> tuple[Float[Tensor, " m"], list[str]]:
+    """Probability and verdict for every image by a rule that was fitted without its part."""
     pooled = torch.zeros(len(people), dtype=torch.float64)
-    answers: list[bool | None] = [None] * len(people)
+    words = ["unsure"] * len(people)
     for outside, inside in folds:
-        fitted = _fitted(rule, question, signals[outside], people[outside])
-        pooled[inside] = fitted.probability(signals[inside]).cpu()
-        said: Answers = fitted.answers(pooled[inside])
-        rows = inside.nonzero().squeeze(1).tolist()
-        if len(rows) >= FEWEST:  # thresholds are those of a run, from its own signals
-            odds = pooled[inside].logit(eps=1e-6).numpy()
-            own = own_rule(odds, fitted.share)
-            probability = own.probability(odds)
-            pooled[inside] = torch.from_numpy(probability)
-            said = own.said(probability)
-        for row, answer in zip(rows, said):
-            answers[row] = answer
-    return pooled, tuple(answers)
+        rule = fitted(rules, [each[outside] for each in trainings], people[outside])
+        own = {**rules, "label_kept": rule}
+        found, chances = verdict_words(own, [each[inside] for each in trainings])
+        pooled[inside] = chances.cpu()
+        for row, word in zip(inside.nonzero().squeeze(1).tolist(), found):
+            words[row] = word
+    return pooled, words
 
 
-def _left_out(
-    rule: DecisionRule, question: str, signals: Signals, people: People, folds: Folds
+def _one_rater(
+    rules: Rules, trainings: Sequence[Signals], people: People, folds: Folds
 ) -> dict[str, Any]:
     """How often the judge, fitted to one rater, says what the other one says, beside how often the
     two say the same; the difference with an interval over images.
@@ -403,10 +389,10 @@ def _left_out(
     A smoothed predictor can agree with single people more often than they with each other without
     being right: this shows parity, not truth.
     """
-    theirs = [getattr(people.half(number), question) == 1 for number in (1, 2)]
+    theirs = [people.half(number).label_kept == 1 for number in (1, 2)]
     agrees = []
     for number, other in ((1, 2), (2, 1)):
-        pooled, _ = _pooled(rule, question, signals, people.half(number), folds)
+        pooled, _ = _pooled(rules, trainings, people.half(number), folds)
         agrees.append((pooled >= 0.5) == theirs[other - 1])
     judge = torch.stack(agrees).double().mean(0)
     pair = (theirs[0] == theirs[1]).double()

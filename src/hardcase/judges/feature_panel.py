@@ -232,9 +232,9 @@ class FeaturePanel(SignalSource):
 
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """Return signals, and unit features of the deepest layer of every encoder side by side,
-        in the first view.
+    ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
+        """Return signals (there is one training), and unit features of the deepest layer of every
+        encoder side by side, in the first view.
         """
         seen = [[each(VIEWS[view](x)) for view in self.views] for each in self.encoders]
         votes = self.votes(seen)
@@ -263,7 +263,7 @@ class FeaturePanel(SignalSource):
         )
         first = zip(self.encoders, [views[0] for views in seen])
         deepest = [one.activations[each.layers[-1]] for each, one in first]
-        return signals, torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
+        return [signals], torch.cat([functional.normalize(each, dim=1) for each in deepest], 1)
 
     def votes(self, seen: Sequence[Sequence[Answer]]) -> Float[Tensor, "l m k"]:
         """Return log-probabilities by every lineage: the mean over the probes that have a weight,

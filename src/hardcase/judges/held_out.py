@@ -1,28 +1,32 @@
-"""Which judge is independent of a run: held-out images, held-out networks, held-out families.
+"""Which judge a run gets, by the rows of ``hardcase list judges``, and whether it is independent.
 
-A judge must not have been trained on the run's seeds, share a network or a lineage with the search,
-or be asked about data it was not made for. Where it was trained on what was searched (a panel that
-learned that bending keeps a label cannot be surprised by bent digits), a second one, whose training
-leaves that family of changes out, is asked as well.
+A judge must not have been trained on the run's images, share a network or a model family with the
+search, or be asked about data it was not made for. Where it was trained on what was searched (a
+panel that learned that bending keeps a label cannot be surprised by bent digits), a second one,
+whose training leaves that family of changes out, is asked as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from hardcase import registry
 from hardcase.data.files import HELD, ImageSet
 from hardcase.data.sources import large, load
 from hardcase.errors import Problem
 from hardcase.judges import panel
-from hardcase.judges.judge import PanelJudge
-from hardcase.judges.networks import Panel
-from hardcase.judges.panel import Tell
+from hardcase.judges.features import Encoder
+from hardcase.judges.judge import (
+    JudgeRequest,
+    NormJudge,
+    Provenance,
+    TrainedJudge,
+)
 from hardcase.judges.photographs import (
     FEWEST_IMAGES,
     ReservedJudge,
@@ -37,7 +41,6 @@ from hardcase.models.fetching import fetched_classifiers, is_fetched, known_as
 from hardcase.models.load import lineage_of
 from hardcase.models.names import aligned
 from hardcase.models.pretrained import PRETRAINED
-from hardcase.models.subject import Subject
 from hardcase.models.witnesses import OWN, roles
 from hardcase.runs.identity import require
 from hardcase.runs.results import Run
@@ -50,73 +53,159 @@ from hardcase.types import Images, Judge, Verdicts, is_photographic
 FEATURES = tuple(name for name, row in PRETRAINED.items() if row.outputs == "features")
 """Networks that name no class: they say how near images are to real ones."""
 KNOWN = 0.01
-"""Share of seeds that a judge may have been trained on; data sets do hold some images twice."""
-Splits = Callable[[str], ImageSet]
-"""A split of a run's data by its name."""
+"""Share of images that a judge may have been trained on; data sets do hold some images twice."""
 
 
-def for_run(
-    run: Run,
-    *,
-    features: Sequence[str] = (),
-    people: str | Path | None = None,
-    offline: bool = False,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    progress: Tell = None,
-    images: Splits | None = None,
-    make: bool = True,
-) -> PanelJudge | ReservedJudge:
-    """Return the judge for a run: of its data, trained on the split that the seeds are not from;
-    unless one may be made, only such as take seconds.
+def default_judge(run: Run, request: JudgeRequest) -> Judge:
+    """Return the judge that suits a run's images, trained on the split that its own are not from.
 
     Photographs without enough others beside them to fit a panel to are judged by a network alone.
     """
-    wanted = features_of(run, features)
-    first, second = _splits_of(run, offline=offline, images=images)
-    if not (wanted or make or panel.folder(first.images(), second.images(), seed=seed).is_dir()):
+    wanted = features_of(run, request.features)
+    if not wanted:
+        return panel_for(run, request)
+    named = bool(request.features or run.record.get("judge_features"))
+    first, second = _splits_of(run, request)
+    encoders = _encoders(run, request, wanted, first, second)
+    enough = len(first) >= FEWEST_IMAGES
+    if named or (enough and (request.train or is_made(encoders, first, seed=request.seed))):
+        return _fitted(run, request, encoders, first, second)
+    if enough and head_of(encoders[0], second) is None:
+        raise Problem(
+            f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
+            fix=f"hardcase judge {run.folder}, which takes minutes, once",
+        )
+    return reserved_judge(encoders[0], second)
+
+
+@registry.judge(
+    panel.NAME,
+    needs="the training split of the data; hardcase train judge",
+    paper=(
+        "Riccio and Tonella, ICSE 2023 (the study it is measured against); "
+        "Serrà et al., ICLR 2020; Wong, Rice and Kolter, ICLR 2020"
+    ),
+    cite=("riccio2023validity", "serra2020complexity", "wong2020fast"),
+    laws=(
+        "took no part in the search",
+        "never saw the images",
+        "a verdict belongs to an image",
+    ),
+)
+def panel_for(run: Run, request: JudgeRequest) -> TrainedJudge:
+    """Ask small networks, trained three times on the run's other split, of small images."""
+    first, second = (part.images() for part in _splits_of(run, request))
+    there = panel.folder(first, second, seed=request.seed) / cards.CARD
+    if not (request.train or there.is_file()):
         raise Problem(
             f"the judge of {run.record['data']} is not trained yet.",
             fix=f"hardcase judge {run.folder}, which trains it once",
         )
     if not str(run.seeds["id"][0]).startswith("generated"):
         _same_data(run, second)
+    return panel.trained(
+        first,
+        second,
+        seed=request.seed,
+        people=request.people,
+        device=request.device,
+        progress=request.progress,
+    )
+
+
+@registry.judge(
+    "photographs",
+    needs="a pretrained network of another model family and photographs beside the run's",
+    paper="ours; Lee et al., NeurIPS 2018 (distances); Mittal et al., IEEE SPL 2013 (textures)",
+    laws=(
+        "took no part in the search",
+        "never saw the images",
+        "a verdict belongs to an image",
+    ),
+)
+def photographs_for(run: Run, request: JudgeRequest) -> TrainedJudge:
+    """Read features of pretrained networks that took no part in the search, of photographs."""
+    first, second = _splits_of(run, request)
+    wanted = _required_features(run, request)
+    encoders = _encoders(run, request, wanted, first, second)
+    return _fitted(run, request, encoders, first, second)
+
+
+@registry.judge(
+    "reserved",
+    needs="a pretrained network of another model family that knows the classes",
+    paper="ours",
+    laws=("took no part in the search", "a verdict belongs to an image"),
+)
+def reserved_for(run: Run, request: JudgeRequest) -> ReservedJudge:
+    """Ask one pretrained network that took no part in the search, as it is."""
+    first, second = _splits_of(run, request)
+    wanted = _required_features(run, request)[:1]
+    return reserved_judge(_encoders(run, request, wanted, first, second)[0], second)
+
+
+@registry.judge(
+    "norm",
+    needs="nothing; asked of every run, before any other judge",
+    paper="ours",
+    laws=("only changes of at most 8/255 are decided", "a verdict belongs to an image"),
+)
+def norm_for(run: Run, request: JudgeRequest) -> NormJudge:
+    """Decide only what changed by at most 8/255, which is too little to change a label."""
+    return NormJudge()
+
+
+def _required_features(run: Run, request: JudgeRequest) -> tuple[str, ...]:
+    wanted = features_of(run, request.features)
     if not wanted:
-        given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
-        return panel.trained(first.images(), second.images(), people=people, **given)
-    if people is not None:
+        raise Problem(
+            "this judge reads features of pretrained networks, and small images have none.",
+            fix="--judge panel, or --judge-features MODEL",
+        )
+    return wanted
+
+
+def _encoders(
+    run: Run, request: JudgeRequest, wanted: Sequence[str], first: ImageSet, second: ImageSet
+) -> list[Encoder]:
+    """Load the networks whose features are read; none of them had a part in the search."""
+    if request.people is not None:
         raise Problem(
             "counts of people train the judge of small images; these are judged by features of"
             " networks that others have trained.",
             fix="leave out --people",
         )
+    if not str(run.seeds["id"][0]).startswith("generated"):
+        _same_data(run, second)
     for spec in wanted:
         _other_lineage(run, spec, lineage_of(spec))
     encoders = [
-        encoder_of(spec, *_needed(spec, first, second), device=device, offline=offline)
+        encoder_of(
+            spec, *_needed(spec, first, second), device=request.device, offline=request.offline
+        )
         for spec in wanted
     ]
     for each in encoders:
         _took_no_part(run, {each.hash: each.spec, each.subject.weights: each.spec})
-    is_named = bool(features or run.record.get("judge_features"))
-    enough = len(first) >= FEWEST_IMAGES
-    if not is_named and not (enough and (make or is_made(encoders, first, seed=seed))):
-        if enough and head_of(encoders[0], second) is None:
-            raise Problem(
-                f"{encoders[0].spec} has to be fitted to the classes of these photographs first.",
-                fix=f"hardcase judge {run.folder}, which takes minutes, once",
-            )
-        place = {name: row for row, name in enumerate(second.id)}
-        rows = [place[name] for name in run.seeds["id"].to_pylist()]
-        return reserved_judge(encoders[0], second.take(torch.tensor(rows)))
+    return encoders
+
+
+def _fitted(
+    run: Run,
+    request: JudgeRequest,
+    encoders: Sequence[Encoder],
+    first: ImageSet,
+    second: ImageSet,
+) -> TrainedJudge:
+    """Fit probes to photographs that are none of the run's."""
     return feature_judge(
-        wanted,
+        [each.spec for each in encoders],
         first.images(),
         _sample(second, HELD // math.prod(second.shape)),
-        seed=seed,
-        device=device,
+        seed=request.seed,
+        device=request.device,
         encoders=encoders,
-        progress=progress,
+        progress=request.progress,
     )
 
 
@@ -139,49 +228,52 @@ def _searched(run: Run) -> dict[str, list[str]]:
     return families_of_space(str((run.record.get("space") or {}).get("text") or ""))
 
 
-def held_out_judge(
-    run: Run,
-    judge: Judge,
-    *,
-    offline: bool = False,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    progress: Tell = None,
-    images: Splits | None = None,
-    make: bool = False,
-) -> PanelJudge | None:
-    """Return the judge of the same data whose training leaves out what was searched."""
-    if not run.record.get("space") or not isinstance(judge, PanelJudge):
+def held_out_judge(run: Run, judge: Judge, request: JudgeRequest) -> TrainedJudge | None:
+    """Return the judge of the same data whose training leaves out what was searched; None where
+    the judge was not trained on it, or where there is none and none may be trained.
+    """
+    families = [name for name in _searched(run) if name in provenance_of(judge).families]
+    if not run.record.get("space") or not families:
         return None
-    families = tuple(_searched(run))
-    if not families or not isinstance(judge.panel, Panel):
+    first, second = (part.images() for part in _splits_of(run, request))
+    usual = panel.config_for(first, second, seed=request.seed, device=request.device)
+    config = replace(usual, held_out_families=tuple(families))
+    folder = panel.folder(first, second, seed=request.seed, config=config)
+    if not request.train and not (folder / cards.CARD).is_file():
         return None
-    first, second = (part.images() for part in _splits_of(run, offline=offline, images=images))
-    usual = panel.config_for(first, second, seed=seed, device=device)
-    config = replace(usual, held_out_families=families)
-    folder = panel.folder(first, second, seed=seed, config=config)
-    if not make and not (folder / cards.CARD).is_file():
-        return None
-    return panel.trained(first, second, seed=seed, config=config, device=device, progress=progress)
+    return panel.trained(
+        first,
+        second,
+        seed=request.seed,
+        config=config,
+        device=request.device,
+        progress=request.progress,
+    )
 
 
-def held_out_entry(run: Run, judge: PanelJudge, verdicts: Verdicts) -> dict[str, Any]:
+def provenance_of(judge: Judge) -> Provenance:
+    """Return what a judge is made of; of a user's own nothing is known."""
+    known: Provenance = getattr(judge, "provenance", Provenance())
+    return known
+
+
+def held_out_entry(run: Run, judge: TrainedJudge, verdicts: Verdicts) -> dict[str, Any]:
     """Return what run.json and the report say of the held-out judge."""
-    rows = zip(run.findings["seed"].to_pylist(), verdicts.valid, verdicts.label_kept, strict=True)
-    seeds = {seed for seed, valid, kept in rows if valid and kept}
-    attempted = run.counts()["funnel"]["attempted"] or 0
+    rows = zip(run.findings["seed"].to_pylist(), verdicts.verdict, strict=True)
+    accepted = {seed for seed, verdict in rows if verdict == "kept"}
+    attempted = run.counts()["search_results"]["searched"] or 0
     return {
         "held_out": list(_searched(run)),
         **{name: judge.card[name] for name in ("weights", "accuracy", "measured_images")},
-        "confirmed": Rate(len(seeds), attempted).to_json(),
+        "accepted": Rate(len(accepted), attempted).to_json(),
     }
 
 
 def held_out_in_words(entry: Mapping[str, Any]) -> str:
     """Return the line that a summary says of the held-out judge."""
     families = " and ".join(entry["held_out"])
-    rate = Rate.from_json(entry["confirmed"])
-    return f"beside: a judge that was never trained on {families} confirms {rate}"
+    rate = Rate.from_json(entry["accepted"])
+    return f"second check: networks that were never trained on {families} accept {rate}"
 
 
 def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
@@ -191,7 +283,7 @@ def features_of(run: Run, given: Sequence[str] = ()) -> tuple[str, ...]:
     stated = tuple(run.record.get("judge_features") or ())
     if stated:
         require({"judge_features": stated}, run.folder)
-    if stated or not is_photographic(run.record["image"]):
+    if stated or not is_photographic(run.record["shape"]):
         return stated
     parameters = (run.record.get("hashes") or {}).get("parameters") or {}
     subject = known_as(run.record["model"], parameters.get("subject", ""))
@@ -222,23 +314,23 @@ def _witness_names(run: Run) -> list[str]:
     return list(map(str, known.get("models", ())))
 
 
-def _splits_of(run: Run, *, offline: bool, images: Splits | None) -> tuple[ImageSet, ImageSet]:
+def _splits_of(run: Run, request: JudgeRequest) -> tuple[ImageSet, ImageSet]:
     """What the judge of a run is trained on, and the split that holds the run's seeds; very many
     images stay in their files.
     """
     name = run.record["data"]
 
     def get(split: str) -> ImageSet:
-        if images is not None:
-            return images(split).held()
-        found = large(name, split) or load(name, split=split, offline=offline)
+        if request.images is not None:
+            return request.images(split).held()
+        found = large(name, split) or load(name, split=split, offline=request.offline)
         classes = tuple(run.record["classes"])
         if found.classes != classes:
             found = aligned(found, classes)
         return found.held()
 
     own = run.record.get("split", "test")
-    photographs = is_photographic(run.record["image"])
+    photographs = is_photographic(run.record["shape"])
     names = ["test", "train"]
     if own == "train":
         names.reverse()
@@ -263,8 +355,9 @@ def _same_data(run: Run, images: ImageSet) -> None:
         if strange:
             break
         now = images.take(torch.tensor([rows[name] for name in ids[part]])).images().x
-        if not torch.equal(now, run.seed_images(range(len(ids))[part])):
-            strange = ids[part]
+        stored = run.seed_images(range(len(ids))[part])
+        if not torch.equal(now, stored):
+            strange = [name for name, same in zip(ids[part], _equal(now, stored)) if not same]
     if strange:
         raise Problem(
             f"{images.name} as it is now does not hold the run's seed {strange[0]!r}; these are"
@@ -274,25 +367,25 @@ def _same_data(run: Run, images: ImageSet) -> None:
         )
 
 
-def check(run: Run, judge: PanelJudge) -> None:
-    """Refuse a judge that may not judge a run."""
-    config = judge.card["configuration"]
-    made_for = (config["channels"], config["size"], config["size"], config["classes"])
-    given = (*run.record["image"], len(run.record["classes"]))
-    if made_for != given:
-        shapes = ["{} x {} x {} with {} classes".format(*shape) for shape in (given, made_for)]
+def _equal(now: torch.Tensor, stored: torch.Tensor) -> list[bool]:
+    same: list[bool] = (now == stored).flatten(1).all(1).tolist()
+    return same
+
+
+def check(run: Run, known: Provenance) -> None:
+    """Refuse a judge that may not judge a run, by what it is made of."""
+    given = (*run.record["shape"], len(run.record["classes"]))
+    if known.image is not None and known.image != given:
+        shapes = ["{} x {} x {} with {} classes".format(*each) for each in (given, known.image)]
         raise Problem(
             f"the run has images of {shapes[0]}; the judge was made for {shapes[1]}.",
             fix="hardcase judge RUN without --judge trains one for the run's own data",
         )
-    own = {**judge.card["members"], "panel": judge.card["weights"]}
-    names = {digest: name for name, digest in own.items()}
-    for i, net in enumerate(map(Subject, judge.panel.networks), 1):
-        names |= {net.hash: f"member {i}", net.weights: f"member {i}"}
-    _took_no_part(run, names)
-    for lineage in judge.card.get("lineages", ()):
+    _took_no_part(run, known.networks)
+    for lineage in known.lineages:
         _other_lineage(run, "its encoder", lineage)
-    _never_seen(run, judge)
+    if known.learned is not None:
+        _never_seen(run, known.learned)
 
 
 def _took_no_part(run: Run, names: Mapping[str, str]) -> None:
@@ -324,18 +417,16 @@ def _other_lineage(run: Run, network: str, lineage: str) -> None:
             )
 
 
-def _never_seen(run: Run, judge: PanelJudge) -> None:
+def _never_seen(run: Run, known: torch.Tensor) -> None:
     total = len(run.seeds)
-    known = judge.panel.learned.cpu()
     count = sum(
         int(torch.isin(fingerprints(run.seed_images(range(total)[part])), known).sum())
-        for part in chunks(total, group_rows(run.record["image"]))
+        for part in chunks(total, group_rows(run.record["shape"]))
     )
     if count > KNOWN * total:
         raise Problem(
             f"the judge was trained on {count} of the {total} seeds.",
-            "It knows them by heart and would find their neighbours valid whatever was done to"
-            " them.",
+            "It knows them by heart and would keep their label whatever was done to them.",
             fix="a judge trained on another split: hardcase judge RUN without --judge picks it",
         )
 
@@ -355,32 +446,33 @@ def _hashes(record: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def independence(run: Run, judge: PanelJudge | ReservedJudge) -> dict[str, Any] | None:
+def independence(run: Run, judge: Provenance) -> dict[str, Any] | None:
     """Return how far a judge is independent of a run's witnesses; None without any."""
     witnesses = run.record.get("witnesses")
-    if not witnesses:
+    if not witnesses or not judge.networks:
         return None
     known = witnesses.get("independence") or {}
-    images = known.get("training images")
+    images = known.get("training_images")
     shared: dict[str, int] | str = "not known"
     trained_on: list[str] | str = "not known"
     searched = list[str]()
-    if isinstance(judge, ReservedJudge):
-        lineages = [judge.encoder.lineage]
-    else:
-        lineages = list(map(str, judge.card.get("lineages", ())))
-        trained_on = [word for family in FAMILIES.values() for word in family.words]
-        searched = [part for own in _searched(run).values() for part in own]
-        if isinstance(images, Mapping) and images.get("data") == judge.card["data"]:
-            learned = judge.panel.learned
-            both = int((learned % 2 == 0).sum())  # witnesses are trained on even content hashes
-            shared = {"shared": both, "witnesses": images["images"], "judge": len(learned)}
+    if judge.families:
+        trained_on = [word for name in judge.families for word in FAMILIES[name].words]
+        parts = _searched(run)
+        searched = [part for name in judge.families for part in parts.get(name, [])]
+    if (
+        isinstance(images, Mapping)
+        and images.get("data") == judge.data
+        and judge.learned is not None
+    ):
+        both = int((judge.learned % 2 == 0).sum())  # witnesses are trained on even content hashes
+        shared = {"shared": both, "witnesses": images["images"], "judge": len(judge.learned)}
     return {
         "networks": "none shared",
-        "lineage": {**dict(known.get("lineage") or {}), "judge": list(lineages) or [OWN]},
-        "training images": shared,
-        "trained on": {
-            "witnesses": known.get("trained on", "not known"),
+        "lineage": {**dict(known.get("lineage") or {}), "judge": list(judge.lineages) or [OWN]},
+        "training_images": shared,
+        "trained_on": {
+            "witnesses": known.get("trained_on", "not known"),
             "judge": trained_on,
             "searched": searched,
         },
@@ -395,7 +487,7 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
         role: value if isinstance(value, str) else " and ".join(dict.fromkeys(value))
         for role, value in entry["lineage"].items()
     }
-    images = entry["training images"]
+    images = entry["training_images"]
     shared = "whether witnesses and judge share any is not known"
     if isinstance(images, Mapping):
         shared = (
@@ -405,8 +497,8 @@ def independence_in_words(entry: Mapping[str, Any] | None) -> list[str]:
     lineage = "lineage: " + ", ".join(f"{role} {text}" for role, text in names.items())
     if entry["lineage"].get("subject") in (entry["lineage"].get("witnesses") or ()):
         lineage += "; a witness is of the subject's own"
-    trained_on = f"witnesses were trained on: {entry['trained on']['witnesses']}"
-    searched = " and ".join(entry["trained on"]["searched"])
+    trained_on = f"witnesses were trained on: {entry['trained_on']['witnesses']}"
+    searched = " and ".join(entry["trained_on"]["searched"])
     if searched:
         trained_on += (
             f"; the judge was trained to keep the label under changes of {searched}: its answer is"

@@ -1,7 +1,8 @@
-"""What every trained judge is: a source of signals, two rules, and what people made of them.
+"""What a judge is: signals of networks, thresholds in a card, a verdict on every pair of images.
 
-`SignalSource` is what a new kind of trained judge implements (`read_batch`); a `PanelJudge` turns
-its signals into verdicts. `NormJudge` needs no network at all.
+`SignalSource` is what a new kind of trained judge implements (`read_batch`); a `TrainedJudge` turns
+its signals into verdicts. `NormJudge` needs no network at all. What all of them have in common is
+that a verdict follows from an image, the image it was made from and the judge alone.
 """
 
 from __future__ import annotations
@@ -14,67 +15,97 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase import registry
+from hardcase import companions
 from hardcase.cache import write_atomically
-from hardcase.errors import Problem
-from hardcase.judges.calibration import Calibration
-from hardcase.judges.rules import DecisionRule, Signals, auroc_of_counts, rules_from_card
+from hardcase.data.files import ImageSet
+from hardcase.errors import Problem, guarded
+from hardcase.judges.calibration import Calibration, calibrate, read_arrays, read_people
+from hardcase.judges.rules import DecisionRule, Signals, rules_from_card, verdict_words
 from hardcase.randomness import balanced_order
-from hardcase.statistics import Rate
 from hardcase.tensors import chunks, digest, from_bytes, steady
 from hardcase.training import cards
-from hardcase.types import Findings, Images, Verdicts
+from hardcase.training.cards import TrainingProgress
+from hardcase.types import VERDICT_WORDS, ImagePairs, Images, Judge, Verdicts
 
 KIND = "judge"
 """The kind of network that cards of judges state."""
 FILE = "calibration.json"
 WEAK = 0.8
 """A judge that takes fewer real test images for what they are is called weak."""
+Splits = Callable[[str], ImageSet]
+"""A split of a run's data by its name."""
+Tell = Callable[[TrainingProgress], None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class PriorRules:
-    """The rules of a source of signals as long as nobody has rated images of its data: what they
-    were fitted to, which of their numbers come from rated images of other data, and how they did on
-    those; by default none do.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeRequest:
+    """How the judge of a run is made; every row of ``hardcase list judges`` takes one.
+
+    Args:
+        features: Networks whose features are to be read, as ``--judge-features`` names them.
+        people: An npz file of images and how many people named each class, to train on.
+        offline: Ask nothing outside this machine.
+        seed: Of everything random.
+        device: Where it computes.
+        progress: Told how a training goes.
+        images: A split of the run's data by its name, where it is loaded already.
+        train: Whether a judge may be trained; without, only one that is there or takes seconds.
     """
 
-    fitted_to: str = "pictures made from held-out training images"
-    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    measured: Mapping[str, Any] | None = None
+    features: Sequence[str] = ()
+    people: str | Path | None = None
+    offline: bool = False
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    progress: Tell = None
+    images: Splits | None = None
+    train: bool = True
 
 
-ELSEWHERE: dict[str, dict[str, Any]] = {
-    "label_kept": {"scale": 0.87, "offset": -0.42, "low": 0.49, "high": 0.94, "share": 0.79},
-    "valid": {"scale": 0.67, "offset": 1.47, "low": 0.89, "high": 0.91, "share": 0.94},
-}
-"""For data that nobody has rated: fitted to the digits of V. Riccio, P. Tonella, ICSE 2023. The
-thresholds serve runs of few findings; others have their own (`hardcase.judges.own_run`).
-"""
-MEASURED_ELSEWHERE: dict[str, Any] = {
-    "images": 500,
-    "valid": {
-        "auroc": auroc_of_counts(0.969, yes=458, no=20),
-        "tpr": Rate(448, 458).to_json(),
-        "tnr": Rate(19, 20).to_json(),
-        "undecided": Rate(0, 500).to_json(),
-    },
-    "label_kept": {
-        "auroc": auroc_of_counts(0.933, yes=362, no=70),
-        "tpr": Rate(297, 362).to_json(),
-        "tnr": Rate(49, 70).to_json(),
-        "undecided": Rate(100, 500).to_json(),
-    },
-    "confirmed": {"precision": Rate(293, 311).to_json(), "recall": Rate(293, 362).to_json()},
-}
-"""What the same did on each generator's rated digits with rules fitted to the other generators and
-thresholds from its own signals; by a judge trained on the 4,000 training images of mnist5k.
-"""
-RATED_DIGITS = PriorRules("rated digits", ELSEWHERE, MEASURED_ELSEWHERE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What a judge is made of: by this it is refused where a run's search had a part in it.
+
+    Args:
+        networks: Names of its networks by the hashes of their weights.
+        lineages: The model families that they belong to.
+        image: Channels, height, width and classes that it was made for; None: any.
+        learned: Fingerprints of the images that it was trained on, sorted.
+        data: The data that it was trained on, by its hash.
+        families: The families of change that it was trained to keep labels under.
+    """
+
+    networks: Mapping[str, str] = field(default_factory=dict)
+    lineages: tuple[str, ...] = ()
+    image: tuple[int, ...] | None = None
+    learned: Int[Tensor, " n"] | None = None
+    data: str = ""
+    families: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedImages:
+    """Constants that were fitted to images which people rated, and how they did on others.
+
+    Args:
+        source: Whose images, and which part of them the constants were fitted to.
+        rules: What replaces the scale, offset and thresholds of a rule, by question.
+        data: Names of the data sets whose runs they say something of.
+        methods: By method, how many of its rated images that were not fitted to the judge
+            ``accepted``, how many of those both raters kept (``right``), and how many rated
+            ``losses`` of a label there were.
+    """
+
+    source: str
+    rules: Mapping[str, Mapping[str, float]]
+    data: tuple[str, ...] = ()
+    methods: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
 NOTICEABLE = 8 / 255
 """Largest change of any value that cannot change what an image shows, whatever its direction.
 
@@ -94,7 +125,8 @@ class SignalSource(nn.Module):
     learned: Tensor
     """Fingerprints of the images that it was trained on, sorted."""
     batch = 256
-    prior = PriorRules()
+    families: tuple[str, ...] = ()
+    """The families of change that it was trained to keep labels under."""
 
     @property
     @abstractmethod
@@ -108,24 +140,34 @@ class SignalSource(nn.Module):
     @abstractmethod
     def read_batch(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"]
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """Return signals and unit features of one batch, given the class each image should show."""
+    ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
+        """Return the signals of every training, and unit features, of one batch, given the class
+        each image should show.
+        """
 
     @torch.no_grad()
     def read(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
-    ) -> tuple[Signals, Float[Tensor, "m f"]]:
-        """Return signals and features of any number of images; every network sees each once."""
-        if not len(x):  # nothing is kept of what is read from one blank image
-            signals, features = self.read_batch(x.new_zeros(1, *x.shape[1:]), expected.new_zeros(1))
-            return signals[expected], features[:0]
-        rows = chunks(len(x), batch or self.batch)
-        parts = [self.read_batch(x[part], expected[part]) for part in rows]
-        return Signals.join([signals for signals, _ in parts]), torch.cat([f for _, f in parts])
+    ) -> tuple[list[Signals], Float[Tensor, "m f"]]:
+        """Return signals and features of any number of images; every network sees each once.
+
+        Each batch is filled up to the same size: the last bits of what a network answers hang on
+        the size of its batch, and a verdict must not.
+        """
+        size = batch or self.batch
+        parts = []
+        for rows in list(chunks(len(x), size)) or [slice(0, 0)]:
+            count = len(x[rows])
+            padded = torch.cat([x[rows], x.new_zeros(size - count, *x.shape[1:])])
+            classes = torch.cat([expected[rows], expected.new_zeros(size - count)])
+            signals, features = self.read_batch(padded, classes)
+            parts.append(([each[:count] for each in signals], features[:count]))
+        trainings = zip(*(signals for signals, _ in parts))
+        return [Signals.join(each) for each in trainings], torch.cat([f for _, f in parts])
 
     def ask(
         self, x: Float[Tensor, "m c h w"], expected: Int[Tensor, " m"], *, batch: int = 0
-    ) -> Signals:
+    ) -> list[Signals]:
         """Return the signals alone."""
         return self.read(x, expected, batch=batch)[0]
 
@@ -169,71 +211,132 @@ def closer(distances: Float[Tensor, "m k"], label: Int[Tensor, " m"]) -> Float[T
     return (others.amin(1, keepdim=True) / own).log().squeeze(1)
 
 
+def ask(judge: Judge, pairs: ImagePairs) -> Verdicts:
+    """Return a judge's verdicts, whatever it is, checked for their form."""
+    name = name_of(judge)
+    with guarded(f"judge {name}"):
+        verdicts = judge(pairs)
+    if not isinstance(verdicts, Verdicts):
+        raise Problem(
+            f"judge {name} returned {type(verdicts).__name__}; it must return hardcase.Verdicts.",
+            fix='hc.Verdicts(["kept", "unsure", ...])',
+        )
+    columns = [verdicts.verdict, *verdicts.columns.values()]
+    if verdicts.p_kept is not None:
+        columns.append(verdicts.p_kept)
+    for answers in columns:
+        if len(answers) != len(pairs):
+            raise Problem(
+                f"judge {name} gave {len(answers)} answers on {len(pairs)} images.",
+                fix='one verdict for each image, "unsure" where it cannot say',
+            )
+    for word in verdicts.verdict:
+        if word not in VERDICT_WORDS:
+            raise Problem(
+                f"judge {name} said {word!r} of an image; it says one of"
+                f" {', '.join(VERDICT_WORDS)}.",
+                "A probability can stand beside it, as p_kept.",
+                fix='hc.Verdicts(["kept" if p > 0.9 else "unsure" for p in ...], p_kept=...)',
+            )
+    return verdicts
+
+
+def name_of(judge: Judge) -> str:
+    """Return what a judge is called in messages."""
+    return str(getattr(judge, "__name__", type(judge).__name__))
+
+
 @dataclass(frozen=True, slots=True)
-class PanelJudge:
-    """A source of signals as a judge: the two rules by which it answers, and its calibration.
+class TrainedJudge:
+    """A source of signals as a judge: its rules, and what people's ratings made of them.
 
     Args:
         panel: Networks that took no part in any search, and the signals they give.
-        card: What the panel is and how it was trained.
+        card: What the panel is and how it was trained, with the constants of its rules.
         folder: Where it is kept.
-        label_kept: The rule for "still shows what its seed showed".
-        valid: The rule for "looks like the data".
+        rules: How "the label is kept" and "belongs to the domain" follow from the signals.
         calibration: What people's ratings made of it; None if nobody was asked.
     """
 
     panel: SignalSource
     card: Mapping[str, Any]
     folder: Path
-    label_kept: DecisionRule
-    valid: DecisionRule
-    calibration: Mapping[str, Any] | None
+    rules: Mapping[str, DecisionRule]
+    calibration: Mapping[str, Any] | None = None
 
-    @property
-    def rules(self) -> dict[str, DecisionRule]:
-        """The rules by question."""
-        return {"label_kept": self.label_kept, "valid": self.valid}
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
+        """Return the verdicts on changed images, with the signals that led to them."""
+        trainings, features = self._read(pairs)
+        words, chances = verdict_words(self.rules, trainings)
+        mean = Signals.average(trainings)
+        names = dict.fromkeys(name for rule in self.rules.values() for name in rule.signals)
+        columns = {name: getattr(mean, name).tolist() for name in names}
+        return Verdicts(
+            words, chances.tolist(), {"class_seen": mean.seen.tolist(), **columns}, features
+        )
 
-    def __call__(self, findings: Findings) -> Verdicts:
-        """Return the verdicts on some findings, with the signals that led to them."""
+    def p_kept(self, pairs: ImagePairs) -> Float[Tensor, " t"]:
+        """Return the probability that each image keeps its label."""
+        return verdict_words(self.rules, self._read(pairs)[0])[1]
+
+    def _read(self, pairs: ImagePairs) -> tuple[list[Signals], Float[Tensor, "t f"]]:
         device = self.panel.learned.device
-        size = max(findings.x[:1].numel(), 1)
+        size = max(pairs.x[:1].numel(), 1)
         batch = 0
         if not steady(device):
             batch = max(64, min(4096, 2**26 // size // 64 * 64))
-        parts = list(chunks(len(findings), max(256, AT_ONCE // size // 256 * 256)))
-        read = list[tuple[Signals, Tensor]]()
-        for rows in parts or [slice(0, 0)]:
-            x = from_bytes(findings.x[rows].to(device))
-            signals, features = self.panel.read(x, findings.expected[rows].to(device), batch=batch)
+        read = []
+        for rows in list(chunks(len(pairs), max(256, AT_ONCE // size // 256 * 256))) or [slice(0)]:
+            x = from_bytes(pairs.x[rows].to(device))
+            signals, features = self.panel.read(x, pairs.expected[rows].to(device), batch=batch)
             read.append((signals, features.cpu()))
-        signals = Signals.join([part for part, _ in read])
-        answers: dict[str, Sequence[bool | None]] = {}
-        columns: dict[str, Sequence[Any]] = {"seen": signals.seen.tolist()}
-        for name, rule in self.rules.items():
-            probability = rule.probability(signals)
-            answers[name] = rule.answers(probability)
-            if name == "label_kept":
-                answers[name] = where_agreed(answers[name], columns["seen"])
-            columns[f"p_{name}"] = probability.tolist()
-            columns |= {each: getattr(signals, each).tolist() for each in rule.signals}
-        features = torch.cat([part for _, part in read])
-        return Verdicts(answers["valid"], answers["label_kept"], columns, features)
+        trainings = [Signals.join(parts) for parts in zip(*(signals for signals, _ in read))]
+        return trainings, torch.cat([part for _, part in read])
+
+    def calibrate(self, place: Path, *, device: torch.device | str = "cpu") -> TrainedJudge:
+        """Fit the thresholds to labels of people, measure them, and keep both beside the judge.
+
+        Args:
+            place: The folder of a study, or an npz file of rated images.
+            device: Where the judge computes.
+        """
+        config = self.card["configuration"]
+        shape = (config["channels"], config["size"], config["size"])
+        arrays = companions.reader().rated(place) if place.is_dir() else read_arrays(place)
+        people = read_people(arrays, where=str(place), shape=shape, classes=config["classes"])
+        x = from_bytes(people.x.to(device))
+        trainings = self.panel.to(device).ask(x, people.expected.to(device))
+        found = calibrate(trainings, people, rules_from_card(self.card))
+        keep_calibration(self, found)
+        return calibrated(self, found)
+
+    @property
+    def provenance(self) -> Provenance:
+        """What it is made of, which must have had no part in a search."""
+        config = self.card["configuration"]
+        stated = {**self.card["members"], "panel": self.card["weights"]}
+        networks = {weights: name for name, weights in stated.items()}
+        for number, net in enumerate(self.panel.networks, 1):
+            networks |= dict.fromkeys(network_hashes(net), f"member {number}")
+        return Provenance(
+            networks=networks,
+            lineages=tuple(map(str, self.card.get("lineages", ()))),
+            image=(config["channels"], config["size"], config["size"], config["classes"]),
+            learned=self.panel.learned.cpu(),
+            data=str(self.card["data"]),
+            families=self.panel.families,
+        )
 
     def about(self) -> dict[str, Any]:
         """Return what run.json and the report say of this judge."""
         names = ("name", "weights", "data", "accuracy", "measured_images", "members")
-        more = [name for name in ("encoders", "lineages") if name in self.card]
-        elsewhere = None
-        if self.calibration is None:
-            elsewhere = self.panel.prior.measured
+        more = [name for name in ("encoders", "lineages", "rated") if name in self.card]
         return {
             **{name: self.card[name] for name in names},
             "calibrated": self.calibration is not None,
-            "standing": self.standing,
+            "status": self.standing,
             "rules": {name: asdict(rule) for name, rule in self.rules.items()},
             "calibration": self.calibration,
-            "elsewhere": elsewhere,
             **{name: self.card[name] for name in more},
         }
 
@@ -241,26 +344,33 @@ class PanelJudge:
     def standing(self) -> str:
         """One sentence on how far its answers can be trusted."""
         share = self.card["accuracy"]
-        read = f"reads {share:.1%} of {self.card['measured_images']} real images rightly"
-        if self.calibration is None:
+        accuracy = f"accuracy {share:.1%} on {self.card['measured_images']} real images"
+        if self.calibration is not None:
+            area = _interval(self.calibration["label_kept"]["auroc"])
             text = (
-                f"uncalibrated, {read}: no person has rated images of this data; its rules were"
-                f" fitted to {self.panel.prior.fitted_to}"
+                f"calibrated on {self.calibration['images']} images rated by people: AUROC {area}"
+                " for a kept label"
             )
         else:
-            kept, valid = (self.calibration[name]["auroc"] for name in ("label_kept", "valid"))
             text = (
-                f"calibrated on {self.calibration['images']} images rated by people: AUROC"
-                f" {_interval(kept)} for label kept, {_interval(valid)} for valid"
+                f"uncalibrated, {accuracy}: no person has rated images of this data; its"
+                f" thresholds come from {self.card.get('rated', MADE)['source']}"
             )
         if share < WEAK:
-            text += f"; weak judge: it {read}"
+            text += f"; weak judge: {accuracy}"
         return text
 
 
-def where_agreed(answers: Sequence[bool | None], seen: Sequence[int]) -> list[bool | None]:
-    """Leave undecided what lineages of networks disagree about (a class seen of -1)."""
-    return [None if each < 0 else said for said, each in zip(answers, seen)]
+MADE = {"source": "pictures made from held-out training images"}
+"""Where thresholds come from until people rated images of a kind."""
+
+
+def network_hashes(net: nn.Module) -> tuple[str, str]:
+    """Return the two hashes by which a run may know a network."""
+    from hardcase.models.subject import Subject
+
+    subject = Subject(net)
+    return subject.hash, subject.weights
 
 
 def _interval(auroc: Mapping[str, Any]) -> str:
@@ -288,7 +398,7 @@ def made_judge(
     learn: Callable[[nn.Module], Mapping[str, Any]],
     device: torch.device | str,
     tell: Callable[[int], None] = lambda images: None,
-) -> PanelJudge:
+) -> TrainedJudge:
     """Return a judge from the cache, or train it on `train`, measure it on `test` and keep it.
 
     `learn` trains a source that `build` made, makes its rules and returns entries of the card;
@@ -301,7 +411,7 @@ def made_judge(
         right = 0
         for rows in chunks(len(test), source.batch):
             x = from_bytes(test.x[rows].to(device))
-            seen = source.ask(x, test.y[rows].to(device)).seen.cpu()
+            seen = Signals.average(source.ask(x, test.y[rows].to(device))).seen.cpu()
             right += int((seen == test.y[rows]).sum())
             tell(len(seen))
         return {"accuracy": right / len(test), "measured_images": len(test)}
@@ -320,11 +430,10 @@ def made_judge(
     return panel_judge(net.to(device), card, folder)
 
 
-def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> PanelJudge:
+def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> TrainedJudge:
     """Return the judge that a source and its card are, as people's ratings left it."""
     assert isinstance(source, SignalSource)
-    rules = unrated_rules(source, card)
-    judge = PanelJudge(source, card, folder, rules["label_kept"], rules["valid"], None)
+    judge = TrainedJudge(source, card, folder, rules_from_card(card))
     if not (folder / FILE).exists():
         return judge
     stored = _read_calibration(folder / FILE)
@@ -333,20 +442,12 @@ def panel_judge(source: nn.Module, card: Mapping[str, Any], folder: Path) -> Pan
     return calibrated(judge, Calibration(rules_from_card(stored), stored["measured"]))
 
 
-def unrated_rules(source: SignalSource, card: Mapping[str, Any]) -> dict[str, DecisionRule]:
-    """Return the rules of a source as they are until people have rated images of its data."""
-    known = source.prior.rules
-    made = rules_from_card(card)
-    return {name: replace(rule, **known.get(name, {})) for name, rule in made.items()}
-
-
-def calibrated(judge: PanelJudge, found: Calibration) -> PanelJudge:
+def calibrated(judge: TrainedJudge, found: Calibration) -> TrainedJudge:
     """Return the judge with the rules that people's ratings gave."""
-    kept, valid = found.rules["label_kept"], found.rules["valid"]
-    return replace(judge, label_kept=kept, valid=valid, calibration=found.measured)
+    return replace(judge, rules={**judge.rules, **found.rules}, calibration=found.measured)
 
 
-def keep_calibration(judge: PanelJudge, found: Calibration) -> Path:
+def keep_calibration(judge: TrainedJudge, found: Calibration) -> Path:
     """Store a calibration, with its checksum, beside the judge it belongs to."""
     rules = {name: asdict(rule) for name, rule in found.rules.items()}
     stored = {"weights": judge.card["weights"], "rules": rules, "measured": found.measured}
@@ -367,34 +468,24 @@ def _read_calibration(path: Path) -> dict[str, Any]:
     return stored
 
 
-@registry.judge(
-    "norm",
-    needs="nothing; asked of every run, before any other judge",
-    paper="ours",
-    laws=("only changes of at most 8/255 are decided",),
-)
 @dataclass(frozen=True, slots=True)
 class NormJudge:
     """Judge by the size of the change alone: what is too small to change a label keeps it."""
 
-    def __call__(self, findings: Findings) -> Verdicts:
-        """Leave every finding undecided; `by_norm` decides the small changes, for any judge."""
-        nothing = [None] * len(findings)
-        return Verdicts(nothing, nothing)
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
+        """Call the label kept where no value changed by more than `NOTICEABLE`."""
+        return Verdicts([("unsure", "kept")[small] for small in too_small(pairs).tolist()])
 
     def about(self) -> dict[str, Any]:
         """Return what run.json and the report say of it."""
         return {
             "name": "norm",
             "calibrated": False,
-            "standing": "only changes of at most 8/255 are decided; nobody judged the others",
+            "status": "only changes of at most 8/255 are decided; nobody judged the others",
         }
 
 
-def by_norm(verdicts: Verdicts, largest: Sequence[float]) -> Verdicts:
-    """Call every change that is too small to change a label valid and kept."""
-    small = [size <= NOTICEABLE + 1e-6 for size in largest]
-    valid = [is_small or said for is_small, said in zip(small, verdicts.valid)]
-    kept = [is_small or said for is_small, said in zip(small, verdicts.label_kept)]
-    by = [("judge", "norm")[is_small] for is_small in small]
-    return replace(verdicts, valid=valid, label_kept=kept, columns={**verdicts.columns, "by": by})
+def too_small(pairs: ImagePairs) -> Bool[Tensor, " t"]:
+    """Return which images changed too little, from their originals, to change what they show."""
+    change = (pairs.x.short() - pairs.original.short()).abs().flatten(1)
+    return change.amax(1) <= round(255 * NOTICEABLE)

@@ -14,16 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hardcase import registry
 from hardcase.data.files import ImageSet
 from hardcase.errors import Problem
 from hardcase.judges.feature_panel import USUAL, FeaturePanel, build, fit
 from hardcase.judges.features import Encoder, encoder
-from hardcase.judges.judge import KIND, PanelJudge, made_judge, panel_judge, split_rows
+from hardcase.judges.judge import (
+    KIND,
+    Provenance,
+    TrainedJudge,
+    made_judge,
+    panel_judge,
+    split_rows,
+)
 from hardcase.judges.rules import Signals, rules_from_exam
 from hardcase.judges.training_data import exam_of_photographs
 from hardcase.models.load import Loading, lineage_of, load_model, network
@@ -33,13 +39,10 @@ from hardcase.randomness import stream
 from hardcase.tensors import chunks, from_bytes, tile_rows
 from hardcase.training import cards
 from hardcase.training.cards import TrainingProgress
-from hardcase.types import Findings, Images, Verdicts
+from hardcase.types import ImagePairs, Images, Verdicts
 
-SHARD = 256
 TOP = 5
 """A label that is not among so many first answers is lost."""
-EXCITED = 0.05
-"""Share of real photographs that excite the network less than what counts as valid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,97 +50,90 @@ class ReservedJudge:
     """One network of another lineage than any that the search has used.
 
     The label is kept where the network's first answer, over an image and its mirror image, is the
-    label; it is lost where the label is not among its first five although it has read the seed
-    rightly; it is undecided between. An image is valid if it excites the network (log-sum-exp of
-    its scores) as much as 95 of 100 of the run's own seeds do; else that is undecided. `outputs`
-    are those that mean the classes, `read` the seeds that it reads rightly.
+    label; it is lost where the label is not among its first five although it reads the original
+    rightly; it is unsure between. `outputs` are those that mean the classes.
     """
 
     encoder: Encoder
     outputs: Int[Tensor, " k"] = field(repr=False)
-    read: Bool[Tensor, " n"] = field(repr=False)
-    usual: float
-    data: str
 
-    def __call__(self, findings: Findings) -> Verdicts:
-        """Return the verdicts on findings; `Findings.seed` is the row of a seed."""
-        logits, strength, features = _read(self.encoder, self.outputs, findings.x)
-        expected = findings.expected.cpu()
+    def __call__(self, pairs: ImagePairs) -> Verdicts:
+        """Return the verdicts on changed images."""
+        logits, features = _read(self.encoder, self.outputs, pairs.x)
+        expected = pairs.expected.cpu()
         first = logits.argmax(1)
-        top = logits.topk(min(TOP, logits.shape[1]), 1).indices
-        lost = ~(top == expected[:, None]).any(1) & self.read[findings.seed.cpu()]
-        answers = torch.where(first == expected, 1, torch.where(lost, 0, 2))
+        among = (logits.topk(min(TOP, logits.shape[1]), 1).indices == expected[:, None]).any(1)
+        legible = torch.zeros_like(among)
+        doubted = ~among  # only where it matters is the original read as well
+        if bool(doubted.any()):
+            read, _ = _read(self.encoder, self.outputs, pairs.original[doubted])
+            legible[doubted] = read.argmax(1) == expected[doubted]
+        answers = torch.where(first == expected, 1, torch.where(legible, 2, 0))
         probability = logits.softmax(1).gather(1, expected[:, None]).squeeze(1)
         return Verdicts(
-            [usual or None for usual in (strength >= self.usual).tolist()],
-            [(False, True, None)[answer] for answer in answers.tolist()],
-            {"seen": first.tolist(), "p_label_kept": probability.tolist()},
+            [("unsure", "kept", "lost")[answer] for answer in answers.tolist()],
+            probability.tolist(),
+            {"class_seen": first.tolist()},
             functional.normalize(features, dim=1),
+        )
+
+    @property
+    def provenance(self) -> Provenance:
+        """What it is made of, which must have had no part in a search."""
+        return Provenance(
+            networks={self.encoder.hash: self.encoder.spec},
+            lineages=tuple(filter(None, [self.encoder.lineage])),
         )
 
     def about(self) -> dict[str, Any]:
         """Return what run.json and the report say of it."""
-        share = float(self.read.double().mean())
-        count = len(self.read)
         return {
             "name": "reserved network",
             "weights": self.encoder.hash,
-            "data": self.data,
-            "accuracy": share,
-            "measured_images": count,
             "members": {"encoder 1": self.encoder.hash},
             "calibrated": False,
-            "standing": f"uncalibrated, reads {share:.1%} of {count} real images rightly:"
-            f" {self.encoder.spec} took no part in the search and its first answer counts;"
-            " no person has rated images of this data",
+            "status": f"uncalibrated: {self.encoder.spec} took no part in the search and its"
+            " first answer counts; no person has rated images of this data",
             "encoders": [self.encoder.spec],
             "lineages": list(filter(None, [self.encoder.lineage])),
         }
 
 
-@registry.judge(
-    "reserved",
-    needs="a pretrained network of another lineage that knows the classes",
-    paper="ours",
-    laws=("took no part in the search", "never used in a search"),
-)
-def reserved_judge(net: Encoder, seeds: ImageSet) -> ReservedJudge:
-    """Return the judge that a pretrained network is, as it is, for a run from these seeds.
+def reserved_judge(net: Encoder, images: ImageSet) -> ReservedJudge:
+    """Return the judge that a pretrained network is, as it is, for images of these classes.
 
     Args:
         net: A network that took no part in the search.
-        seeds: The photographs that the run started from.
+        images: Photographs of the run's classes; only their classes count.
 
     Raises:
         Problem: If its outputs cannot be mapped to the run's classes.
     """
-    outputs = head_of(net, seeds)
+    outputs = head_of(net, images)
     if outputs is None:
         raise Problem(
             f"{net.spec} does not know the classes of these photographs,"
-            " and there are too few beside the seeds to teach it.",
-            fix="more photographs beside the seeds: a folder train/ and a folder test/",
+            " and there are too few beside the images of the run to teach it.",
+            fix="more photographs beside them: a folder train/ and a folder test/",
         )
-    outputs = outputs.to(net.subject.device)
-    parts = [_read(net, outputs, part.x) for part in seeds.shards(SHARD)]
-    usual = float(torch.cat([strength for _, strength, _ in parts]).quantile(EXCITED))
-    rightly = torch.cat([logits.argmax(1) for logits, _, _ in parts]) == seeds.y
-    return ReservedJudge(net, outputs, rightly, usual, seeds.hash)
+    return ReservedJudge(net, outputs.to(net.subject.device))
 
 
 def _read(
     net: Encoder, outputs: Int[Tensor, " k"], x: UInt8[Tensor, "m c h w"]
-) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"], Float[Tensor, "m f"]]:
-    """Log-probabilities of the run's classes, how strongly images excite the network, and its
-    deepest features.
+) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m f"]]:
+    """Return log-probabilities of the run's classes, and the network's deepest features.
+
+    Batches are filled up, so that no answer hangs on how many images are asked about.
     """
     images = from_bytes(x.to(net.subject.device))
     batch = max(32, tile_rows(images.device))
+    missing = -len(images) % batch
+    images = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
     seen = [net.ask(images, view=view, batch=batch) for view in USUAL.views]
     logits = torch.stack([each.logits[:, outputs].log_softmax(1) for each in seen])
-    strength = torch.stack([each.logits.logsumexp(1) for each in seen])
     deepest = seen[0].activations[net.layers[-1]]
-    return logits.logsumexp(0).cpu(), strength.mean(0).cpu(), deepest.cpu()
+    return logits.logsumexp(0)[: len(x)].cpu(), deepest[: len(x)].cpu()
 
 
 def encoder_of(
@@ -179,17 +175,11 @@ EXAMINED = 96
 """Real images of which the images of the exam are made, four of each."""
 VOTES: Mapping[str, Mapping[str, float]] = {
     "label_kept": {"classifiers": 1.0, "neighbours": 0.5},
-    "valid": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
+    "domain": {"something": 0.5, "nearness": 1.0, "likeness": 0.5, "contrast": 0.25},
 }
 """How much each signal counts, in units of its spread over made images; fixed, not fitted."""
 
 
-@registry.judge(
-    "photographs",
-    needs="a pretrained network of another lineage and photographs beside the seeds",
-    paper="ours; Lee et al., NeurIPS 2018 (distances); Mittal et al., IEEE SPL 2013 (textures)",
-    laws=("took no part in the search", "never saw the seeds", "never used in a search"),
-)
 def feature_judge(
     specs: Sequence[str],
     train: Images,
@@ -200,7 +190,7 @@ def feature_judge(
     offline: bool = False,
     encoders: Sequence[Encoder] = (),
     progress: Callable[[TrainingProgress], None] | None = None,
-) -> PanelJudge:
+) -> TrainedJudge:
     """Return the judge of photographs by features of networks that others have trained.
 
     Args:
@@ -257,9 +247,9 @@ def feature_judge(
         exam = exam_of_photographs(examined, rng, device)
         read = list[Signals]()
         for rows in chunks(len(exam.x), net.batch):
-            read.append(net.to(device).ask(exam.x[rows], exam.expected[rows]))
+            read.append(Signals.average(net.to(device).ask(exam.x[rows], exam.expected[rows])))
             tell(done + views * len(read[-1].seen))
-        rules = rules_from_exam(Signals.join(read), exam, VOTES, thresholds=True)
+        rules = rules_from_exam(Signals.join(read), exam, VOTES)
         return {
             "seed": seed,
             "seconds": time.monotonic() - start,
@@ -282,7 +272,7 @@ def feature_judge(
     return _naming(judge, encoders)
 
 
-def _naming(judge: PanelJudge, encoders: Sequence[Encoder]) -> PanelJudge:
+def _naming(judge: TrainedJudge, encoders: Sequence[Encoder]) -> TrainedJudge:
     return replace(judge, card={**judge.card, "encoders": [each.spec for each in encoders]})
 
 
@@ -292,7 +282,7 @@ def is_made(encoders: Sequence[Encoder], train: ImageSet, *, seed: int = 0) -> b
     return (cards.folder_of(KIND, NAME, config, train.hash) / cards.CARD).exists()
 
 
-def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> PanelJudge:
+def stored_feature_judge(folder: Path, *, device: torch.device | str = "cpu") -> TrainedJudge:
     """Read a judge by features from its folder; its card names its networks, which must be on this
     machine as they were.
     """

@@ -1,13 +1,13 @@
-"""From signals to a probability, from a probability to one of three answers, and how good that is.
+"""From signals to a probability, and from a probability to a verdict by two fixed thresholds.
 
-A judge reads images into `Signals`; a `DecisionRule` for each question ("valid", "label kept")
-weighs them. The rules come from an exam of made images (`rules_from_exam`), and people may correct
-them (`hardcase.judges.calibration`).
+A judge reads images into `Signals`. One `DecisionRule` weighs them into the probability that the
+label is kept, another into how much an image belongs to the domain at all. Their weights come from
+an exam of made images (`rules_from_exam`); scale and thresholds come from images that people rated,
+stand in the judge's card, and follow from nothing in a run.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,15 +21,18 @@ from torch import Tensor
 from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
 
-Answers = Sequence[bool | None]
-"""Yes, no, or undecided for each image."""
-PRECISION = 0.95
-MISSED = 0.02
-"""Yes is said where `PRECISION` of the images above are right, no where only `MISSED` of the right
-ones fall below.
+PRECISION = 0.98
+"""The label is to be called kept where this share of the images above keep it, and lost where this
+share of the images below have lost it.
 """
-Z = 1.96
-"""Standard errors to either side in a 95 % interval."""
+FITTED_PRECISION = 0.99
+"""What is asked of the images that a threshold is fitted to: a threshold flatters those."""
+SETTLED = round(1 / (1 - FITTED_PRECISION))
+"""Images among which one error is what is allowed; a share of fewer says too little."""
+DIGITS = 4
+"""Probabilities are rounded to so many decimals before they are compared and stored."""
+FOREIGN = 0.01
+"""Share of the images with a class that may be taken for no image of the domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,18 @@ class Signals:
         """Stack the named signals as columns."""
         return torch.stack([getattr(self, name) for name in names], 1)
 
-    def __getitem__(self, rows: Tensor) -> Signals:
+    def __getitem__(self, rows: Tensor | slice) -> Signals:
         return Signals(**{f.name: getattr(self, f.name)[rows] for f in fields(Signals)})
+
+    @staticmethod
+    def average(trainings: Sequence[Signals]) -> Signals:
+        """Return the mean over several trainings, and the class that most of them see."""
+        values = {
+            f.name: torch.stack([getattr(each, f.name) for each in trainings])
+            for f in fields(Signals)
+        }
+        seen = values.pop("seen").mode(0).values
+        return Signals(seen=seen, **{name: each.mean(0) for name, each in values.items()})
 
     @staticmethod
     def join(parts: Sequence[Signals]) -> Signals:
@@ -80,7 +93,7 @@ class DecisionRule:
     """A weighted sum of signals, scaled and shifted to agree with people, and two thresholds.
 
     `weights` and `bias` come from real and made images, `scale` and `offset` (and the thresholds)
-    from people.
+    from people. All of them are constants of a judge.
 
     Args:
         signals: Names of the signals.
@@ -90,7 +103,6 @@ class DecisionRule:
         offset: Fitted to people.
         low: Below this probability the answer is no.
         high: From this probability on the answer is yes.
-        share: Share of yes among the images that scale and offset were fitted to.
 
     Example:
         >>> import torch
@@ -98,8 +110,8 @@ class DecisionRule:
         >>> rule = hc.judges.DecisionRule(
         ...     signals=("nearness",), weights=(1.0,), bias=0.0, low=0.4, high=0.9
         ... )
-        >>> rule.answers(torch.tensor([0.2, 0.6, 0.95]))
-        (False, None, True)
+        >>> rule.answers(torch.tensor([0.2, 0.6, 0.95])).tolist()
+        [-1, 0, 1]
     """
 
     signals: tuple[str, ...]
@@ -109,7 +121,6 @@ class DecisionRule:
     offset: float = 0.0
     low: float = 0.5
     high: float = 0.5
-    share: float = 0.5
 
     def evidence(self, signals: Signals) -> Float[Tensor, " m"]:
         """Return the log-odds before people were asked."""
@@ -117,14 +128,34 @@ class DecisionRule:
         return values @ values.new_tensor(self.weights) + self.bias
 
     def probability(self, signals: Signals) -> Float[Tensor, " m"]:
-        """Return the probability of yes after people were asked."""
-        return torch.sigmoid(self.scale * self.evidence(signals) + self.offset)
+        """Return the probability of yes after people were asked, rounded as it is stored."""
+        return torch.sigmoid(self.scale * self.evidence(signals) + self.offset).round(
+            decimals=DIGITS
+        )
 
-    def answers(self, probability: Float[Tensor, " m"]) -> tuple[bool | None, ...]:
-        """Answer yes from `high` on, no below `low`, otherwise undecided."""
-        yes = (probability >= self.high).tolist()
-        no = (probability < self.low).tolist()
-        return tuple(is_yes or (None, False)[is_no] for is_yes, is_no in zip(yes, no))
+    def answers(self, probability: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
+        """Return 1 from `high` on, -1 below `low`, 0 between."""
+        return (probability >= self.high).long() - (probability < self.low).long()
+
+
+def verdict_words(
+    rules: Mapping[str, DecisionRule], trainings: Sequence[Signals]
+) -> tuple[list[str], Float[Tensor, " m"]]:
+    """Return a verdict and the probability of a kept label for each image.
+
+    The probability is the mean over the trainings. A label is kept, or lost, where every training
+    says so by itself, and where its networks do not disagree about the class (`seen` of -1).
+    """
+    label = rules["label_kept"]
+    chances = torch.stack([label.probability(each) for each in trainings])
+    answers = torch.stack([label.answers(each) for each in chances])
+    mean = Signals.average(trainings)
+    agreed = (answers == answers[0]).all(0) & (mean.seen >= 0)
+    answer = torch.where(agreed, answers[0], 0)
+    words = [("unsure", "kept", "lost")[number] for number in answer.tolist()]
+    foreign = (rules["domain"].answers(rules["domain"].probability(mean)) < 0).tolist()
+    words = ["foreign" if outside else word for outside, word in zip(foreign, words)]
+    return words, chances.mean(0).round(decimals=DIGITS)
 
 
 def rules_from_card(card: Mapping[str, Any]) -> dict[str, DecisionRule]:
@@ -141,18 +172,28 @@ def rules_from_exam(
     signals: Signals,
     exam: Exam,
     votes: Mapping[str, Mapping[str, float]],
-    *,
-    thresholds: bool,
 ) -> dict[str, DecisionRule]:
-    """Return the rule of each question that tells the exam's images apart."""
+    """Return the rule of each question that tells the exam's images apart, with thresholds that
+    the exam's images give.
+    """
     rules = {}
-    for name, own_votes in votes.items():
+    for name, weights in votes.items():
         truth: Tensor = getattr(exam, name)
         known = truth >= 0
-        rules[name] = rule_from_votes(own_votes, signals[known], truth[known] > 0)
-        if thresholds:
-            rules[name] = with_thresholds(rules[name], signals[known], truth[known] > 0)
+        rule = rule_from_votes(weights, signals[known], truth[known] > 0)
+        rules[name] = with_thresholds(rule, signals[known], truth[known] > 0)
+    rules["domain"] = domain_threshold(rules["domain"], signals, exam.domain > 0)
     return rules
+
+
+def domain_threshold(
+    rule: DecisionRule, signals: Signals, inside: Bool[Tensor, " m"]
+) -> DecisionRule:
+    """Refuse what belongs to the domain less than all but `FOREIGN` of the images `inside`."""
+    if not bool(inside.any()):
+        return replace(rule, low=0.0)
+    probability = rule.probability(signals[inside])
+    return replace(rule, low=float(probability.quantile(FOREIGN)), high=1.0)
 
 
 def rule_from_votes(
@@ -222,21 +263,33 @@ def fit_to_people(
     """Scale and shift `rule` to what people said; with few labels it stays near what it was."""
     prior = (rule.scale, rule.offset)
     scale, offset = logistic(evidence, truth, tight=4.0, prior=prior, balanced=False)
-    share = float(truth.double().mean().clamp(0.02, 0.98))
-    return replace(rule, scale=max(scale, 1e-3), offset=offset, share=share)
+    return replace(rule, scale=max(scale, 1e-3), offset=offset)
 
 
 def precise_from(
-    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+    probability: Float[Tensor, " m"],
+    right: Float[Tensor, " m"],
+    wrong: Float[Tensor, " m"],
+    *,
+    settled: int = SETTLED,
 ) -> float:
-    """Return the lowest probability above which `PRECISION` of the images are right; else 1."""
+    """Return the lowest probability such that from it, and from every higher one that takes in
+    `settled` images or more, `FITTED_PRECISION` of the images are right; 1 if there is none.
+
+    It is not the lowest from which the share holds: many easy images would pay for doubtful ones.
+    """
     order = probability.argsort(descending=True)
     hits = right[order].cumsum(0)
     misses = wrong[order].cumsum(0)
-    good = (hits / (hits + misses) >= PRECISION).nonzero()
-    if not len(good):
+    good = hits / (hits + misses) >= FITTED_PRECISION
+    first = min(settled, len(good)) - 1
+    bad = (~good[first:]).nonzero()
+    last = len(good) - 1
+    if len(bad):
+        last = first + int(bad.min()) - 1
+    if last < first:
         return 1.0
-    return float(probability[order][int(good.max())])
+    return float(probability[order][last])
 
 
 def with_thresholds(
@@ -244,8 +297,8 @@ def with_thresholds(
 ) -> DecisionRule:
     """Choose thresholds on made images, both kinds of which count alike however many there are.
 
-    Yes from where `PRECISION` of those above are so (never below one half), no below all but
-    `MISSED` of those that are so (never above one half), undecided between. People, once asked,
+    Yes from the lowest probability above which `PRECISION` of them are so, no below the highest
+    one below which that share are not, undecided between. Thresholds that people's answers give
     replace them.
     """
     probability = rule.probability(signals).cpu()
@@ -254,89 +307,43 @@ def with_thresholds(
         return replace(rule, low=0.0, high=1.0)
     right = truth.double() / truth.sum()
     wrong = (~truth).double() / (~truth).sum()
-    high = precise_from(probability, right, wrong)
-    low = float(probability[truth].quantile(MISSED))
+    high = _lowest_precise(probability, right, wrong)
+    low = 1 - _lowest_precise(1 - probability, wrong, right)
     return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
 
 
-def auroc(score: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> float:
-    """Return the chance that a true one scores above a false one, ties counting half; NaN where all
-    or none are true.
+def _lowest_precise(
+    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+) -> float:
+    order = probability.argsort(descending=True)
+    hits = right[order].cumsum(0)
+    misses = wrong[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
+    return float(probability[order][int(good.max())]) if len(good) else 1.0
+
+
+def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any]:
+    """Return how often verdicts are right about images that people saw alike (1 kept, 0 lost), and
+    how many are unsure; images on which people are split (-1) are counted apart.
     """
-    from sklearn.metrics import roc_auc_score
-
-    if bool(truth.all()) or not bool(truth.any()):
-        return math.nan
-    return float(roc_auc_score(truth.cpu().numpy(), score.cpu().numpy()))
-
-
-def auroc_interval(score: Float[Tensor, " m"], truth: Bool[Tensor, " m"]) -> dict[str, Any]:
-    """Return AUROC with its 95 % interval over the images, and how many are true and false."""
-    yes = int(truth.sum())
-    no = len(truth) - yes
-    if not (yes and no):
-        return {"value": None, "low": None, "high": None, "yes": yes, "no": no}
-    return auroc_of_counts(auroc(score, truth), yes, no)
-
-
-def auroc_of_counts(value: float, yes: int, no: int) -> dict[str, Any]:
-    """Return an AUROC with its 95 % score interval.
-
-    R. Newcombe, Statistics in Medicine 2006, 559-573, method 5: the areas from which `value` lies
-    no further than 1.96 standard errors, each computed at that area. Unlike a bootstrap or DeLong's
-    variance it does not call a perfect order of ten images certain.
-    """
-
-    def low_end(value: float) -> float:
-        def excess(area: float) -> float:
-            shared = (1 - area) / (2 - area) + area / (1 + area)
-            variance = area * (1 - area) * (1 + ((yes + no) / 2 - 1) * shared) / (yes * no)
-            return float((value - area) ** 2 - Z**2 * variance)
-
-        if value <= 0:
-            return 0.0
-        # at an area of 1 the variance is 0: that root is not the one looked for
-        low, high = 0.0, min(value, 1 - 1e-9)
-        for _ in range(60):  # bisection, without the slow import of an optimizer
-            middle = (low + high) / 2
-            if excess(middle) > 0:
-                low = middle
-            else:
-                high = middle
-        return low
-
-    ends = {"low": low_end(value), "high": 1 - low_end(1 - value)}
-    return {"value": value, **ends, "yes": yes, "no": no}
-
-
-def error_rates(answers: Answers, truth: Int[Tensor, " m"]) -> dict[str, Any]:
-    """Return how often yes is said where it is so, and no where it is not.
-
-    Undecided answers, and images on which people are split (-1), are counted on their own.
-    """
-    pairs = list(zip(answers, truth.tolist()))
-    yes, no = ([said for said, right in pairs if right == kind] for kind in (1, 0))
+    pairs = list(zip(words, truth.tolist(), strict=True))
+    accepted = [right for word, right in pairs if word == "kept"]
+    lost = [right for word, right in pairs if word in ("lost", "foreign")]
+    kept = sum(right == 1 for _, right in pairs)
     return {
-        "tpr": Rate(yes.count(True), len(yes)).to_json(),
-        "tnr": Rate(no.count(False), len(no)).to_json(),
-        "false_yes": Rate(no.count(True), len(no)).to_json(),
-        "false_no": Rate(yes.count(False), len(yes)).to_json(),
-        "undecided": Rate(sum(said is None for said, _ in pairs), len(pairs)).to_json(),
+        "precision": Rate(accepted.count(1), len(accepted)).to_json(),
+        "precision_where_agreed": Rate(
+            accepted.count(1), len(accepted) - accepted.count(-1)
+        ).to_json(),
+        "recall": Rate(accepted.count(1), kept).to_json(),
+        "lost_right": Rate(lost.count(0), len(lost) - lost.count(-1)).to_json(),
+        "unsure": Rate(sum(word == "unsure" for word in words), len(pairs)).to_json(),
         "split": sum(right == -1 for _, right in pairs),
+        "losses": sum(right == 0 for _, right in pairs),
     }
 
 
-def precision(answers: Answers, truth: Bool[Tensor, " m"]) -> dict[str, Any]:
-    """Return precision and recall of the answer yes."""
-    said = torch.tensor([answer is True for answer in answers], dtype=torch.bool)
-    right = int((said & truth.cpu()).sum())
-    return {
-        "precision": Rate(right, int(said.sum())).to_json(),
-        "recall": Rate(right, int(truth.sum())).to_json(),
-    }
-
-
-# High-confidence failures: confirmed findings on which the subject is sure; and what its own
+# High-confidence failures: accepted findings on which the subject is sure; and what its own
 # confidence would have caught.
 
 REFUSED = 0.05
@@ -344,20 +351,20 @@ REFUSED = 0.05
 
 
 def silent(
-    confidence: Float[Tensor, " t"], right: Float[Tensor, " n"], confirmed: Bool[Tensor, " t"]
+    confidence: Float[Tensor, " t"], right: Float[Tensor, " n"], accepted: Bool[Tensor, " t"]
 ) -> tuple[Bool[Tensor, " t"], dict[str, Any]]:
-    """Say which confirmed findings a subject would still have answered that refuses below the
+    """Say which accepted findings a subject would still have answered that refuses below the
     confidence of `REFUSED` of its right answers on seeds (1 if there are none), and how many.
     """
     alarm = 1.0
     if len(right):
         alarm = float(right.double().quantile(REFUSED))
-    found = (confidence.double() >= alarm) & confirmed
-    total = int(confirmed.sum())
+    found = (confidence.double() >= alarm) & accepted
+    total = int(accepted.sum())
     count = int(found.sum())
     return found, {
         "refused": REFUSED,
         "alarm": alarm,
-        "silent": Rate(count, total).to_json(),
+        "high_confidence": Rate(count, total).to_json(),
         "caught": Rate(total - count, total).to_json(),
     }

@@ -448,7 +448,7 @@ def _kinds(kinds: Iterable[str], held_out: Collection[str]) -> list[str]:
     return [kind for kind in kinds if kind not in left_out]
 
 
-# Exams: made images of which it is known whether they are valid and have kept their label.
+# Exams: made images of which it is known whether they belong to the domain and keep their label.
 
 SURE = 0.85
 """An interpolation or a corruption counts where it is at least so much one thing or the other;
@@ -463,7 +463,7 @@ class Exam:
 
     x: Float[Tensor, "m c h w"]
     expected: Int[Tensor, " m"]
-    valid: Int[Tensor, " m"]
+    domain: Int[Tensor, " m"]
     label_kept: Int[Tensor, " m"]
 
 
@@ -538,7 +538,7 @@ def _assembled(
     return Exam(
         x=torch.cat([*kept, between, *corrupted]),
         expected=torch.cat([*kept_under, y, *[y] * len(corrupted)]),
-        valid=torch.cat([*[ones] * len(kept), _sure(torch.maximum(share, 1 - share)), gone]),
+        domain=torch.cat([*[ones] * len(kept), _sure(torch.maximum(share, 1 - share)), gone]),
         label_kept=torch.cat(
             [*((label == y).long() for label in kept_under), _sure(share).where(differ, ones), gone]
         ),

@@ -1,59 +1,51 @@
-"""Verdicts on a run: a judge is asked about its findings, and the funnel is carried to its end."""
+"""Verdicts on a run: each finding is judged by itself, and the counts of the run follow."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from hardcase import companions
-from hardcase.analysis.conditions import count_lost_labels
 from hardcase.cache import sweep
-from hardcase.errors import Problem, guarded, reading
+from hardcase.errors import Problem, choice, guarded, reading
 from hardcase.judges import panel, photographs
-from hardcase.judges.calibration import (
-    TooFewRated,
-    calibrate,
-    read_arrays,
-    read_people,
-)
-from hardcase.judges.grouping import group_findings
-from hardcase.judges.held_out import (
-    Splits,
-    check,
-    for_run,
-    held_out_entry,
-    held_out_judge,
-    independence,
-)
-from hardcase.judges.judge import (
-    NOTICEABLE,
-    NormJudge,
-    PanelJudge,
-    by_norm,
-    calibrated,
-    keep_calibration,
-    unrated_rules,
-)
-from hardcase.judges.own_run import FEWEST, OwnRule
-from hardcase.judges.panel import Tell
-from hardcase.judges.people import (
+from hardcase.judges.answers import (
     FILE as ANSWERS,
     PersonAnswer,
-    by_people,
-    fitted_to_run,
-    keep_for_others,
+    apply_answers,
     read_answers,
     trusted,
 )
-from hardcase.judges.photographs import ReservedJudge
-from hardcase.judges.rules import rules_from_card, silent
+from hardcase.judges.calibration import TooFewRated
+from hardcase.judges.controls import count_controls, plant_controls
+from hardcase.judges.grouping import group_findings
+from hardcase.judges.held_out import (
+    check,
+    default_judge,
+    held_out_entry,
+    held_out_judge,
+    independence,
+    provenance_of,
+)
+from hardcase.judges.judge import (
+    JudgeRequest,
+    Splits,
+    Tell,
+    TrainedJudge,
+    ask,
+    name_of,
+    too_small,
+)
+from hardcase.judges.rules import silent
+from hardcase.judges.samples import count_lost_labels
+from hardcase.judges.visible import visible_change
 from hardcase.randomness import stream
 from hardcase.registry import parts, resolve
 from hardcase.runs.files import locked, size_and_crc
@@ -61,20 +53,22 @@ from hardcase.runs.identity import Identity, judge_identity
 from hardcase.runs.results import Run
 from hardcase.runs.tables import to_parquet
 from hardcase.runs.verify import strict_arithmetic
-from hardcase.tensors import chunks, from_bytes
+from hardcase.statistics import Rate
+from hardcase.tensors import chunks
 from hardcase.training import cards
-from hardcase.types import KINDS, Findings, Judge, Verdicts
+from hardcase.types import ImagePairs, Judge, Verdicts
 
 _COLUMNS = {
     "id": pa.string(),
-    "valid": pa.bool_(),
-    "label_kept": pa.bool_(),
+    "verdict": pa.string(),
     "by": pa.string(),
+    "p_kept": pa.float32(),
+    "noise": pa.float32(),
+    "saturated": pa.float32(),
+    "root_mean_square": pa.float32(),
     "group": pa.string(),
-    "p_valid": pa.float32(),
-    "p_label_kept": pa.float32(),
-    "seen": pa.int32(),
-    "silent": pa.bool_(),
+    "class_seen": pa.int32(),
+    "high_confidence": pa.bool_(),
     "representative": pa.bool_(),
     "closest": pa.bool_(),
     **dict.fromkeys(
@@ -82,9 +76,6 @@ _COLUMNS = {
         pa.float32(),
     ),
 }
-
-SEEN = 200
-"""Seeds whose signals say what is usual, at most."""
 AT_ONCE = 2**26
 """Pixel values of the findings that a judge is asked about at once."""
 
@@ -100,19 +91,20 @@ def judge(
     progress: Tell = None,
     allow_changes: bool = False,
 ) -> Run:
-    """Judge the findings of a run: valid, label kept, distinct.
+    """Judge the findings of a run: is the label kept, lost, or is the judge unsure?
 
     Args:
         run: A stored run or its folder.
-        by: Any callable from findings to `Verdicts`, the folder of a trained panel, or a name
-            such as ``file.py:name``; without it the judge of the run's data, trained if missing.
+        by: Any callable from `ImagePairs` to `Verdicts`, a name of ``hardcase list judges``,
+            ``file.py:name``, or the folder of a trained judge; without it the judge of the run's
+            data, trained if missing.
         features: Networks whose features the judge of the run's data reads, such as
             ``zoo:resnet50-imagenet``; for photographs the best one at hand by default.
-        calibrate: The folder of a study, or a file of images that people have rated; a panel is
+        calibrate: The folder of a study, or a file of images that people have rated; the judge is
             fitted to them and keeps that, and the run keeps what a study's people said of it.
         people: An npz file of images and how many people named each class of them; the judge of
             the run's data is trained with these as its targets.
-        device: Where a panel computes.
+        device: Where a judge computes.
         progress: Told how its training goes.
         allow_changes: Keep other verdicts than the same judge gave before.
 
@@ -128,24 +120,55 @@ def judge(
         >>> from hardcase.testing.toys import toy_images, toy_subject
         >>> folder = tempfile.mkdtemp()
         >>> run = hc.run(toy_subject(), toy_images(8), method="pgd", out=folder, judge=False)
-        >>> def trusting(findings):
-        ...     yes = [True] * len(findings)
-        ...     return hc.Verdicts(valid=yes, label_kept=yes)
-        >>> hc.judge(run, by=trusting).counts()["funnel"]["confirmed"] > 0
+        >>> def trusting(pairs):
+        ...     return hc.Verdicts(["kept"] * len(pairs))
+        >>> hc.judge(run, by=trusting).counts()["search_results"]["accepted"] > 0
         True
     """
     if not isinstance(run, Run):
         run = Run(run)
-    judge: Judge
-    if by is None:
-        judge = for_run(run, features=features, people=people, device=device, progress=progress)
-    elif isinstance(by, str | Path):
-        judge = named(str(by), device)
+    request = JudgeRequest(features=features, people=people, device=device, progress=progress)
+    chosen: Judge
+    if by is None or isinstance(by, str | Path):
+        chosen = judge_named(None if by is None else str(by), run, request)
     else:
-        judge = by
+        chosen = by
     if calibrate is not None:
-        judge = with_people(judge, Path(calibrate), [run], device=device)
-    return judge_run(Run(run.folder), judge, allow_changes=allow_changes)
+        chosen = with_people(chosen, Path(calibrate), [run], device=device)
+    return judge_run(Run(run.folder), chosen, allow_changes=allow_changes)
+
+
+def judge_named(spec: str | None, run: Run | None, request: JudgeRequest) -> Judge:
+    """Return a judge by its name.
+
+    Args:
+        spec: A row of ``hardcase list judges``, ``file.py:name``, the folder of a trained judge,
+            or None for the judge of the run's data.
+        run: The run that it will judge.
+        request: How it is made.
+    """
+    if spec is None and run is not None:
+        return default_judge(run, request)
+    if spec is not None and spec in parts("judge"):
+        if run is None:
+            raise Problem(f"judge {spec!r} is made for a run.", fix="hardcase judge RUN --judge")
+        made: Judge = resolve("judge", spec).make(run, request)
+        return made
+    if spec is not None and spec.rpartition(":")[0].endswith(".py"):
+        found: Any = resolve("judge", spec).make
+        if isinstance(found, type):  # one that remembers: made once, without arguments
+            with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
+                found = found()
+        supplied: Judge = found
+        return supplied
+    folder = Path(spec or "")
+    if not (folder / cards.CARD).is_file():
+        raise choice("judge", str(spec), list(parts("judge")))
+    if cards.read_card(folder).get("name") == photographs.NAME:
+        return photographs.stored_feature_judge(folder, device=request.device)
+    stored = panel.read(folder)
+    stored.panel.to(request.device)
+    return stored
 
 
 def with_people(
@@ -157,12 +180,13 @@ def with_people(
     say: Callable[[str], None] = lambda text: None,
 ) -> Judge:
     """Fit a judge to what people said; of a study, each run keeps what they said of it."""
-    if not isinstance(judge, PanelJudge):
-        raise Problem("only a trained panel can be calibrated.", fix="leave out --judge")
+    fit: Callable[..., Judge] | None = getattr(judge, "calibrate", None)
+    if fit is None:
+        raise Problem("only a trained judge can be calibrated.", fix="leave out --judge")
     if place.is_dir():
         companions.reader().record(place, runs=[run.folder for run in runs])
     try:
-        return calibrate_on(judge, place, device=device)
+        return fit(place, device=device)
     except TooFewRated as few:
         if not place.is_dir():
             raise
@@ -170,143 +194,140 @@ def with_people(
         return judge
 
 
-def calibrate_on(
-    judge: PanelJudge, file: Path, *, device: torch.device | str = "cpu"
-) -> PanelJudge:
-    """Fit the judge's rules to labels of people, measure it, and keep both beside the judge."""
-    config = judge.card["configuration"]
-    shape = (config["channels"], config["size"], config["size"])
-    read: Callable[[Path], Mapping[str, Any]] = read_arrays
-    if file.is_dir():
-        read = companions.reader().rated
-    arrays = read(file)
-    people = read_people(arrays, where=str(file), shape=shape, classes=config["classes"])
-    x = from_bytes(people.x.to(device))
-    signals = judge.panel.to(device).ask(x, people.expected.to(device))
-    plain = unrated_rules(judge.panel, judge.card)
-    found = calibrate(signals, people, rules_from_card(judge.card), plain=plain)
-    keep_calibration(judge, found)
-    return calibrated(judge, found)
-
-
 def judge_run(
     run: Run,
     judge: Judge,
     *,
-    held_out: PanelJudge | None = None,
+    held_out: TrainedJudge | None = None,
     allow_changes: bool = False,
-    said: Verdicts | None = None,
 ) -> Run:
     """Judge every finding of `run`; write verdicts, counts and the judge's card into its folder."""
-    if isinstance(judge, PanelJudge):
-        check(run, judge)
-    elif hasattr(judge, "check"):
-        with guarded(f"judge {_name_of(judge)}"):
+    known = provenance_of(judge)
+    check(run, known)
+    if hasattr(judge, "check"):
+        with guarded(f"judge {name_of(judge)}"):
             judge.check(run)
     table = run.findings
-    said = said or verdicts_of(judge, run)
+    ids = table["id"].to_pylist()
+    verdicts, measured = judge_findings(judge, run)
     answers = list[PersonAnswer]()
     if (run.folder / ANSWERS).exists():
         answers = trusted(read_answers(run.folder))
-    own = dict[str, OwnRule]()
-    if isinstance(judge, PanelJudge) and (answers or run.record.get("people")):
-        keep_for_others(run, judge, said, answers)  # or forget those that were taken back
-    if isinstance(judge, PanelJudge) and len(run) >= FEWEST:
-        said, own = fitted_to_run(judge, said, run, answers)
-    verdicts = by_norm(said, table["linf"].to_pylist())
-    if answers:
-        verdicts = by_people(verdicts, table["id"].to_pylist(), answers)
+        verdicts = apply_answers(verdicts, ids, answers)
     shown = [kind == "label" for kind in table["kind"].to_pylist()]
-    decided = zip(verdicts.valid, verdicts.label_kept, shown, strict=True)
-    confirmed = torch.tensor([bool(v and k and label) for v, k, label in decided], dtype=torch.bool)
+    accepted = torch.tensor(
+        [word == "kept" and label for word, label in zip(verdicts.verdict, shown, strict=True)],
+        dtype=torch.bool,
+    )
     placed = dict[str, list[Any]]()
     groups = list[dict[str, Any]]()
-    if confirmed.any():
+    if accepted.any():
         rng = stream(0, "judge", "groups")
-        placed, groups = group_findings(run, confirmed, verdicts.features, rng)
+        placed, groups = group_findings(run, accepted, verdicts.features, rng)
     sure = _column(run.seeds, "confidence").double()
     right = sure[_column(run.seeds, "label") == _column(run.seeds, "predicted")]
-    quiet, facts = silent(_column(table, "confidence").double(), right, confirmed)
+    quiet, facts = silent(_column(table, "confidence").double(), right, accepted)
     columns = {
         **verdicts.columns,
-        "id": table["id"].to_pylist(),
-        "valid": list(verdicts.valid),
-        "label_kept": list(verdicts.label_kept),
-        "silent": quiet.tolist(),
+        **measured,
+        "id": ids,
+        "verdict": list(verdicts.verdict),
+        "high_confidence": quiet.tolist(),
         "representative": [False] * len(table),
         "closest": [False] * len(table),
         **placed,
     }
-    entry: dict[str, Any] = {
-        "name": _name_of(judge),
-        "calibrated": False,
-        "standing": "supplied by the user; its error rates are not known here",
+    if verdicts.p_kept is not None:
+        columns["p_kept"] = list(verdicts.p_kept)
+    entry = {
+        **_described(judge),
+        "groups": groups,
+        "high_confidence": facts,
+        "independence": independence(run, known),
+        "controls": _judge_controls(run, judge),
     }
-    if hasattr(judge, "about"):
-        about = judge.about()
-        if not isinstance(about, Mapping):
-            raise Problem(
-                f"about() of judge {_name_of(judge)} returned {type(about).__name__}.",
-                fix='a dictionary, e.g. {"name": "ssim", "least": 0.6}',
-            )
-        entry |= about
-    if own:
-        entry["own_rules"] = {name: rule.to_json() for name, rule in own.items()}
-        entry["standing"] += _own_in_words(own["label_kept"], len(run))
-    entry = {**entry, "groups": groups, "silence": facts}
-    if isinstance(judge, PanelJudge | ReservedJudge):
-        entry["independence"] = independence(run, judge)
+    entry["against_people"] = against_people(run, entry)
     if held_out is not None:
-        check(run, held_out)
-        beside, _ = fitted_to_run(held_out, verdicts_of(held_out, run), run, answers)
-        entry["beside"] = held_out_entry(run, held_out, beside)
+        check(run, held_out.provenance)
+        entry["held_out_check"] = held_out_entry(run, held_out, judge_findings(held_out, run)[0])
     by = judge_identity(judge, entry)
-    asked = any(rule.answers or rule.reused for rule in own.values())  # people may change verdicts
-    moved = 0
-    if run.verdicts is not None and not (answers or asked):
-        moved = _moved(run, run.verdicts, columns, by)
-    if moved and strict_arithmetic() and not allow_changes:
+    changed = 0
+    if run.verdicts is not None and not answers:
+        changed = _count_changed(run, run.verdicts, columns, by)
+    if changed and strict_arithmetic() and not allow_changes:
         raise Problem(
-            f"the judge says something else of {moved} of {len(run)} findings than it did before.",
+            f"the judge says something else of {changed} of {len(run)} findings than it did"
+            " before.",
             "Weights and source are the same, so what it answers hangs on something else.",
             "The verdicts from before are kept.",
             fix="--allow-changes, if that is meant",
         )
-    if moved:
-        entry["moved"] = moved
+    if changed:
+        entry["moved"] = changed
     _write(run, columns, entry, by)
     judged = Run(run.folder)
     if not judged.record.get("risk"):
         return judged
-
     return count_lost_labels(judged, judge)
 
 
-def _moved(
+def _described(judge: Judge) -> dict[str, Any]:
+    """What run.json says of a judge."""
+    entry: dict[str, Any] = {
+        "name": name_of(judge),
+        "calibrated": False,
+        "status": "supplied by the user; its error rates are not known here",
+    }
+    if not hasattr(judge, "about"):
+        return entry
+    about = judge.about()
+    if not isinstance(about, Mapping):
+        raise Problem(
+            f"about() of judge {name_of(judge)} returned {type(about).__name__}.",
+            fix='a dictionary, e.g. {"name": "ssim", "least": 0.6}',
+        )
+    return {**entry, **about}
+
+
+def _judge_controls(run: Run, judge: Judge) -> dict[str, Any] | None:
+    """Judge the controls of a run, as blind as its findings."""
+    if not len(run):
+        return None
+    controls = plant_controls(run)
+    return count_controls(controls, ask(judge, controls.pairs).verdict)
+
+
+def against_people(run: Run, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how a judge did on images of the run's method that people rated and that it was not
+    fitted to; None where there are none.
+    """
+    measured = (entry.get("calibration") or {}).get("methods")
+    method = str(run.record.get("method")).partition("@")[0]
+    if measured:
+        rates = measured.get(method)
+        return rates and {
+            "method": method,
+            **{name: rates[name] for name in ("precision", "losses")},
+        }
+    rated = entry.get("rated") or {}
+    if run.record.get("data") not in rated.get("data", ()):
+        return None
+    row = rated["methods"].get(method)
+    precision = row and Rate(row["right"], row["accepted"]).to_json()
+    return row and {"method": method, "precision": precision, "losses": row["losses"]}
+
+
+def _count_changed(
     run: Run,
     verdicts: Mapping[str, Mapping[str, Any]],
     columns: Mapping[str, Sequence[Any]],
     by: Identity,
 ) -> int:
-    """Of how many findings the same judge said something else before."""
+    """Return of how many findings the same judge said something else before."""
     if run.judged_by is None or run.judged_by.digest != by.digest:
         return 0
-    now = zip(columns["id"], columns["valid"], columns["label_kept"], strict=True)
-    told = ((verdicts.get(name), valid, kept) for name, valid, kept in now)
-    return sum(
-        before is not None and (before["valid"], before["label_kept"]) != (valid, kept)
-        for before, valid, kept in told
-    )
-
-
-def _own_in_words(rule: OwnRule, count: int) -> str:
-    """What the standing of a judge says of the rule that a run gave it."""
-    text = f"; thresholds are those of this run, from its own {count} findings"
-    if rule.answers:
-        text += f" and {rule.answers} answers of people about them"
-    if rule.reused:
-        text += f", and {rule.reused} answers about earlier runs of the same space"
-    return text
+    now = zip(columns["id"], columns["verdict"], strict=True)
+    return sum(name in verdicts and verdicts[name]["verdict"] != word for name, word in now)
 
 
 def finish(
@@ -318,111 +339,50 @@ def finish(
     train: bool = False,
     images: Splits | None = None,
 ) -> Run:
-    """Judge a run at its end if its judge is trained, else say how to train one."""
+    """Judge a run at its end if its judge is there, else say which command trains one."""
     if not len(run) and not run.record.get("risk"):
         return run
+    request = JudgeRequest(device=device, progress=progress, images=images, train=train)
     try:
-        judge = for_run(run, device=device, progress=progress, images=images, make=train)
-        second = held_out_judge(run, judge, device=device, images=images)
+        judge = default_judge(run, request)
+        second = held_out_judge(run, judge, replace(request, train=False))
         return judge_run(run, judge, held_out=second)
     except Problem as problem:
         advice = ""
         if problem.fix:
             advice = f" try: {problem.fix}"
         say(f"not judged: {problem.what}{advice}")
-        return _judged_by_norm(run)
+        return run
 
 
-def _judged_by_norm(run: Run) -> Run:
-    """A run without a judge: what changed too little to change a label needs none."""
-    if any(size <= NOTICEABLE + 1e-6 for size in run.findings["linf"].to_pylist()):
-        return judge_run(run, NormJudge())
-    return run
-
-
-def findings_of(run: Run, rows: Sequence[int]) -> Findings:
-    """Return findings of a stored run as tensors; seeds are positions in its table of seeds."""
+def pairs_of(run: Run, rows: Sequence[int]) -> ImagePairs:
+    """Return findings of a stored run beside the images that they were made from."""
     table = run.findings.take(pa.array(rows, pa.int64()))
-    count = len(table)
-    place = run.seed_rows
-    x = torch.zeros(0, *run.record["image"], dtype=torch.uint8)
-    if count:
+    places = [run.seed_rows[name] for name in table["seed"].to_pylist()]
+    x = original = torch.zeros(0, *run.record["shape"], dtype=torch.uint8)
+    if places:
         x = run.images(rows)
-    margins = np.array(table["witness_margin"].to_pylist(), dtype=np.float32)  # None becomes NaN
-    kinds = [KINDS.index(kind) for kind in table["kind"].to_pylist()]
-    return Findings(
-        seed=torch.tensor([place[name] for name in table["seed"].to_pylist()], dtype=torch.int64),
-        x=x,
-        kind=torch.tensor(kinds, dtype=torch.int64),
-        expected=_column(table, "expected").long(),
-        predicted=_column(table, "predicted").long(),
-        peer_predicted=torch.zeros(count, 0, dtype=torch.int64),
-        confidence=_column(table, "confidence").float(),
-        score=_column(table, "score").float(),
-        distance=_column(table, "distance").float(),
-        queries=_column(table, "queries").long(),
-        code=torch.zeros(count, 0),
-        witnessed=torch.tensor([bool(w) for w in table["witnessed"].to_pylist()], dtype=torch.bool),
-        witness_margin=torch.from_numpy(margins),
-    )
+        original = run.seed_images(places)
+    return ImagePairs(x, original, _column(table, "expected").long())
 
 
-def named(spec: str, device: torch.device | str = "cpu") -> Judge:
-    """Return a judge by its name: ``file.py:name``, an installed one, or the folder of a trained
-    one.
+def judge_findings(judge: Judge, run: Run) -> tuple[Verdicts, dict[str, list[float]]]:
+    """Return the verdicts on all findings and how visible their changes are; no more than a part of
+    the images is in memory. What changed too little to change a label keeps it, whoever judges.
     """
-    installed = parts("judge", spec).get(spec)
-    ours = installed is None or installed.make.__module__.startswith("hardcase.")
-    if spec.rpartition(":")[0].endswith(".py") or not ours:
-        made: Any = resolve("judge", spec).make
-        if isinstance(made, type):  # one that remembers: made once, without arguments
-            with guarded(f"making judge {spec}", fix="a class whose arguments all have defaults"):
-                made = made()
-        judge: Judge = made
-        return judge
-    if cards.read_card(Path(spec)).get("name") == photographs.NAME:
-        return photographs.stored_feature_judge(Path(spec), device=device)
-    stored = panel.read(Path(spec))
-    stored.panel.to(device)
-    return stored
-
-
-def verdicts_of(judge: Judge, run: Run) -> Verdicts:
-    """The judge's verdicts, whatever it is, checked for their form; no more than a part of the
-    findings is in memory.
-    """
-    name = _name_of(judge)
-    size = max(256, AT_ONCE // math.prod(run.record["image"]))
-    parts = list[Verdicts]()
+    size = max(256, AT_ONCE // math.prod(run.record["shape"]))
+    found = list[Verdicts]()
+    measured: dict[str, list[float]] = {}
     for part in chunks(max(len(run), 1), size):
-        rows = range(len(run))[part]
-        findings = findings_of(run, rows)
-        with guarded(f"judge {name}"):
-            said = judge(findings)
-        if not isinstance(said, Verdicts):
-            raise Problem(
-                f"judge {name} returned {type(said).__name__}; it must return hardcase.Verdicts.",
-                fix="hc.Verdicts(valid=[...], label_kept=[...])",
-            )
-        for answers in (said.valid, said.label_kept, *said.columns.values()):
-            if len(answers) != len(rows):
-                raise Problem(
-                    f"judge {name} gave {len(answers)} answers on {len(rows)} findings.",
-                    fix="one answer for each finding, None where it cannot tell",
-                )
-        for answer in (*said.valid, *said.label_kept):
-            if not isinstance(answer, bool | np.bool_ | None):
-                raise Problem(
-                    f"judge {name} said {answer!r} of a finding; it says True, False or None.",
-                    "A probability can be kept beside it, as a column of its own.",
-                    fix=f"compare it with a limit, and columns={{'p_{name}': [...]}}",
-                )
-        parts.append(said)
-    return Verdicts.join(parts)
-
-
-def _name_of(judge: Judge) -> str:
-    return str(getattr(judge, "__name__", type(judge).__name__))
+        pairs = pairs_of(run, range(len(run))[part])
+        verdicts = ask(judge, pairs)
+        small = too_small(pairs).tolist()
+        words = ["kept" if tiny else word for tiny, word in zip(small, verdicts.verdict)]
+        by = [("judge", "norm")[tiny] for tiny in small]
+        found.append(replace(verdicts, verdict=words, columns={**verdicts.columns, "by": by}))
+        for name, values in visible_change(pairs).items():
+            measured.setdefault(name, []).extend(values)
+    return Verdicts.join(found), measured
 
 
 def _column(table: pa.Table, name: str) -> Tensor:

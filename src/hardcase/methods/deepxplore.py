@@ -101,7 +101,9 @@ def deepxplore_published(
         peers,
         deviating,
         space=spaces[constraint],
-        search=GradientAscent(step_size=step_size, direction=rms, renew=renew, shape=shape),
+        search=GradientAscent(
+            step_size=step_size, direction=rms, renew=renew, shape=shape, unchanged=False
+        ),
         objective=Sum(((1.0, Differential(differ, probabilities)), *pull)),
         guides=learning,
         budget=Budget(gradients=gradients),

@@ -174,13 +174,13 @@ def _loaded(spec: str, how: Loading) -> Model:
 
 
 ELSEWHERE = {"onnx": "onnx", "http": "http", "https": "http", "tflite": "tflite"}
-"""Forms of models that ``hardcase-teams`` loads: its module of each, which is also the extra."""
+"""Forms of models that ``hardcase_teams`` loads: its module of each, which is also the extra."""
 HUBS = {"timm": "teams", "hf": "huggingface", "torchvision": "torchvision"}
 """Forms of networks that it takes from a hub, and the extra of each."""
 
 
 def loader(form: str) -> Callable[..., Any] | None:
-    """The function that loads models called ``form:...``: of ``hardcase-teams``, or of an entry
+    """The function that loads models called ``form:...``: of ``hardcase_teams``, or of an entry
     point of the group ``hardcase.loader``; None where torch runs them.
 
     It is called with the model's name and a `Loading` and returns what `model_of` takes. For

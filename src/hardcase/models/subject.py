@@ -27,6 +27,8 @@ BINARY = ("binary", "binary-sigmoid", "binary-first", "binary-sigmoid-first")
 """One output for two classes: a logit or a probability, of the second class or of the first."""
 OUTPUTS = ("logits", "probabilities", "sigmoid", *BINARY)
 LUMA = (0.299, 0.587, 0.114)
+FIRST = 16
+"""Images of the first call whose answer is kept."""
 LOOPING = 900.0
 """Seconds after which a call of a network is taken for one that never ends."""
 
@@ -123,6 +125,7 @@ class Subject(nn.Module):
         self.train(False)
         if self.uncopied:
             self._beginning = digest_tensors(self.net.state_dict())
+        self._first: tuple[Tensor, Tensor] | None = None  # images it was asked first, its answer
         self._writes_over = False  # whether a layer was seen to write over the output of another
         order = [] if channels == "rgb" else [channels]
         self.hash = digest([digest_tensors(self.state_dict()), repr(self.net), outputs, *order])
@@ -198,7 +201,22 @@ class Subject(nn.Module):
         logits = as_logits(_checked(logits, len(batch), self.name)[:rows], self.outputs)
         if self._same:
             logits = merged(logits, self._same)
+        if self._first is None:
+            with torch.no_grad():
+                self._first = (batch[:FIRST].clone(), logits[:FIRST].clone())
         return Answer(logits.float(), {name: kept.value[:rows] for name, kept in seen.items()})
+
+    @torch.no_grad()
+    def drift(self) -> float:
+        """How far its answer to the first images it was ever asked about lies from what it was, in
+        shares of the spread of that answer; 0 of a network that is a function of its image.
+        """
+        if self._first is None:
+            return 0.0
+        x, then = self._first
+        apart = (self(x).logits[: len(then)] - then).abs().nan_to_num(0.0).amax().item()
+        spread: float = then[then.isfinite()].std().nan_to_num(0.0).item()
+        return float(apart / max(spread, 1e-12))
 
     def layers(self) -> dict[str, nn.Module]:
         """The layers that can be tapped, by name: every module without children."""

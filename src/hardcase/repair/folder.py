@@ -29,8 +29,8 @@ from hardcase.repair.proof import FAILURE_RATE, ProofRow
 from hardcase.runs.files import checked_json, read_checked_json
 from hardcase.runs.identity import Identity
 from hardcase.runs.results import Run
-from hardcase.statistics import ImagesNeeded
-from hardcase.suite.gate import Check, Outcome
+from hardcase.statistics import ImagesNeeded, Outcome
+from hardcase.suite.gate import Check, GateLimits, require_believable
 from hardcase.tensors import digest_tensors
 from hardcase.types import Model
 from hardcase.wording.repair import headline
@@ -192,7 +192,7 @@ class StoredRepair:
             keys = [one.name for one in fields(ProofRow)]
             rows = tuple(ProofRow(*(row[key] for key in keys)) for row in record["proof"]["rows"])
             expected = str(record["weights"])
-            _ = str(record["parents"]["hash"])
+            _ = str(record["parents"]["hash"]), str(record["verdict"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Problem(f"{folder / RECORD} cannot be read: {error}", fix=again) from error
         if not sound:
@@ -223,7 +223,7 @@ class StoredRepair:
         declared = run.record.get("conditions")
         if declared is None:
             raise Problem(f"{run.folder} was measured without declared conditions.")
-        shape = tuple(run.record["image"])
+        shape = tuple(run.record["shape"])
         if conditions_digest(Conditions.load(declared), shape) != self.record["conditions_digest"]:
             raise Problem(
                 f"the repair was proved under other conditions than those of {run.folder}.",
@@ -231,27 +231,39 @@ class StoredRepair:
             )
 
 
-def repair_checks(folder: Path, before: Run, margin: float | None) -> list[Check]:
-    """Return a check for every figure of a repair, held against the project's margin.
+def repair_checks(folder: Path, before: Run, limits: GateLimits) -> list[Check]:
+    """Return a check for every figure of a repair, held against the project's margin, and for the
+    limits that the proof says nothing about.
 
     Args:
         folder: The folder of the repair.
-        before: The run of the network before.
-        margin: By how much the project lets a figure be worse; None: what the images can show. A
-            margin that was given to the repair itself never counts, unless it is the stricter.
+        before: A verified run of the network before.
+        limits: The project's limits. Without a margin among them it is what the images can show.
+            A margin that was given to the repair itself never counts, unless it is the stricter.
 
     Raises:
         Problem: If the folder is not what was written, or of another network or conditions.
     """
+    require_believable(before)
     stored = StoredRepair.read(folder)
     stored.require_parent(before)
-    return [_check(row, margin) for row in stored.rows if not row.informs]
+    margin = limits.margin if "margin" in limits.model_fields_set else None
+    found = [_check(row, margin) for row in stored.rows if not row.informs]
+    if stored.record["verdict"] == "inconclusive":
+        text = "the proof of the repair was inconclusive"
+        found.append(Check("proof", "inconclusive", text, "more images: a larger test split"))
+    if limits.any or limits.conditions is not None:
+        text = "the declared limits were not measured of the repaired network"
+        measured = f"hardcase run --model {stored.record['model']} ..., then hardcase gate of it"
+        found.append(Check("limits", "inconclusive", text, measured))
+    return found
 
 
 def _check(row: ProofRow, margin: float | None) -> Check:
     """The failure rate must be lower, what decides not worse, and no part certainly worse."""
+    said: Outcome
     if row.name == FAILURE_RATE:
-        said: Outcome = "pass" if row.outcome == "better" else "cannot tell"
+        said = "pass" if row.outcome == "better" else "inconclusive"
         if not row.before or (row.high >= 0 and row.low > -row.margin):
             said = "fail"
         return _told(row, said, "must be lower")
@@ -261,14 +273,14 @@ def _check(row: ProofRow, margin: float | None) -> Check:
     if held.outcome == "worse":
         said = "fail"
     elif held.outcome == "unclear" and row.decides:
-        said = "cannot tell"
+        said = "inconclusive"
     return _told(held, said, f"margin {100 * held.margin:.1f} pp")
 
 
 def _told(row: ProofRow, said: Outcome, limit: str) -> Check:
     text = f"{row.group}, {row.name}: {row.in_points()} over {row.units:,} images; {limit}"
     decide = ""
-    if said == "cannot tell":
+    if said == "inconclusive":
         wanted = "more images"
         if row.needed is not None:
             wanted = str(ImagesNeeded(row.needed, row.at_least))

@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from hardcase.analysis.slices import attempted_labels
 from hardcase.errors import Problem
 from hardcase.report.words import listed, number, percent, plural, rate, rates_of
 from hardcase.runs.results import Run
@@ -20,26 +21,18 @@ PICTURES = 3
 VERDICTS = {
     "pass": "Within its limits",
     "fail": "Not within its limits",
-    "cannot tell": "Cannot tell yet",
+    "inconclusive": "Inconclusive",
     "no limits": "No limits were declared",
 }
 BESIDE = {**VERDICTS, "pass": "Not worse than its reference", "fail": "Worse than its reference"}
 """The same where no limit was declared, but there is a model to compare with."""
-WORST = ("fail", "cannot tell", "pass", "no limits")
+WORST = ("fail", "inconclusive", "pass", "no limits")
 """Which verdict stands for several runs."""
 RISK_HELP = (
     "Risk says how the model fares under the declared conditions. Of 56 networks it predicted,"
     " beyond accuracy, the errors on digits of other writers, but not those under other kinds of"
     " corruption: declare the conditions of the field."
 )
-_NAMES = {
-    "usable seeds": "seeds to decide on",
-    "confirmed": "confirmed failures",
-    "confirmed and confident": "confirmed failures made with high confidence",
-    "distinct": "distinct groups of confirmed failures",
-    "witnessed": "failures on which all witnesses keep the label",
-    "risk": "risk under the declared conditions",
-}
 
 
 def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str | None]:
@@ -50,7 +43,7 @@ def verdict(run: Run, limits: GateLimits | None) -> tuple[str, list[Check], str 
     found = checks(run, declared)
     said = outcome(found)
     if said == "pass" and not run.record.get("complete"):
-        said = "cannot tell"
+        said = "inconclusive"
     return said, found, source if declared.any else None
 
 
@@ -64,10 +57,11 @@ def decision(
 ) -> dict[str, Any]:
     """What the first screen says of a run."""
     said, found, source = verdict(run, limits)
-    tally = GateTally(run, (limits or _recorded(run)).accepted)
+    tally = GateTally(run, (limits or _recorded(run)).known)
     judged = run.verdicts is not None
     risk = run.record.get("risk")
-    least = len(tally.confirmed)
+    least = len(tally.accepted - tally.misread)
+    of = len(attempted_labels(run))
     return {
         "question": f"Can {run.record.get('model')} ship?",
         "verdict": said,
@@ -79,14 +73,14 @@ def decision(
         "doubt": "",
         "note": None,
         "where": where_in_one_sentence(held, pairs, run.classes, len(tally.rows)),
-        "confirmed": rates_of(run)(least, len(tally.labels)),
-        "undecided": len(tally.undecided),
-        "with_undecided": rates_of(run)(least + len(tally.undecided), len(tally.labels)),
+        "confirmed": rates_of(run)(least, of),
+        "undecided": len(tally.doubtful),
+        "with_undecided": rates_of(run)(least + len(tally.doubtful), of),
         "judged": judged,
         "weak_judge": (weakness_of(run) if judged and tally.rows else "") or None,
         "limits_from": source,
         "limits": [_limit(check) for check in found],
-        "accepted": [row["id"] for row in tally.accepted],
+        "accepted": [row["id"] for row in tally.known],
         "pictures": [] if risk else [fact["id"] for fact in triples[:PICTURES]],
         "next": _next(run, said, found, tally, judged),
     }
@@ -110,7 +104,7 @@ def figures(run: Run) -> dict[str, str]:
 
 def risk_sentence(record: Mapping[str, Any]) -> str:
     """Return the figure that decides, with its interval, as one sentence."""
-    return str(decide(record, limit=None, margin=0.0))
+    return str(decide(record))
 
 
 def dearest(run: Run) -> list[dict[str, Any]]:
@@ -180,28 +174,13 @@ def _recorded(run: Run) -> GateLimits:
 
 
 def _limit(check: Check) -> dict[str, Any]:
-    spelt = check.name.replace("confirmed, class", "confirmed failures, class")
-    spelt = spelt.replace("confirmed, slice", "confirmed failures, seeds:")
-    seen: dict[str, Any] = {"least": check.least, "most": check.most, "kind": "words"}
-    if check.of is not None:
-        seen = {name: rate(getattr(check, name), check.of) for name in ("least", "most")}
-        seen["kind"] = "share"
-    elif check.name in ("usable seeds", "distinct"):
-        seen["kind"] = "count"
-    return {
-        "name": _NAMES.get(check.name, spelt),
-        "outcome": check.outcome,
-        "limit": check.limit,
-        **seen,
-        "quiet": ", class " in check.name and check.outcome == "pass",
-        "text": check.text,
-        "decide": check.decide or None,
-    }
+    quiet = ", class " in check.name and check.outcome == "pass"
+    return {**check.to_json(), "quiet": quiet, "kind": "words"}
 
 
 def _sentence(tally: GateTally, judged: bool) -> str:
     """The number that decides, with what is open."""
-    of = len(tally.labels)
+    of = len(attempted_labels(tally.run))
     failing = len({row["seed"] for row in tally.rows})
     if not of:
         return "No seed was attempted, so nothing is known of this model."
@@ -211,20 +190,20 @@ def _sentence(tally: GateTally, judged: bool) -> str:
     if not judged:
         return (
             f"{number(failing)} of {number(of)} attempted seeds fail, and nobody has judged "
-            f"whether the inputs are fair: anything from 0 to {number(failing)} may be confirmed."
+            f"whether the inputs are fair: anything from 0 to {number(failing)} may be accepted."
         )
-    least = len(tally.confirmed)
+    least = len(tally.accepted - tally.misread)
     seen = rate(least, of) or {}
     span = f"95\u00a0% interval {percent(seen['low'])} to {percent(seen['high'])}"
     share = f"{percent(seen['share'])}, {span}"
     verb = "has" if least == 1 else "have"
     counted = (
-        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} a confirmed failure"
+        f"{number(least)} of {number(of)} attempted seeds ({share}) {verb} an accepted failure"
     )
-    if not tally.undecided:
-        return f"{counted}; none is undecided."
-    most = rate(least + len(tally.undecided), of) or {}
-    open_ = f"Undecided: {number(len(tally.undecided))}"
+    if not tally.doubtful:
+        return f"{counted}; none is unsure."
+    most = rate(least + len(tally.doubtful), of) or {}
+    open_ = f"Unsure: {number(len(tally.doubtful))}"
     whole = f"{number(most['hits'])} of {number(of)} ({percent(most['share'])})"
     return f"{counted}. {open_}; with all of them it would be {whole}."
 
@@ -257,11 +236,11 @@ def _next(
             ("Keep this run: the next version is held against it.", None),
             ("Show the stored findings to the next version.", again),
         ]
-    if said == "cannot tell":
+    if said == "inconclusive":
         wanted = dict.fromkeys(check.decide for check in found if check.decide)
         steps += [(f"To decide: {text.replace('RUN', name)}.", None) for text in wanted]
     if risk:
         held = f"hardcase gate NEXT --baseline {name}"
-        if said != "cannot tell":
+        if said != "inconclusive":
             steps.append(("Hold the next version against this one.", held))
     return [{"text": text, "command": command} for text, command in steps]

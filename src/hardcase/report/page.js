@@ -11,15 +11,18 @@
     const tests = all(".gallery li", run);
     const nothing = run.querySelector(".nothing");
     const wording = status.textContent;
+    const verdicts = run.querySelector("select.verdicts");
+    const sort = run.querySelector("select.sort");
     let chosen = null;
 
     const show = (cell) => {
       chosen = cell;
       const fits = (item) =>
-        !cell ||
-        (item.dataset.kind === "label" &&
-          item.dataset.expected === cell.dataset.expected &&
-          item.dataset.predicted === cell.dataset.predicted);
+        (!verdicts?.value || item.dataset.verdict === verdicts.value) &&
+        (!cell ||
+          (item.dataset.kind === "label" &&
+            item.dataset.expected === cell.dataset.expected &&
+            item.dataset.predicted === cell.dataset.predicted));
       for (const item of tests) item.hidden = !fits(item);
       const shown = tests.filter((item) => !item.hidden).length;
       for (const other of cells) {
@@ -39,6 +42,13 @@
         clear.focus({ preventScroll: true });
       });
     }
+    verdicts?.addEventListener("change", () => show(chosen));
+    // Measured numbers sort from the largest; without one the order is that of the page.
+    sort?.addEventListener("change", () => {
+      const key = (item) => Number(item.dataset[sort.value] || 0);
+      const order = sort.value ? [...tests].sort((a, b) => key(b) - key(a)) : tests;
+      order.forEach((item) => item.parentElement.append(item));
+    });
     clear.addEventListener("click", () => {
       const back = chosen;
       show(null);

@@ -24,6 +24,7 @@ from hardcase.cache import sweep, write_atomically
 from hardcase.catalogue import bibtex, citations
 from hardcase.environment import for_people
 from hardcase.errors import Problem
+from hardcase.judges.controls import controls_in_words
 from hardcase.judges.judge import WEAK
 from hardcase.plain import read_plain
 from hardcase.registry import rows as listed
@@ -40,7 +41,12 @@ from hardcase.report.where import (
 )
 from hardcase.report.words import Sheet, number, plural, rate
 from hardcase.runs.files import refuse_links
-from hardcase.runs.results import Run, people_said
+from hardcase.runs.results import (
+    Run,
+    accepted_between,
+    against_people_in_words,
+    people_said,
+)
 from hardcase.statistics import kinds_in_words, settings_in_words
 from hardcase.suite.gate import GateLimits
 from hardcase.suite.replay import stored_excess
@@ -60,19 +66,23 @@ GALLERY = 200
 _MEANINGS = {
     "generated": "samples of the generator",
     "verified": "the model and most independent networks see the class that was asked for",
-    "seeds": "images given",
-    "usable": "correctly classified",
-    "attempted": "searched from",
+    "images": "images given",
+    "correctly_classified": "correctly_classified",
+    "searched": "searched from",
     "failing": "a finding leaves the seed’s label",
     "witnessed": "a failing input on which every witness keeps the label",
-    "valid": "a failing input looks like the data",
-    "label_kept": "a failing input still is what the seed was",
-    "confirmed": "one finding is failing, valid and keeps its label",
-    "distinct": "groups of confirmed findings",
+    "accepted": "a failing input keeps its label, say networks that took no part in the search",
+    "unsure": "no failing input is accepted, and of one the networks are unsure",
+    "confirmed": "a failing input keeps its label, says a person",
+    "clusters": "groups of accepted findings",
 }
 _WHOLE: Mapping[str, str | None] = {
-    **dict.fromkeys(("generated", "seeds", "distinct")),
-    **{"verified": "generated", "usable": "seeds", "attempted": "usable"},
+    **dict.fromkeys(("generated", "images", "clusters")),
+    **{
+        "verified": "generated",
+        "correctly_classified": "images",
+        "searched": "correctly_classified",
+    },
 }
 """What a step is a share of; every other one is a share of the attempted seeds."""
 
@@ -143,7 +153,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     counts = run.counts()
     record = run.record
     told = words.rates_of(run)
-    steps = counts["funnel"]
+    steps = counts["search_results"]
     accuracy = record.get("accuracy") or {}
     images = accuracy.get("images")
     value = accuracy.get("value")
@@ -166,7 +176,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "accuracy": told(round(value * images), images) if images and value is not None else None,
         **{name: record.get(name) for name in FIGURES},
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
-        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
+        "search_results": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
@@ -213,9 +223,7 @@ def _summary(
     told: words.Told,
 ) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
-    failing, confirmed = (
-        told(steps[name], steps["attempted"]) for name in ("failing", "confirmed")
-    )
+    failing, accepted = (told(steps[name], steps["searched"]) for name in ("failing", "accepted"))
     limits = words.budget(record.get("budget") or {})
     people = record.get("people") or {}
     assert failing is not None
@@ -224,7 +232,7 @@ def _summary(
     return {
         "budget": limits or None,
         "failing": failing,
-        "confirmed": confirmed,
+        "accepted": accepted,
         "sentence": (
             f"{f'Within {limits}, ' if limits else ''}{record.get('method')} found a failing input"
             f" for {key} attempted seeds{rest}."
@@ -234,35 +242,35 @@ def _summary(
         "key": key,
         "by_norm": small,
         "people": {name: value for name, value in people.items() if name != "findings"} or None,
-        "standing": _standing(failing, confirmed, steps["distinct"], small, people),
+        "status": _standing(failing, steps, small, people),
     }
 
 
 def _standing(
     failing: words.Rate,
-    confirmed: words.Rate | None,
-    distinct: int | None,
+    steps: Mapping[str, int | None],
     small: int,
     people: Mapping[str, Any],
 ) -> str:
     """How far the count can be trusted."""
     if not failing["hits"]:
         return (
-            "There is nothing to confirm. That is no proof that the model has no fault: it"
+            "There is nothing to check. That is no proof that the model has no fault: it"
             " withstood this method within this budget."
         )
     checked = "Nobody has checked any by eye."
     if people:
         checked = f"People looked: {people_said(people)}."
-    if confirmed is None:
+    between = accepted_between(steps)
+    if between is None:
         return (
-            f"Nothing is confirmed: no judge has looked at these findings. {checked} A failing"
+            f"Nothing is accepted: no judge has looked at these findings. {checked} A failing"
             " input may be a fault of the model, or an image that no longer shows what its seed"
             " showed."
         )
-    sentences = [f"Confirmed as valid and still of the seed’s class: {words.share(confirmed)}"]
-    if distinct is not None:
-        sentences[0] += f", in {words.plural(distinct, 'distinct group')}"
+    sentences = [f"By the label check, {between} still show what their seed showed"]
+    if steps["clusters"] is not None:
+        sentences[0] += f"; the accepted ones form {words.plural(steps['clusters'], 'group')}"
     if small:
         counted = words.plural(small, "finding")
         sentences.append(
@@ -279,7 +287,7 @@ def _funnel(
     for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = _WHOLE.get(step, "attempted")
+        whole = _WHOLE.get(step, "searched")
         share = told(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
@@ -343,32 +351,30 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "judge": judge or None,
         "weak": accuracy if accuracy is not None and accuracy < WEAK else None,
         "errors": errors(judge),
+        "controls": controls_in_words(judge.get("controls")),
+        "against_people": against_people_in_words(run.record) if judge else None,
         "tests": quantiles(tests),
         "pairs": quantiles(pairs),
         "nearer": nearer,
         "own_space": quantiles(sheet.distance[sheet.label]),
         "largest_change": quantiles(sheet.linf[sheet.label]),
         "generator": _generator(run.record.get("generator")),
-        "reconstruction": rate(lost, lost + counts["funnel"]["attempted"]),
+        "reconstruction": rate(lost, lost + counts["search_results"]["searched"]),
     }
 
 
 def errors(judge: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How often the judge is wrong, by question: measured on rated images of this data (`own`), or
-    else of other data."""
-    own = judge.get("calibration")
-    measured = own or judge.get("elsewhere")
+    """How often the judge is wrong about images of this data that people rated and that it was not
+    fitted to; None where there are none.
+    """
+    measured = judge.get("calibration")
     if not measured:
         return None
     rows = [
-        {"question": name.replace("_", " "), **measured[name]} for name in ("valid", "label_kept")
+        {"method": name, **found}
+        for name, found in [("all", measured["label_kept"]), *measured["methods"].items()]
     ]
-    return {
-        "own": bool(own),
-        "rows": rows,
-        "confirmed": measured["confirmed"],
-        "images": measured["images"],
-    }
+    return {"rows": rows, "images": measured["images"]}
 
 
 def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
@@ -377,7 +383,7 @@ def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
     table = run.seeds.select(["label"])
     if not len(table):
         return np.zeros(0)
-    size = int(np.prod(run.record.get("image") or [1]))
+    size = int(np.prod(run.record.get("shape") or [1]))
     count = min(len(table), SEEDS, max(2, VALUES // size))
     rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
     x = flat(from_bytes(run.seed_images(rows.tolist())))

@@ -13,7 +13,17 @@ from jaxtyping import Bool, Float, Int
 from hardcase import environment, statistics
 from hardcase.campaign.record import seconds
 from hardcase.runs.results import Run
+from hardcase.statistics import accepted_by
 
+WORDS = {
+    "kept": "accepted",
+    "lost": "label lost",
+    "unsure": "unsure",
+    "foreign": "no image of this data",
+}
+"""What networks say of a finding, as a page calls it."""
+BY_PERSON = {**WORDS, "kept": "confirmed", "foreign": "refused"}
+"""The same of what a person says, who alone confirms."""
 _NUMBERS = ("expected", "predicted", "confidence", "queries", "distance", "l2", "linf")
 
 
@@ -49,16 +59,22 @@ class Sheet:
         return sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
 
     def verdict(self, row: int) -> str | None:
-        """One word for what the judge said: confirmed, invalid, label lost, undecided; None where
-        nobody judged."""
-        said = (self.verdicts or {}).get(self.id[row])
-        if said is None:
+        """A word or two for a verdict (`WORDS`); None where nobody judged."""
+        verdict = (self.verdicts or {}).get(self.id[row])
+        if verdict is None:
             return None
-        if said["valid"] and said["label_kept"]:
-            return "confirmed"
-        if said["valid"] is False:
-            return "not valid"
-        return "label lost" if said["label_kept"] is False else "undecided"
+        if verdict["by"] == "person":
+            return f"{BY_PERSON[verdict['verdict']]} by a person"
+        return WORDS[verdict["verdict"]]
+
+    def is_accepted(self, row: int) -> bool:
+        """Whether a finding counts as keeping its label, by whomever."""
+        return accepted_by(self.verdicts or {}, self.id[row])
+
+    def visible_change(self, row: int) -> dict[str, float | None]:
+        """The measured numbers of how visible a finding's change is; none where nobody judged."""
+        verdict = (self.verdicts or {}).get(self.id[row], {})
+        return {name: verdict.get(name) for name in ("noise", "saturated", "p_kept")}
 
     def facts(self, row: int) -> dict[str, Any]:
         """What the page says of one finding.
@@ -77,6 +93,8 @@ class Sheet:
             "seed_confidence": seed.get("confidence"),
             "support": self._support(row) if self.run.record.get("claims") else None,
             "verdict": self.verdict(row),
+            "accepted": self.is_accepted(row),
+            **self.visible_change(row),
             "change": self.changes[row],
         }
 
@@ -88,17 +106,17 @@ class Sheet:
 
 
 def triples(sheet: Sheet, count: int) -> list[int]:
-    """One finding of every distinct group of confirmed ones; until there are groups, spread over
+    """One finding of every distinct group of accepted ones; until there are groups, spread over
     class pairs."""
     rows = np.flatnonzero(sheet.label)
-    confirmed = [row for row in rows.tolist() if sheet.verdict(row) == "confirmed"]
-    if not confirmed:
+    accepted = [row for row in rows.tolist() if sheet.is_accepted(row)]
+    if not accepted:
         return list(map(int, rows[spread(_pair(sheet)[rows], sheet.l2[rows], count)]))
-    rows = np.array(confirmed)
-    names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in confirmed]
+    rows = np.array(accepted)
+    names = [(sheet.verdicts or {})[sheet.id[row]].get("group") for row in accepted]
     known = {name: i for i, name in enumerate(dict.fromkeys(names)) if name is not None}
     # a row without a group is a group of its own
-    group = np.array([known.get(name, -1 - row) for row, name in zip(confirmed, names)])
+    group = np.array([known.get(name, -1 - row) for row, name in zip(accepted, names)])
     chosen = spread(group, sheet.l2[rows], min(count, len(np.unique(group))))
     return list(map(int, rows[chosen]))
 

@@ -164,7 +164,7 @@ def _measure_about(context: Context) -> dict[str, Any]:
         "data": context.data,
         "split": images.split,
         "classes": list(images.classes),
-        "image": list(context.shape),
+        "shape": list(context.shape),
         "seed": config.seed,
         "samples": 0 if conditions is None else config.samples,
         "conditions": None if conditions is None else conditions.to_record(),
@@ -306,7 +306,7 @@ def _search_settings(context: Context, shard: int) -> dict[str, Any]:
     return {
         **_settled(context),
         "campaign": config.campaign.model_copy(update={"shard": shard, "tile": context.tile}),
-        "seeds": config.seeds or len(context.seeds),
+        "images": config.images or len(context.seeds),
         "method": MethodConfig(name=config.method.name, **plain),
     }
 
@@ -327,7 +327,7 @@ def _about(context: Context) -> dict[str, Any]:
     if context.regressing:
         about["baseline"] = context.baselines[0].name
     if context.generated:
-        about["generated seeds"] = context.generated
+        about["generated_images"] = context.generated
     if context.map_cells is not None:
         from hardcase.analysis.maps import record
 

@@ -37,6 +37,8 @@ from hardcase.types import KINDS, ClassNames
 if TYPE_CHECKING:
     import pandas as pd
 
+ENOUGH_LOSSES = 200
+"""Rated losses of a label below which a precision says little of a method."""
 BATCH = 2**16
 """Seeds that are counted at a time."""
 
@@ -77,6 +79,42 @@ class Finding:
         return figure
 
 
+def accepted_between(funnel: Mapping[str, int | None]) -> str | None:
+    """Say how many searched images have an accepted failure: between all unsure ones lost and all
+    unsure ones kept, without an interval; None where nobody judged.
+
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 6})
+    'between 10 and 16 of 40 (25.0 to 40.0 %)'
+    >>> accepted_between({"searched": 40, "accepted": 10, "unsure": 0})
+    '10 of 40 (25.0 %)'
+    """
+    accepted, unsure, total = (funnel[name] for name in ("accepted", "unsure", "searched"))
+    if accepted is None:
+        return None
+    most = accepted + (unsure or 0)
+    if not total:
+        return f"{accepted} of {total}"
+    low, high = (f"{100 * count / total:.1f}" for count in (accepted, most))
+    if most == accepted:
+        return f"{accepted} of {total} ({low} %)"
+    return f"between {accepted} and {most} of {total} ({low} to {high} %)"
+
+
+def against_people_in_words(record: Mapping[str, Any]) -> str:
+    """Say how the label check did on images of the run's method that people rated, if there are
+    any; a precision is said of no other method.
+    """
+    judge = record.get("judge") or {}
+    found = judge.get("against_people")
+    if not found:
+        return f"never held against people for {record.get('method')}"
+    precision = Rate.from_json(found["precision"])
+    text = f"of the images of {found['method']} that people rated it accepted rightly {precision}"
+    if found["losses"] < ENOUGH_LOSSES:
+        text += f"; {found['losses']} of them had lost their label, too few to say more"
+    return text
+
+
 def people_said(people: Mapping[str, Any]) -> str:
     """What people said of a run (``"people"`` of its record) in words.
 
@@ -90,7 +128,7 @@ def people_said(people: Mapping[str, Any]) -> str:
         return f"{counts} {people['rated']} rated{asked}"
     low, value, high = (f"{100 * rate[name]:.1f}" for name in ("low", "value", "high"))
     return (
-        f"{value} % of {rate['attempted']} attempted seeds confirmed [{low}, {high}]; "
+        f"{value} % of {rate['searched']} attempted seeds confirmed [{low}, {high}]; "
         f"{rate['rated']} of {rate['failing']} rated ({counts} these){asked}"
     )
 
@@ -239,7 +277,7 @@ class Run:
         rows = (
             row
             for part in seeds
-            for some in part.select(["status", "looked", "failing"]).to_batches(BATCH)
+            for some in part.select(["status", "evaluated", "failing"]).to_batches(BATCH)
             for row in some.to_pylist()
         )
         return statistics.count(
@@ -247,7 +285,7 @@ class Run:
             findings.select(["id", "seed", "kind", "witnessed"]).to_pylist(),
             self.verdicts,
             witnesses=bool(self.record.get("witnesses")),
-            generated=self.record.get("generated seeds"),
+            generated=self.record.get("generated_images"),
         )
 
     def changes(self) -> list[str | None]:
@@ -282,46 +320,42 @@ class Run:
             whole[row, list(columns)] = torch.tensor(code or [0.0] * len(columns))
         return whole
 
-    def undecided(self) -> int | None:
-        """Failing seeds that the judge can neither confirm nor refuse; None if unjudged."""
-        rows = self.findings.select(["id", "seed", "kind"]).to_pylist()
-        return statistics.undecided(rows, self.verdicts)
-
     def summary(self) -> str:
         """The funnel in words, each count with its denominator and 95 % interval."""
-        counts = self.counts()["funnel"]
-        attempted = counts["attempted"] or 0
-        seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
+        counts = self.counts()["search_results"]
+        attempted = counts["searched"] or 0
+        images = f"{counts['images']} image{'s' * (counts['images'] != 1)}"
         known = self.record.get("claims")
-        usable = f"{counts['usable']} usable (correctly classified)"
+        usable = f"{counts['correctly_classified']} correctly classified"
         if known:
-            seeds = f"{counts['seeds']} claims about {known['images']} images"
-            usable = f"{counts['usable']} usable (the model makes them)"
+            images = f"{counts['images']} claims about {known['images']} images"
+            usable = f"{counts['correctly_classified']} that the model makes"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
             *(f"{self.record.get('method')}: {words}" for words in [settings] if words),
-            f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
+            f"{images}, {usable}, {attempted} searched; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
         judged = self.verdicts is not None or not known
-        for step in ("failing", "witnessed", "valid", "label_kept", "confirmed"):
-            hits = counts[step]
-            if hits is None and (step == "witnessed" or not judged):
-                continue
-            told = self.rate(hits, attempted) or "not judged"
-            lines.append(f"{step.replace('_', ' '):>11}: {told}")
+        for step in ("failing", "witnessed"):
+            if counts[step] is not None:
+                lines.append(f"{step:>11}: {self.rate(counts[step], attempted)}")
         if not judged:
             return "\n".join(lines)
-        lines.append(f"  undecided: {self.rate(self.undecided(), attempted) or 'not judged'}")
+        lines.append(f"{'accepted':>11}: {accepted_between(counts) or 'not judged'}")
+        if self.verdicts is not None:
+            lines.append(
+                f"{'':>13}by networks that took no part; {against_people_in_words(self.record)}"
+            )
         small = sum(said.get("by") == "norm" for said in (self.verdicts or {}).values())
         if small:
             lines.append(
                 f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
                 "too little to change what they show"
             )
-        distinct = counts["distinct"]
-        lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
+        clusters = counts["clusters"]
+        lines.append(f"   clusters: {'not judged' if clusters is None else clusters}")
         people = self.record.get("people")
         if people:
             lines.append(f"     people: {people_said(people)}")

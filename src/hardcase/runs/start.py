@@ -91,7 +91,7 @@ def _search_record(
     return {
         "method": method.name,
         "options": dict(method.details.get("options", {})),
-        "seeds": len(images),
+        "images": len(images),
         "budget": {name: value for name, value in asdict(budget).items() if value is not None},
         "tile": campaign.tile,
         "precision": campaign.precision,
@@ -152,7 +152,7 @@ def start(plan: Plan, out: Path, watcher: Watcher | None = None, *, again: bool 
             "data": plan.images.name,
             "split": plan.images.split,
             "classes": list(plan.images.classes),
-            "image": list(plan.images.shape),
+            "shape": list(plan.images.shape),
             "seed": campaign.seed,
             "device": str(campaign.subject.device),
             "totals": dict.fromkeys(SPENDING, 0),
@@ -306,7 +306,7 @@ def _tasks(plan: Plan, campaign: Campaign, chosen: Int[Tensor, " u"]) -> tuple[T
         raise Problem(
             f"none of the {len(plan.images)} seeds is correctly classified{away}, so there is"
             " nothing to search from.",
-            fix="more --seeds, another --split, or a better model",
+            fix="more --images, another --split, or a better model",
             code=NO_SEEDS,
         )
     budget = overlay(plan.budget, campaign.method.budget)

@@ -60,7 +60,7 @@ SPENDING = (
 """What is metered."""
 SPENT: dict[str, pa.DataType] = {
     **dict.fromkeys(("id", "status"), pa.string()),
-    **dict.fromkeys(("looked", "failing", *SPENDING), pa.int64()),
+    **dict.fromkeys(("evaluated", "failing", *SPENDING), pa.int64()),
 }
 """What a finished shard says of its seeds."""
 SEEDS: dict[str, pa.DataType] = {
@@ -73,11 +73,11 @@ SEEDS: dict[str, pa.DataType] = {
 }
 VERDICTS: dict[str, pa.DataType] = {
     "id": pa.string(),
-    "valid": pa.bool_(),
-    "label_kept": pa.bool_(),
+    "verdict": pa.string(),
+    "by": pa.string(),
 }
-"""What a judge says at least."""
-_GAPS = ("code", "valid", "label_kept", "witnessed", "witness_margin")
+"""What a judge says at least: its verdict (`hardcase.types.VERDICT_WORDS`), and who decided."""
+_GAPS = ("code", "witnessed", "witness_margin")
 """Columns in which nothing may stand."""
 SMALL = 2**26
 """Bytes of a file that is read in one go."""
@@ -173,7 +173,7 @@ def with_images(rows: Sequence[pa.Table], images: ImageSet) -> Iterator[pa.Table
             "id": part.id,
             "label": part.y,
             **dict(zip(said.column_names, said.columns)),
-            **dict.fromkeys(("looked", "failing", *SPENDING), [0] * len(part)),
+            **dict.fromkeys(("evaluated", "failing", *SPENDING), [0] * len(part)),
         }
         yield seeds_table(columns, part.x)
 

@@ -32,6 +32,7 @@ from hardcase.data.files import ImageSet
 from hardcase.errors import Problem, Refused
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
+from hardcase.models.subject import Subject
 from hardcase.plain import read_plain
 from hardcase.runs.files import (
     FOLDERS,
@@ -322,6 +323,8 @@ LATER = 86_400.0 + 3_601.0
 """Seconds by which the clock is wrong where a local network is asked about canaries."""
 LAST_BITS = 1e-6
 """Fraction by which answers of one server may differ that were the same when they were compared."""
+ROUGH = 0.02
+"""Share of the spread of its answers by which two answers of a local network may differ at all."""
 REPEATS = 8.0
 """Times the difference of two answers by which a third may differ, where they are not the same."""
 
@@ -452,6 +455,8 @@ class Canaries:
                 *(role, 2 * len(x) + TILE * shards, 2 * len(x), TILE, shards),
             )
         known = {role: _fingerprint(one, asked, twice=True) for role, one in networks.items()}
+        for role, one in networks.items():
+            _require_function(role, one, known[role])
         return Canaries(asked, known, seed)
 
     @staticmethod
@@ -473,24 +478,46 @@ class Canaries:
             model = _without_memory(networks[role])
             served = is_server(model)
             luck = SystemRandom() if served else Random(f"canaries of {self.seed}, shard {shard}")
-            rows = luck.sample(range(len(self.images)), min(len(self.images), TILE // 2))
-            some = self.images.take(torch.tensor(rows))
-            mixed = some.x
-            if images.x.shape[1:] == mixed.shape[1:]:
-                mixed = torch.cat([mixed, images.x[: TILE // 2]])
+            others = images.x[: TILE // 2]
+            # together a whole tile: nothing is added that would tell these rows from others
+            rows = luck.choices(range(len(self.images)), k=TILE - len(others))
+            mixed = torch.cat([self.images.take(torch.tensor(rows)).x, others])
             order = torch.tensor(luck.sample(range(len(mixed)), len(mixed)))
             call = _Call(model, self.images, rows)
             expected = then.take(rows)
-            asked += len(mixed)
-            if not expected.changed(call.answered(mixed, order, odd=not served)):
+            # a clock may have gone on by as much as it is wrong: both times are tried
+            for odd in (False,) if served else (True, False):
+                now = call.answered(mixed, order, clock=odd, labels=odd)
+                asked += len(mixed)
+                if expected.changed(now):
+                    break
+            else:
                 continue
-            now = call.answered(mixed, order, odd=not served)
             cause = "" if served else call.cause(expected, mixed, order)
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
             raise Problem(*_other(role, expected, now, *why), fix=fix)
         return asked
+
+
+def _require_function(role: str, model: Model, known: Fingerprint) -> None:
+    """Refuse a local network that answers its first images otherwise by now, or canaries otherwise
+    from call to call: no later answer could be compared with what it said.
+    """
+    inner: Any = model
+    while hasattr(inner, "model"):
+        inner = inner.model
+    drift = inner.drift() if isinstance(inner, Subject) else 0.0
+    spread = known.values[known.values.isfinite()].std().nan_to_num(0.0).item()
+    size = known.values.abs().nan_to_num(0.0, 0.0, 0.0).amax().item()
+    unsteady = known.within > REPEATS * max(ROUGH * spread, LAST_BITS * size)
+    if drift > ROUGH or (unsteady and not _is_server(model)):
+        raise Problem(
+            f"the {role} answers the same images differently from call to call.",
+            "Its answers change with time, or with how often it was asked.",
+            fix="a model that is a function of its image",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,7 +533,6 @@ class _Call:
         x: UInt8[Tensor, "m c h w"],
         order: Int[Tensor, " m"],
         *,
-        odd: bool = False,
         clock: bool = False,
         labels: bool = False,
     ) -> Fingerprint:
@@ -515,19 +541,18 @@ class _Call:
         Args:
             x: Canaries, and perhaps others after them.
             order: The order in which they are shown.
-            odd: Under another time and under wrong labels.
             clock: Under another time.
             labels: Under wrong labels.
         """
         shown = from_bytes(x[order].to(self.model.device))
-        with torch.inference_mode(), _another_time() if odd or clock else nullcontext():
+        with torch.inference_mode(), _another_time() if clock else nullcontext():
             if CLAIMED in self.images.context:
                 first = self.images.take(torch.tensor(self.rows))
                 logits = asking(self.model, Claims.of(first, self.model.device))(
                     from_bytes(first.x.to(self.model.device))
                 ).logits
                 return Fingerprint.of(logits.cpu())
-            if odd or labels:
+            if labels:
                 logits = _asked_with_labels(self.model, shown, len(self.images.classes))
             else:
                 logits = self.model(shown).logits
@@ -538,15 +563,14 @@ class _Call:
     ) -> str:
         """What the answers of a local network depend on besides the image."""
         alone = x[: len(self.rows)]
-        plain = torch.arange(len(alone))
-        if expected.changed(self.answered(alone, plain)):
+        if expected.changed(self.answered(alone, torch.arange(len(alone)))):
             return "Its answers change with time, or with how often it was asked."
-        if expected.changed(self.answered(alone, plain, clock=True)):
-            return "Its answers depend on the clock."
-        if expected.changed(self.answered(alone, plain, labels=True)):
-            return "Its answers depend on who asks: it read the labels of its caller."
         if expected.changed(self.answered(x, order)):
             return "Its answers depend on the other images of a call."
+        if expected.changed(self.answered(x, order, clock=True)):
+            return "Its answers depend on the clock."
+        if expected.changed(self.answered(x, order, labels=True)):
+            return "Its answers depend on who asks: it read the labels of its caller."
         return "Its answers change with time, or with how often it was asked."
 
 

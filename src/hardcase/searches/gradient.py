@@ -253,6 +253,8 @@ class GradientAscent:
         jitter: Size of the uniform noise at the start.
         renew: Steps after which guides choose anew what to push; 0: never.
         shape: What of a step is kept, e.g. one that is the same for all pixels.
+        unchanged: An image that fails as it is, is a finding; otherwise it only teaches guides, and
+            its search ends.
     """
 
     step_size: float
@@ -260,6 +262,7 @@ class GradientAscent:
     jitter: float = 0.0
     renew: int = 0
     shape: Shape = free
+    unchanged: bool = True
 
     def init(self, seeds: Seeds, rng: Rng) -> State:
         rows = torch.arange(len(seeds), device=seeds.z.device)
@@ -280,7 +283,10 @@ class GradientAscent:
             state = keep(state, rows, evaluate.choose(rows, before), len(state["z"]))
         every = len(rows) == len(state["z"])  # and in order: nothing is copied
         z = state["z"] if every else state["z"][rows]
-        feedback, slope = evaluate.gradient(z, rows, held(state, rows))
+        targets = held(state, rows)
+        if count == 0 and not self.unchanged:
+            targets = {**targets, "seen": torch.ones_like(rows, dtype=torch.bool)}
+        feedback, slope = evaluate.gradient(z, rows, targets)
         move = self.shape(self.direction(slope), rows, rng)
         moved = feedback.z + self.step_size * move
         z = moved if every else state["z"].index_copy(0, rows, moved)

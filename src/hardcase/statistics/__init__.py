@@ -6,6 +6,7 @@
 * `paired`: differences of two answers to the same questions.
 * `tests`: whether samples differ, and corrections for asking several times.
 * `ordering`: how well a score orders.
+* `decisions`: pass, fail or inconclusive.
 * `planning`: how many images it takes to decide.
 * `counts`: what runs count.
 
@@ -18,13 +19,13 @@ from hardcase.statistics.counts import (
     STEPS,
     Metric,
     Verdict,
-    confirmed_by,
+    accepted_by,
     count,
     kinds_in_words,
     settings_in_words,
-    undecided,
     verdict_status,
 )
+from hardcase.statistics.decisions import LimitDecision, Outcome, decide, decide_counts
 from hardcase.statistics.means import (
     ALL_FLIPS,
     DRAWN_FLIPS,
@@ -39,8 +40,21 @@ from hardcase.statistics.means import (
 )
 from hardcase.statistics.ordering import auroc, auroc_interval, auroc_of_counts
 from hardcase.statistics.paired import newcombe_paired
-from hardcase.statistics.planning import POWER, ImagesNeeded, images_to_decide, needed_images
-from hardcase.statistics.rates import NORMAL, Bounds, Rate, binomial_interval, wilson_interval
+from hardcase.statistics.planning import (
+    NORMAL_POWER,
+    POWER,
+    ImagesNeeded,
+    images_to_decide,
+    needed_images,
+)
+from hardcase.statistics.rates import (
+    NORMAL,
+    ONE_SIDED,
+    Bounds,
+    Rate,
+    binomial_interval,
+    wilson_interval,
+)
 from hardcase.statistics.tests import (
     PERMUTATIONS,
     Numbers,
@@ -65,26 +79,32 @@ __all__ = [
     "LEVEL",
     "METRICS",
     "NORMAL",
+    "NORMAL_POWER",
+    "ONE_SIDED",
     "PERMUTATIONS",
     "POWER",
     "STEPS",
     "Bounds",
     "ImagesNeeded",
     "Interval",
+    "LimitDecision",
     "Metric",
     "Numbers",
+    "Outcome",
     "Rate",
     "Test",
     "Verdict",
     "a12",
+    "accepted_by",
     "auroc",
     "auroc_interval",
     "auroc_of_counts",
     "binomial_interval",
     "bounded_mean_interval",
     "cliffs_delta",
-    "confirmed_by",
     "count",
+    "decide",
+    "decide_counts",
     "flips",
     "holm",
     "images_to_decide",
@@ -100,7 +120,6 @@ __all__ = [
     "needed_images",
     "newcombe_paired",
     "settings_in_words",
-    "undecided",
     "verdict_status",
     "wilcoxon",
     "wilson_interval",

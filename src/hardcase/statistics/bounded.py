@@ -37,7 +37,9 @@ TERMS = 64
 MOST_TERMS = 100_000
 """Two values need them all, sixty values about a hundred."""
 PRECISION = 1e-9
-"""Of an end, as a part of the range."""
+"""Of an end, as a part of the range, and of its chance."""
+FLAT = 1e-3
+"""Chances so near to 0 or 1 say little of where the end is."""
 Row = tuple[float, float, int]
 Vector = NDArray[np.float64]
 
@@ -48,7 +50,7 @@ def bounded_mean_interval(
     high: float = 1.0,
     *,
     level: float = 0.95,
-    clusters: Sequence[str] = (),
+    clusters: Sequence[object] = (),
     side: Side = "both",
 ) -> Bounds:
     """Return an interval for the mean of the population of which `values` are a sample.
@@ -85,7 +87,7 @@ def bounded_mean_interval(
     return Bounds(max(low, lower), min(high, upper))
 
 
-def _cluster_rows(sample: Vector, clusters: Sequence[str]) -> tuple[Row, ...]:
+def _cluster_rows(sample: Vector, clusters: Sequence[object]) -> tuple[Row, ...]:
     """The mean of each cluster, its size, and how many clusters are alike in both."""
     place = np.unique(np.asarray(clusters), return_inverse=True)[1]
     sizes = np.bincount(place).astype(float)
@@ -107,13 +109,28 @@ def _quantile(table: tuple[Row, ...], chance: float) -> float:
         above = float(count[value == most].sum())
         share = scipy.special.betaincinv(above, float(count.sum()) - above, chance)
         return least + (most - least) * float(share)
+    # bisection while an end lies where the law is flat, then false position (Illinois)
     close = PRECISION * (most - least)
+    short, over = -chance, 1 - chance
+    smooth = [False, False]
+    last = 0
     while most - least > close:
         middle = (least + most) / 2
-        if _below(size * (value - middle), count) < chance:
-            least = middle
+        if all(smooth):
+            middle = least + (most - least) * short / (short - over)
+        below = _below(size * (value - middle), count)
+        error = below - chance
+        if abs(error) < PRECISION:
+            return middle
+        side = int(error > 0)
+        smooth[side] = FLAT < below < 1 - FLAT
+        if side:
+            most, over = middle, error
+            short /= 1 + (last == side)
         else:
-            most = middle
+            least, short = middle, error
+            over /= 1 + (last == side)
+        last = side
     return (least + most) / 2
 
 

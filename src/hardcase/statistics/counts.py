@@ -10,15 +10,17 @@ from typing import Any, Literal
 from hardcase.types import KINDS
 
 __all__ = [
-    *("METRICS", "STEPS", "Metric", "Verdict", "confirmed_by", "count", "kinds_in_words"),
-    *("settings_in_words", "undecided", "verdict_status"),
+    *("METRICS", "STEPS", "Metric", "Verdict", "accepted_by", "count", "kinds_in_words"),
+    *("settings_in_words", "verdict_status"),
 ]
 
 STEPS = (
-    *("seeds", "usable", "attempted", "failing", "witnessed", "valid", "label_kept"),
-    *("confirmed", "distinct"),
+    *("images", "correctly_classified", "searched", "failing", "witnessed", "accepted", "unsure"),
+    *("confirmed", "clusters"),
 )
-"""Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None."""
+"""Counts of seeds, except `distinct`, which counts groups. Steps that nobody judged are None, and
+so is `confirmed` until people were asked.
+"""
 
 Verdict = Mapping[str, Any]
 
@@ -39,29 +41,33 @@ _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 _RATES = {
-    "failing": ("a run", "seeds with a finding that leaves their label, of those attempted"),
+    "failing": ("a run", "images with a finding that leaves their label, of those attempted"),
     "witnessed": (
         "witnesses",
-        "seeds with a failing finding on which every witness keeps the label",
+        "images with a failing finding on which every witness keeps the label",
     ),
-    "valid": ("a judge", "seeds with a failing finding that looks like the data"),
-    "label_kept": ("a judge", "seeds with a failing finding that still is what the seed was"),
-    "confirmed": ("a judge", "seeds with one finding that is failing, valid and label kept"),
+    "accepted": ("a judge", "images with a failing finding that keeps its label, by the judge"),
+    "unsure": ("a judge", "images with no accepted finding and one of which the judge is unsure"),
+    "confirmed": ("people", "images with a failing finding that keeps its label, by a person"),
 }
 METRICS = (
-    Metric("usable", "seeds that the subject classifies correctly, of all seeds", "labels"),
-    Metric("attempted", "usable seeds that were searched from", "a run"),
+    Metric(
+        "correctly_classified",
+        "images that the model classifies correctly, of all images",
+        "labels",
+    ),
+    Metric("searched", "correctly classified images that were searched from", "a run"),
     *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
-        "distinct",
-        "groups of confirmed findings that look like one fault",
+        "clusters",
+        "groups of accepted findings that look like one fault",
         "a judge",
         _GROUPING,
-        ("same findings, same groups", "every confirmed finding is in one group"),
+        ("same findings, same groups", "every accepted finding is in one group"),
     ),
     Metric(
-        "silent",
-        "confirmed findings on which the model is as confident as on correctly classified seeds",
+        "high_confidence",
+        "accepted findings on which the model is as confident as on correctly classified seeds",
         "a judge and the model's confidences",
         _SILENCE,
         ("one alarm threshold for all findings",),
@@ -135,8 +141,7 @@ def count(
     """`funnel`, `skipped` and `findings` of run.json, from the rows of seeds and findings (without
     images).
 
-    A verdict says `valid` and `label_kept` (True, False or None for undecided) and `group` of one
-    finding.
+    A row of verdicts says of one finding its `verdict`, `by` whom, and its `group`.
     Without `witnesses` nobody is counted as witnessed: the step is None. Where seeds were
     `generated`, the funnel begins with the samples and those that independent networks verified.
     """
@@ -145,8 +150,8 @@ def count(
     attempted = looked = left = 0
     for row in seeds:
         statuses[row["status"]] += 1
-        attempted += row["status"] in ("done", "out of time") and row["looked"] > 0
-        looked += row["looked"]
+        attempted += row["status"] in ("done", "out of time") and row["evaluated"] > 0
+        looked += row["evaluated"]
         left += row["failing"]
     unusable = statuses["skipped: misclassified"] + statuses["skipped: non-finite"]
     failing = [row for row in findings if row["kind"] == "label"]
@@ -154,21 +159,21 @@ def count(
     kept = len({row["seed"] for row in failing if row["witnessed"]}) if witnesses else None
     distinct = None
     if verdicts is not None:
-        groups = {verdicts[row["id"]].get("group") for row in judged["confirmed"] or []}
+        groups = {verdicts[row["id"]].get("group") for row in judged["accepted"] or []}
         distinct = len(groups - {None})
     return {
-        "funnel": {
+        "search_results": {
             **{name: first[name] for name in ("generated", "verified") if name in first},
-            "seeds": statuses.total(),
-            "usable": statuses.total() - unusable,
-            "attempted": attempted,
+            "images": statuses.total(),
+            "correctly_classified": statuses.total() - unusable,
+            "searched": attempted,
             "failing": len({row["seed"] for row in failing}),
             "witnessed": kept,
             **{
                 name: None if rows is None else len({row["seed"] for row in rows})
                 for name, rows in judged.items()
             },
-            "distinct": distinct,
+            "clusters": distinct,
         },
         "skipped": {
             "misclassified": statuses["skipped: misclassified"],
@@ -179,7 +184,7 @@ def count(
             "waiting": statuses["waiting"],
         },
         "findings": {
-            "looked": looked,
+            "evaluated": looked,
             "failing": left,
             "kept": len(findings),
             **{name: None if rows is None else len(rows) for name, rows in judged.items()},
@@ -190,44 +195,33 @@ def count(
 def _judged(
     failing: list[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
 ) -> dict[str, list[Mapping[str, Any]] | None]:
-    if verdicts is None:
-        return {"valid": None, "label_kept": None, "confirmed": None}
-    known = [(row, verdicts[row["id"]]) for row in failing if row["id"] in verdicts]
-    return {
-        "valid": [row for row, said in known if said["valid"]],
-        "label_kept": [row for row, said in known if said["label_kept"]],
-        "confirmed": [row for row, said in known if said["valid"] and said["label_kept"]],
-    }
-
-
-def verdict_status(verdict: Verdict | None) -> Literal["confirmed", "refused", "open"]:
-    """What a verdict comes to; open where nobody judged, or where the judge could not tell.
-
-    >>> verdict_status({"valid": True, "label_kept": None})
-    'open'
-    >>> verdict_status({"valid": False, "label_kept": None})
-    'refused'
+    """Return the failing findings that are accepted, unsure, and confirmed by people; unsure are
+    those of seeds with no accepted finding.
     """
-    if verdict is None:
-        return "open"
-    said = (verdict["valid"], verdict["label_kept"])
-    if False in said:
-        return "refused"
-    return "confirmed" if all(said) else "open"
-
-
-def confirmed_by(verdicts: Mapping[str, Verdict], finding: str) -> bool:
-    """Whether a judge says of this finding that it is valid and has kept its label."""
-    return verdict_status(verdicts.get(finding)) == "confirmed"
-
-
-def undecided(
-    findings: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Verdict] | None
-) -> int | None:
-    """Seeds with no confirmed finding and not only refused ones; None if nobody judged."""
     if verdicts is None:
-        return None
-    failing = [row for row in findings if row["kind"] == "label"]
-    rows = [(row["seed"], verdict_status(verdicts.get(row["id"]))) for row in failing]
-    known = {seed for seed, said in rows if said == "confirmed"}
-    return len({seed for seed, said in rows if said == "open"} - known)
+        return {"accepted": None, "unsure": None, "confirmed": None}
+    status = {row["id"]: verdict_status(verdicts.get(row["id"])) for row in failing}
+    accepted = [row for row in failing if status[row["id"]] == "accepted"]
+    known = {row["seed"] for row in accepted}
+    unsure = [row for row in failing if status[row["id"]] == "unsure" and row["seed"] not in known]
+    asked = any(row.get("by") == "person" for row in verdicts.values())
+    confirmed = [row for row in accepted if verdicts[row["id"]].get("by") == "person"]
+    return {"accepted": accepted, "unsure": unsure, "confirmed": confirmed if asked else None}
+
+
+def verdict_status(verdict: Verdict | None) -> Literal["accepted", "refused", "unsure"]:
+    """Return what a verdict comes to; unsure where nobody judged.
+
+    >>> verdict_status({"verdict": "kept"}), verdict_status({"verdict": "foreign"})
+    ('accepted', 'refused')
+    >>> verdict_status(None)
+    'unsure'
+    """
+    if verdict is None or verdict["verdict"] == "unsure":
+        return "unsure"
+    return "accepted" if verdict["verdict"] == "kept" else "refused"
+
+
+def accepted_by(verdicts: Mapping[str, Verdict], finding: str) -> bool:
+    """Whether the check of this finding says that it keeps its label."""
+    return verdict_status(verdicts.get(finding)) == "accepted"

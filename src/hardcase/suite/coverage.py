@@ -181,7 +181,21 @@ def _record(measure: Measure, spec: Spec, profile: Profile | None, seconds: floa
         "profile": used,
         "seconds": seconds,
     }
-    return {**record, "detail": dict(result.detail)} if result.detail else record
+    if not result.detail:
+        return record
+    detail = dict(result.detail)
+    told = {"note": _left_out(str(spec), detail)} if detail.get("without surprise") else {}
+    return {**record, **told, "detail": detail}
+
+
+def _left_out(spec: str, detail: Record) -> str:
+    """A mean over some of the inputs says so: two networks' means are then over other inputs."""
+    missing = detail["without surprise"]
+    every = missing + detail["inputs"]
+    return (
+        f"{spec}: {missing} of {every} images have no surprise (their class spans another number"
+        " of directions than most); the value is the mean of the others"
+    )
 
 
 def reach(
@@ -189,7 +203,7 @@ def reach(
 ) -> Run:
     """Measure the seeds that were attempted, then the findings beside them; the run keeps both
     numbers for its report."""
-    attempted = pc.indices_nonzero(pc.greater(run.seeds["looked"], 0))
+    attempted = pc.indices_nonzero(pc.greater(run.seeds["evaluated"], 0))
     seeds = seeds_of(run, attempted.to_pylist())
     expected = torch.tensor(run.findings["expected"].to_pylist(), dtype=torch.int64)
     ids = tuple(run.findings["id"].to_pylist())

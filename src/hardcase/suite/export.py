@@ -25,7 +25,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.tables import FINDINGS, write_parquet
 from hardcase.runs.verify import require_intact
 from hardcase.statistics import verdict_status
-from hardcase.suite.gate import JunitCase, junit
+from hardcase.suite.junit import JunitCase, junit
 from hardcase.tensors import chunks, encode_all
 from hardcase.types import ClassNames
 
@@ -34,7 +34,7 @@ _FACTS = (
     *("queries", "distance", "l2", "linf", "method"),
 )
 
-_VERDICTS = ("valid", "label_kept")
+_VERDICTS = ("verdict", "by", "p_kept", "noise")
 AT_ONCE = 256
 """Findings whose images are in memory at once."""
 _CARD = """---
@@ -199,13 +199,13 @@ def _cell(value: Any) -> Any:
 
 
 _UNDECIDED = {
-    "open": "The model fails; the judge can neither confirm nor refuse it.",
+    "unsure": "The model fails; the judge is unsure whether the label is kept.",
     "unjudged": "The model fails; no judge has seen the image.",
 }
 
 
 def _junit(run: Run, out: Path) -> Path:
-    """A case per attempted seed: a failure where one is confirmed, skipped where nobody can tell,
+    """A case per attempted seed: a failure where one is accepted, skipped where nobody can tell,
     passed where nothing was found or everything found was refused."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in _rows(run):
@@ -219,12 +219,12 @@ def _junit(run: Run, out: Path) -> Path:
         by_status = found.get(seed, {})
         case = JunitCase(run.classes[label], seed)
         undecided = [status for status in _UNDECIDED if status in by_status]
-        if "confirmed" in by_status:
-            message = _in_words(run, by_status["confirmed"])
+        if "accepted" in by_status:
+            message = _in_words(run, by_status["accepted"])
             case = case._replace(outcome="fail", message=message)
         elif undecided:
             message = f"{_UNDECIDED[undecided[0]]} {_in_words(run, by_status[undecided[0]])}"
-            case = case._replace(outcome="cannot tell", message=message)
+            case = case._replace(outcome="inconclusive", message=message)
         cases.append(case)
     return _file(out, "findings.xml", junit(f"hardcase {run.record.get('method', '')}", cases))
 
@@ -272,13 +272,13 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 
 def _card(run: Run) -> str:
     """The data-set card: where the images come from, and how far they can be trusted."""
-    judged = "`valid` and `label_kept` are a judge's answers, empty where it cannot tell."
+    judged = "`verdict` says whether the label is kept, `by` who says so (networks or a person)."
     known = {key: _tame(run.record.get(key)) for key in ("method", "model", "data")}
     return _CARD.format(
         size=next((name for most, name in _SIZES.items() if len(run) < most), "n>1M"),
         count=f"{len(run):,}",
         version=VERSION,
-        seeds=run.counts()["funnel"]["seeds"],
+        seeds=run.counts()["search_results"]["images"],
         judged="No judge has seen them." if run.verdicts is None else judged,
         funnel=f"```text\n{run.summary()}\n```",
         **known,

@@ -33,7 +33,7 @@ from hardcase.runs.plan import plan_of
 from hardcase.runs.results import Run, finding_claims, seed_claims
 from hardcase.runs.start import start
 from hardcase.runs.verify import REGRESSION, keep_beside, read_beside, require_intact
-from hardcase.statistics import confirmed_by
+from hardcase.statistics import accepted_by
 from hardcase.tensors import chunks, digest, from_bytes, margin
 from hardcase.types import ClassNames, Model
 
@@ -54,7 +54,7 @@ class Replay:
     after: Bool[Tensor, " t"]
     seeds_before: Bool[Tensor, " n"]
     seeds_after: Bool[Tensor, " n"]
-    confirmed: Bool[Tensor, " t"] | None
+    accepted: Bool[Tensor, " t"] | None
     alike: list[str] | None = None
     """Seeds with the same word hold the same image and stand and fall together."""
 
@@ -68,11 +68,11 @@ class Replay:
         found = changed(torch.ones_like(self.after), self.after, names)
         seeds = changed(self.seeds_before, self.seeds_after, self.alike)
         kept = ("fixed", "still_failing")
-        confirmed = None
-        if self.confirmed is not None:
-            after = self.after[self.confirmed]
+        accepted = None
+        if self.accepted is not None:
+            after = self.after[self.accepted]
             judged = changed(torch.ones_like(after), after).record()
-            confirmed = {"tests": len(after), **{name: judged[name] for name in kept}}
+            accepted = {"tests": len(after), **{name: judged[name] for name in kept}}
         better, _, neither = found.groups
         told = seeds.record()
         return {
@@ -80,7 +80,7 @@ class Replay:
             "tests": len(self.after),
             **{name: found.record()[name] for name in kept},
             "by_seed": {"some_fixed": better, "none_fixed": neither, "total": better + neither},
-            "confirmed": confirmed,
+            "accepted": accepted,
             "seeds": {
                 "total": len(self.seeds_after),
                 "right_before": int((~self.seeds_before).sum()),
@@ -132,10 +132,10 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
     found = finding_claims(run)
     claims = found and found.take(torch.tensor(kept))
     predicted, after = _asked(model, own, expected, len(run.classes), claims)
-    confirmed = None
+    accepted = None
     if run.verdicts is not None:
-        said = [confirmed_by(run.verdicts, name) for name in tests["id"].to_pylist()]
-        confirmed = torch.tensor(said, dtype=torch.bool)
+        said = [accepted_by(run.verdicts, name) for name in tests["id"].to_pylist()]
+        accepted = torch.tensor(said, dtype=torch.bool)
     seeds = run.seeds
     label = column(seeds, "label").long()
     some = [range(len(seeds))[rows] for rows in chunks(len(seeds), batch)]
@@ -148,7 +148,7 @@ def replay(run: Run, model: Model, *, batch: int = 256, allow_damaged: bool = Fa
         after,
         column(seeds, "predicted") != label,
         seeds_after,
-        confirmed,
+        accepted,
         [digest([image]) for rows in some for image in run.stored_seed_images(rows)],
     )
 
@@ -212,12 +212,12 @@ class Stored:
         return f"{self.classes[self.expected]}-{self.classes[self.predicted]}-{self.id}"
 
 
-def stored(run: Run, *, confirmed: bool = False, allow_damaged: bool = False) -> list[Stored]:
-    """The findings on which the model left the seed's label; with `confirmed`, only those the judge
-    confirmed. A damaged run is refused, unless it is allowed."""
+def stored(run: Run, *, accepted: bool = False, allow_damaged: bool = False) -> list[Stored]:
+    """The findings on which the model left the seed's label; with `accepted`, only those the judge
+    accepted. A damaged run is refused, unless it is allowed."""
     require_intact(run.folder, run.verification, allow_damaged=allow_damaged)
     said = run.verdicts
-    if confirmed and said is None:
+    if accepted and said is None:
         raise Problem(
             f"no judge has seen the findings of {run.folder}.", fix=f"hardcase judge {run.folder}"
         )
@@ -225,7 +225,7 @@ def stored(run: Run, *, confirmed: bool = False, allow_damaged: bool = False) ->
     return [
         Stored(row["id"], row["seed"], row["expected"], row["predicted"], run.classes, image)
         for row, image in zip(rows, run.stored_images())
-        if row["kind"] == "label" and (not confirmed or confirmed_by(said or {}, row["id"]))
+        if row["kind"] == "label" and (not accepted or accepted_by(said or {}, row["id"]))
     ]
 
 

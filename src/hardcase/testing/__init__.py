@@ -1,7 +1,8 @@
 """The laws that parts must pass, shipped so that third parties run the same ones on theirs.
 
 ``check_method(resolve("method", "mine.py:method"))`` (or a function that builds one),
-``check_space(my_space)`` and ``check_criterion(...)`` raise AssertionError with what they saw.
+``check_space(my_space)``, ``check_criterion(...)`` and ``check_judge(my_judge, pairs)`` raise
+AssertionError with what they saw.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from hardcase.lazy import lazy
 
 if TYPE_CHECKING:
+    from hardcase.testing.judges import check_judge as check_judge
     from hardcase.testing.methods import check_method as check_method
     from hardcase.testing.parts import (
         check_criterion as check_criterion,

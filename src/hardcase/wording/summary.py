@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from hardcase.wording.numbers import difference, percent, points, rate, span
 
@@ -47,41 +47,81 @@ def conditions_name(record: Mapping[str, Any]) -> str:
     return f"{name} conditions"
 
 
-def decide(
-    record: Mapping[str, Any], *, limit: float | None, margin: float, others: Sequence[Any] = ()
-) -> Decision:
-    """Return the decision of a run.
+def decide(record: Mapping[str, Any], checks: Sequence[Outcome] = ()) -> Decision:
+    """Return the decision of a run: by its limits and its baseline, where there are any.
 
     Args:
         record: Its run.json.
-        limit: The declared limit of the failure rate, if there is one.
-        margin: By how much the failure rate may exceed that of a declared baseline.
-        others: Outcomes of further limits, each with ``outcome`` and ``text``.
+        checks: What each limit comes to, see `hardcase.suite.gate.Check`.
     """
     failed = failure_of(record)
     if failed is not None:
         return failed
-    risk = record.get("risk")
-    if not risk:
+    if not record.get("risk"):
         return Decision("INCONCLUSIVE", "the failure rate has not been measured yet")
     model = short_name(str(record.get("model", "the model")))
-    found = [_baseline(record, model, one, margin) for one in risk.get("baselines", ())[:1]]
-    if limit is not None:
-        found.append(_limit(record, model, limit))
-    found += [Decision(WORDS[one.outcome], one.text) for one in others]
-    if not found:
+    if not checks:
         return _measured(record, model)
-    order: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
-    return min(found, key=lambda one: order.index(one.word))
+    order = ("fail", "inconclusive", "pass")
+    first = min(checks, key=lambda one: order.index(one.outcome))
+    sentence = _sentence(record, model, first)
+    if first.outcome == "inconclusive" and first.decide:
+        sentence += f". To decide: {first.decide}"
+    return Decision(WORDS[first.outcome], sentence)
 
 
-WORDS: Mapping[str, Word] = {
-    "pass": "PASS",
-    "fail": "FAIL",
-    "cannot tell": "INCONCLUSIVE",
-    "inconclusive": "INCONCLUSIVE",
-}
+@runtime_checkable
+class Outcome(Protocol):
+    """What a limit comes to."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def decide(self) -> str: ...
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @property
+    def limit(self) -> float: ...
+
+
+WORDS: Mapping[str, Word] = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 """The first word of each outcome of a limit."""
+AGAINST = "failure rate against "
+"""How the name of a check against a baseline begins."""
+
+
+def _sentence(record: Mapping[str, Any], model: str, check: Outcome) -> str:
+    """What a limit says of the model."""
+    if check.name == "failure rate":
+        interval = f"{span(check.low, check.high)}; limit {_short(check.limit)}"
+        return f"{model} fails in {percent(check.value)} of {_of(record)} ({interval})"
+    if not check.name.startswith(AGAINST):
+        return f"{model}: {check.text}"
+    other = short_name(check.name.removeprefix(AGAINST))
+    where = f"under {conditions_name(record)}" if record.get("conditions") else "on the images"
+    found = {"value": check.value, "low": check.low, "high": check.high}
+    interval = f"{difference(found)[:-1]}; limit {100 * check.limit:+.1f})"
+    if check.outcome == "fail":
+        return f"{model} fails more often than {other} {where}: {interval}"
+    if check.outcome == "inconclusive":
+        return f"{model} cannot be ranked against {other} {where}: {interval}"
+    more = "less often" if check.high < 0 else "no more often"
+    return f"{model} fails {more} than {other} {where}: {interval}"
 
 
 def failure_of(record: Mapping[str, Any]) -> Decision | None:
@@ -94,36 +134,6 @@ def failure_of(record: Mapping[str, Any]) -> Decision | None:
     return None
 
 
-def _baseline(
-    record: Mapping[str, Any], model: str, one: Mapping[str, Any], margin: float
-) -> Decision:
-    found = one["difference"]
-    where = f"under {conditions_name(record)}" if record.get("conditions") else "on the images"
-    figures = f"{difference(found)[:-1]}; limit {100 * margin:+.1f})"
-    other = short_name(one["name"])
-    if found["low"] > margin:
-        return Decision("FAIL", f"{model} fails more often than {other} {where}: {figures}")
-    if found["high"] <= margin:
-        more = "less often" if found["high"] < 0 else "no more often"
-        return Decision("PASS", f"{model} fails {more} than {other} {where}: {figures}")
-    needed = _needed(found, margin, one["images"])
-    text = f"{model} cannot be ranked against {other} {where}: {figures}. {needed}"
-    return Decision("INCONCLUSIVE", text)
-
-
-def _limit(record: Mapping[str, Any], model: str, limit: float) -> Decision:
-    risk = record["risk"]
-    text = (
-        f"{model} fails in {percent(risk['value'])} of {_of(record)}"
-        f" ({span(risk['low'], risk['high'])}; limit {_short(limit)})"
-    )
-    if risk["low"] > limit:
-        return Decision("FAIL", text)
-    if risk["high"] <= limit:
-        return Decision("PASS", text)
-    return Decision("INCONCLUSIVE", f"{text}. {_needed(risk, limit, risk['images'])}")
-
-
 def _of(record: Mapping[str, Any]) -> str:
     if not record.get("conditions"):
         return "the images"
@@ -132,16 +142,6 @@ def _of(record: Mapping[str, Any]) -> str:
 
 def _short(share: float) -> str:
     return f"{100 * share:.3f}".rstrip("0").rstrip(".")
-
-
-def _needed(found: Mapping[str, Any], limit: float, images: int) -> str:
-    """How many images would decide, by the width of the interval at hand."""
-    half = (found["high"] - found["low"]) / 2
-    distance = abs(found["value"] - limit)
-    if distance <= half / 10:
-        return f"More than {100 * images:,} images would be needed"
-    count = round(images * (1.3 * half / distance) ** 2)
-    return f"Decide with about {max(count, images + 1):,} images"
 
 
 def _measured(record: Mapping[str, Any], model: str) -> Decision:

@@ -21,7 +21,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, parse_keep
 from hardcase.errors import Problem
 from hardcase.judges import panel
 from hardcase.judges.held_out import KNOWN
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import TrainedJudge
 from hardcase.methods.generative import argus
 from hardcase.models.subject import Subject
 from hardcase.oracles import MIN_MARGIN
@@ -40,6 +40,7 @@ from hardcase.types import (
     KINDS,
     Budget,
     Findings,
+    ImagePairs,
     Images,
     Kind,
     Method,
@@ -138,7 +139,7 @@ SAMPLE = 90
 class Bar:
     """A judge that took no part in what it judges (None: there is none), and what a table must say of it."""
 
-    judge: PanelJudge | None
+    judge: TrainedJudge | None
     note: str
 
 
@@ -151,11 +152,11 @@ def bar(here: Lab) -> Bar:
         return Bar(None, f"no judge, so no judged ER: {how}")
     bench.say("judge")
     judge = panel.trained(here.train, here.test, device=bench.device)
-    counted = f"ER judged: failing, valid and label kept ÷ all, over up to {SAMPLE} images of each original drawn from all that were made"
-    return Bar(judge, f"{counted}; undecided counts as no; judge {judge.standing}")
+    counted = f"ER judged: failing and label kept ÷ all, over up to {SAMPLE} images of each original drawn from all that were made"
+    return Bar(judge, f"{counted}; unsure counts as no; judge {judge.standing}")
 
 
-def admit(judge: PanelJudge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
+def admit(judge: TrainedJudge, subjects: Sequence[Subject], seeds: Sequence[Images]) -> None:
     """Refuse a judge of whose networks one is under test, or that has learned from the originals."""
     own = {Subject(net).hash for net in judge.panel.networks} | set(judge.card["members"].values())
     for subject in subjects:
@@ -173,26 +174,21 @@ def admit(judge: PanelJudge, subjects: Sequence[Subject], seeds: Sequence[Images
         )
 
 
-def judged(judge: PanelJudge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def judged(judge: TrainedJudge, witness: Witness, label: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     """For each original the share of its sampled images that fail, are valid and keep its label; NaN where nothing was made."""
     label = label.to(witness.left.device)
     seed, place = (witness.left & witness.there).nonzero(as_tuple=True)
     good = torch.zeros_like(witness.left)
-    good[seed, place] = confirmed(judge, witness.x[seed, place], label[seed])
+    good[seed, place] = accepted(judge, witness.x[seed, place], label[seed])
     return (good.sum(1) / witness.there.sum(1)).double().cpu()
 
 
-def confirmed(
-    judge: PanelJudge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
+def accepted(
+    judge: TrainedJudge, x: UInt8[Tensor, "m c h w"], label: Int[Tensor, " m"]
 ) -> Bool[Tensor, " m"]:
-    """Which images the judge finds valid and of this label; undecided is no."""
-    panel = judge.panel.to(x.device)
-    sure = list[bool]()
-    for rows in chunks(len(x), 256):
-        signals = panel.ask(from_bytes(x[rows]), label[rows])
-        answers = [rule.answers(rule.probability(signals)) for rule in judge.rules.values()]
-        sure += [all(said is True for said in each) for each in zip(*answers)]
-    return torch.tensor(sure, dtype=torch.bool, device=x.device)
+    """Which images keep their label, says the judge; unsure is no."""
+    words = judge(ImagePairs(x, x, label)).verdict  # it looks at the changed images alone
+    return torch.tensor([word == "kept" for word in words], dtype=torch.bool, device=x.device)
 
 
 class Witness:

@@ -76,7 +76,7 @@ def _measured(bench: Bench, name: str, seeds: int) -> Run:
         _weak(bench) if name == WEAK else name,
         load(bench.data, split="test") if name == WEAK else bench.data,
         method="none",
-        seeds=seeds,
+        images=seeds,
         seed=bench.seed,
         out=Path(folder),
         judge=False,
@@ -95,9 +95,9 @@ def _weak(bench: Bench) -> Subject:
 def _held(new: Run, old: Run, name: str, margin: float) -> list[Cell]:
     """What the gate says of a new version beside an old one."""
     seen = rate_difference(new, old)
-    said = outcome(gate(new, GateLimits(risk_margin=margin), old))
+    said = outcome(gate(new, GateLimits(margin=margin), old))
     risks = [one.record["risk"]["value"] for one in (new, old)]
-    code = {"pass": 0, "fail": 1, "cannot tell": 4}[said]
+    code = {"pass": 0, "fail": 1, "inconclusive": 4}[said]
     return [
         f"{name}, margin {margin:g}",
         *risks,

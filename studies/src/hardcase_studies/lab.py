@@ -285,6 +285,9 @@ class Lab:
     ) -> dict[str, float]:
         """What each criterion says about `images`, on the subject."""
         records = coverage(self.subject, images, list(criteria), profile=profile)
+        for row in records:
+            if "note" in row:
+                self.bench.say(row["note"])
         return {name: float(row["value"]) for name, row in zip(criteria, records, strict=True)}
 
     def _usual(self) -> str:

@@ -21,7 +21,17 @@ from hardcase.guides.archive import CellGrid
 from hardcase.judges.panel import for_data
 from hardcase.randomness import Rng
 from hardcase.suite.tables import Cell, Outcome, Table
-from hardcase.types import Budget, Evaluator, Findings, Images, Judge, Model, Seeds, State
+from hardcase.types import (
+    Budget,
+    Evaluator,
+    Findings,
+    ImagePairs,
+    Images,
+    Judge,
+    Model,
+    Seeds,
+    State,
+)
 from hardcase_studies.bench import Bench, finite_mean, table_of
 from hardcase_studies.lab import Lab, read_by_all
 
@@ -88,7 +98,7 @@ def run(bench: Bench) -> Outcome:
                     most = Budget(queries=left)
                     done = search_campaign(campaign, images, most, shard=1024, rounds=1)
                     spent += int(done.queries.sum())
-                    found |= _confirmed(judge, grid, done.findings)
+                    found |= _accepted(judge, grid, images, done.findings)
                 return [float(len(found)), spent / len(images)]
 
             filled, each = bench.cell(f"{arm} {number}", measured, but=("arms", "only"))
@@ -155,14 +165,13 @@ def _usable(lab: Lab, witnesses: tuple[Model, ...], count: int, seed: int) -> Im
     return read_by_all((lab.subject, *witnesses), drawn).first(count)
 
 
-def _confirmed(judge: Judge, grid: CellGrid, findings: Findings) -> set[int]:
-    """The cells in which the judge confirms a finding."""
+def _accepted(judge: Judge, grid: CellGrid, images: Images, findings: Findings) -> set[int]:
+    """The cells in which the judge accepts a finding."""
     kept = on_cpu(findings)
     if not len(kept):
         return set()
-    said = judge(kept)
-    both = [bool(valid and label) for valid, label in zip(said.valid, said.label_kept)]
-    return {cell for cell, good in zip(cells_of(grid, kept.x), both) if good}
+    words = judge(ImagePairs(kept.x, images.x[kept.seed], kept.expected)).verdict
+    return {cell for cell, word in zip(cells_of(grid, kept.x), words) if word == "kept"}
 
 
 def _table(

@@ -15,7 +15,8 @@ from torch import Tensor
 from hardcase.generators.build import trained_generator
 from hardcase.generators.quality import write
 from hardcase.judges import panel
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import TrainedJudge
+from hardcase.judges.rules import Signals
 from hardcase.models.subject import Subject
 from hardcase.randomness import stream
 from hardcase.suite.tables import Cell, Outcome, Table
@@ -120,12 +121,13 @@ def diffusion(bench: Bench) -> Outcome:
 
 
 def _development(
-    net: Diffusion, count: int, guidance: float, judge: PanelJudge, bench: Bench
+    net: Diffusion, count: int, guidance: float, judge: TrainedJudge, bench: Bench
 ) -> float:
     """The share of samples that the judge takes for what they should be."""
     bench.say(f"{count} samples for the judge, guidance {guidance}")
     images, label = _drawn(net, count, guidance, "development", bench)
-    seen = judge.panel.ask(from_bytes(images.to(bench.device)), label.to(bench.device)).seen
+    signals = judge.panel.ask(from_bytes(images.to(bench.device)), label.to(bench.device))
+    seen = Signals.average(signals).seen
     return float((seen.cpu() == label).double().mean())
 
 

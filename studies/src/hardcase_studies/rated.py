@@ -2,50 +2,63 @@
 
 The images are those of V. Riccio and P. Tonella, ICSE 2023: 500 digits and 80 photographs that were searched until a network
 failed on them, with the class that each of two persons saw. The order in which the judge ranks them owes nothing to these
-labels; thresholds are fitted without the generator whose images they are measured on. Settings of the digits' judge were
-chosen on every other image of each generator (the even half), so the odd half is the one to quote.
+labels. Its thresholds are constants that were fitted to every other image of each generator (the even half), so the odd half
+is the one to quote; beside it stand thresholds that were fitted to the other generators alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hardcase.data.sources import load
 from hardcase.errors import Problem
 from hardcase.judges import panel
-from hardcase.judges.calibration import People, calibrate, read_people
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.calibration import People, calibrate, fitted, read_people
+from hardcase.judges.judge import TrainedJudge
 from hardcase.judges.photographs import feature_judge
-from hardcase.judges.rules import auroc_interval, rules_from_card
+from hardcase.judges.rules import DecisionRule, Signals, error_rates, verdict_words
 from hardcase.randomness import stream
-from hardcase.statistics import Rate
+from hardcase.statistics import Rate, auroc_interval
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes
-from hardcase.types import Images
+from hardcase.types import ImagePairs, Images
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab
 
-QUESTIONS = ("label_kept", "valid")
-RECALL = 0.6
-"""At least so much of what people confirm is to be found."""
+RATES = {
+    "precision_where_agreed": "accepted: right where raters agree",
+    "precision": "accepted: right, a split counts as wrong",
+    "recall": "accepted, of kept",
+    "lost_right": "lost: right where raters agree",
+    "unsure": "unsure",
+}
+"""What is said of verdicts, as columns."""
 NOTHING = "No real-world objects"
 """The raters' words for an image that shows nothing."""
 
 
 def digits(bench: Bench) -> Outcome:
-    """``--data mnist5k --set people=FILE.npz``: the judge of the data against 500 rated digits, all of them fives."""
+    """``--data mnist5k --set people=FILE.npz``: the judge of the data against 500 rated digits, all of them fives.
+
+    A second judge, trained with the next seed, says how many verdicts another training changes.
+    """
     lab = Lab(bench)
     judge, people = judged_digits(bench, lab)
+    bench.say("judge, trained again")
+    again = panel.trained(lab.train, lab.test, seed=bench.seed + 1, device=bench.device)
     name = "rated-digits" if bench.data == "mnist5k" else f"rated-digits-{lab.train.name}"
-    return Outcome(name, _tables(judge, people, bench, _halves(people)))
+    halves = _halves(people)
+    tables = [*_tables(judge, people, bench, halves), _flips(judge, again, people)]
+    return Outcome(name, tables)
 
 
 def photographs(bench: Bench) -> Outcome:
@@ -57,7 +70,7 @@ def photographs(bench: Bench) -> Outcome:
     return Outcome("rated-photographs", _tables(judge, people, bench))
 
 
-def judged_digits(bench: Bench, lab: Lab) -> tuple[PanelJudge, People]:
+def judged_digits(bench: Bench, lab: Lab) -> tuple[TrainedJudge, People]:
     """The judge of the data, and the digits that were rated."""
     arrays = read_arrays(bench)
     bench.say("judge")
@@ -65,7 +78,7 @@ def judged_digits(bench: Bench, lab: Lab) -> tuple[PanelJudge, People]:
     return judge, _people(bench, arrays, lab.train)
 
 
-def judged_photographs(bench: Bench, encoders: Sequence[str]) -> tuple[PanelJudge, People]:
+def judged_photographs(bench: Bench, encoders: Sequence[str]) -> tuple[TrainedJudge, People]:
     """A judge by these networks, one vote a lineage, and the photographs that were rated."""
     arrays = _numbered(read_arrays(bench))
     everything = load(bench.data, split="test")
@@ -120,64 +133,107 @@ def _numbered(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tables(
-    judge: PanelJudge, people: People, bench: Bench, halves: Mapping[str, Tensor] | None = None
+    judge: TrainedJudge, people: People, bench: Bench, halves: Mapping[str, Tensor] | None = None
 ) -> list[Table]:
     place = bench.device
-    signals = judge.panel.ask(from_bytes(people.x.to(place)), people.expected.to(place))
-    rules = rules_from_card(judge.card)
-    found = calibrate(signals, people, rules)
-    known = found.measured
-    everyone = {"all": torch.ones(len(people), dtype=torch.bool)}
-    kept = rules["label_kept"].evidence(signals).cpu()
-    rows: list[list[Cell]] = []
-    for name in QUESTIONS:
-        evidence = rules[name].evidence(signals).cpu()
-        truth = people.label_kept if name == "label_kept" else people.valid
-        for which, own in {**everyone, **(halves or {})}.items():
-            use = own & (truth >= 0)
-            area = auroc_interval(evidence[use], truth[use] == 1)
-            rows.append(
-                [f"{name.replace('_', ' ')}, {which}", _value(area), area["yes"], area["no"]]
-            )
-    agreement: list[list[Cell]] = [
-        [
-            name.replace("_", " "),
-            round(known[name]["one_rater"]["judge"], 3),
-            round(known[name]["one_rater"]["two_raters"], 3),
-            _signed(known[name]["one_rater"]["difference"]),
-        ]
-        for name in QUESTIONS
-        if "one_rater" in known[name]
-    ]
-    confirmed: list[list[Cell]] = [
-        ["rules of other generators, thresholds from its own signals", *(_rate(known["confirmed"][one]) for one in ("precision", "recall"))],
-        [f"as many as find {RECALL:.0%}", *map(_rate, _found(kept, people.confirmed))],
-    ]  # fmt: skip
+    trainings = judge.panel.ask(from_bytes(people.x.to(place)), people.expected.to(place))
+    truth = people.label_kept
+    everyone = {"all": torch.ones(len(people), dtype=torch.bool), **(halves or {})}
+    evidence = judge.rules["label_kept"].evidence(Signals.average(trainings)).cpu()
+    areas: list[list[Cell]] = []
+    for which, part in everyone.items():
+        use = part & (truth >= 0)
+        area = auroc_interval(evidence[use], truth[use] == 1)
+        areas.append([which, _value(area), area["yes"], area["no"]])
+    words, _ = verdict_words(judge.rules, trainings)
+    generators = {
+        name: torch.tensor([maker == name for maker in people.generator])
+        for name in sorted(set(people.generator))
+    }
+    parts = dict(everyone)
+    if halves:
+        parts |= {
+            f"{name}, odd half": rows & halves["odd half"] for name, rows in generators.items()
+        }
+    fixed = [[which, *_rates(words, truth, part)] for which, part in parts.items()]
+    found = calibrate(trainings, people, judge.rules).measured
+    left_out = [("all", found["label_kept"]), *found["methods"].items()]
+    agreement = found["label_kept"].get("one_rater")
     notes = (
-        f"judge of {bench.data}: reads {judge.card['accuracy']:.1%} of {judge.card['measured_images']} real images rightly;"
+        f"judge of {bench.data}: accuracy {judge.card['accuracy']:.1%} on {judge.card['measured_images']} real images;"
         f" made in {judge.card['seconds']:.0f} s",
-        *(("even half: settings were chosen on it",) if halves else ()),
+        *(("even half: the constants were fitted to it",) if halves else ()),
         "intervals over images",
     )
-    return [
-        Table("AUROC", ("question", "AUROC", "yes", "no"), rows, notes),
+    tables = [
+        Table("AUROC of the probability that a label is kept", ("images", "AUROC", "kept", "lost"), areas, notes),
         Table(
-            "Agreement with the rater that rules were not fitted to",
-            ("question", "judge with one rater", "two raters with each other", "difference"),
-            agreement,
-            (
-                "parity, not truth: a smoothed predictor agrees with single raters more often than they with each other",
-            ),
+            "Verdicts by the constants of the card",
+            ("images", *RATES.values()),
+            fixed,
+            (_constants(judge.rules["label_kept"]),),
         ),
         Table(
-            "Confirmed",
-            ("cut", "precision", "recall"),
-            confirmed,
-            (
-                "what raters were split about counts as wrong; the second cut is chosen on the images it is measured on",
-            ),
+            "Verdicts by thresholds that were fitted to the other generators",
+            ("images", *RATES.values()),
+            [[name, *(_rate(rates[key]) for key in RATES)] for name, rates in left_out],
+            (),
         ),
-    ]
+    ]  # fmt: skip
+    if halves:
+        rule = fitted(
+            judge.rules,
+            [each[halves["even half"]] for each in trainings],
+            people[halves["even half"]],
+        )
+        tables[1] = replace(
+            tables[1], notes=(*tables[1].notes, f"fitted anew to the even half: {_constants(rule)}")
+        )
+    if agreement:
+        row: list[Cell] = [
+            round(agreement["judge"], 3),
+            round(agreement["two_raters"], 3),
+            _signed(agreement["difference"]),
+        ]
+        tables.append(
+            Table(
+                "Agreement with the rater that thresholds were not fitted to",
+                ("judge with one rater", "two raters with each other", "difference"),
+                [row],
+                ("parity, not truth: a smoothed predictor agrees with single raters more often than they with each other",),
+            )
+        )  # fmt: skip
+    return tables
+
+
+def _flips(judge: TrainedJudge, again: TrainedJudge, people: People) -> Table:
+    """How many verdicts on the rated images another training of the same judge changes."""
+    pairs = ImagePairs(people.x, people.x, people.expected)
+    one, two = judge(pairs).verdict, again(pairs).verdict
+    counts = {
+        "any change": sum(a != b for a, b in zip(one, two)),
+        "accepted by one alone": sum((a == "kept") != (b == "kept") for a, b in zip(one, two)),
+        "kept against lost": sum(
+            "kept" in both and not both.isdisjoint({"lost", "foreign"})
+            for both in map(set, zip(one, two))
+        ),
+    }
+    return Table(
+        "Verdicts that another training changes",
+        ("change", "images"),
+        [[name, _rate(Rate(int(count), len(people)).to_json())] for name, count in counts.items()],
+        ("each judge is three trainings; both take the constants of the card",),
+    )
+
+
+def _constants(rule: DecisionRule) -> str:
+    return f"scale {rule.scale:.3f}, offset {rule.offset:.3f}, lost below {rule.low:.4f}, kept from {rule.high:.4f}"
+
+
+def _rates(words: Sequence[str], truth: Int[Tensor, " m"], part: Bool[Tensor, " m"]) -> list[str]:
+    rows = part.nonzero().squeeze(1).tolist()
+    found = error_rates([words[row] for row in rows], truth[part])
+    return [_rate(found[key]) for key in RATES]
 
 
 def _halves(people: People) -> dict[str, Tensor]:
@@ -189,17 +245,6 @@ def _halves(people: People) -> dict[str, Tensor]:
         met[name] = number[-1] + 1
     even = torch.tensor(number) % 2 == 0
     return {"even half": even, "odd half": ~even}
-
-
-def _found(
-    evidence: Float[Tensor, " m"], confirmed: Bool[Tensor, " m"]
-) -> tuple[Mapping[str, Any], ...]:
-    """Precision and recall of the highest-ranked images among which are enough of what people confirm."""
-    right = confirmed[evidence.argsort(descending=True)].cumsum(0)
-    total = int(confirmed.sum())
-    last = int((right >= RECALL * total).nonzero()[0])
-    hits = int(right[last])
-    return Rate(hits, last + 1).to_json(), Rate(hits, total).to_json()
 
 
 def _rate(value: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from hardcase.repair.folder import repairable
 from hardcase.repair.front import joined_images, split_validation, with_network
 from hardcase.repair.hardest import climb, seeds_at
 from hardcase.repair.loop import RepairRecipe, Source, Trained, train_on
-from hardcase.repair.proof import AttackSize, ProofSize, attack_all, measure_values
+from hardcase.repair.measures import AttackSize, ProofSize, attack_all, measure_values
 from hardcase.suite.tables import Cell, Outcome, Table
 from hardcase.tensors import from_bytes, to_bytes, to_grid
 from hardcase.types import Images
@@ -107,12 +107,12 @@ def _training(bench: Bench, number: int) -> list[float]:
         name: with_network(before, done, name) for name, done in arms.items()
     }
     seeds = test.sample(count=bench.size("seeds", 400, 2000), seed=bench.seed)
-    size = ProofSize(draws=bench.size("draws", 32, 64), alone=bench.size("alone", 1, 4))
+    size = ProofSize(samples=bench.size("draws", 32, 64), alone=bench.size("alone", 1, 4))
     attack = AttackSize(
         restarts=bench.size("restarts", 2, 4),
         gradients=bench.size("gradients", 12, 30),
         queries=bench.size("queries", 20, 60),
-        draws=bench.size("attack_draws", 64, 256),
+        samples=bench.size("attack_draws", 64, 64),
     )
     few = seeds.first(bench.size("attacked", 60, 400))
     bench.say("attacking all networks together")

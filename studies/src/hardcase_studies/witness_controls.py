@@ -58,8 +58,8 @@ from hardcase_studies.witness_world import (
     JUDGES,
     SeedOutcomes,
     WitnessWorld,
-    confirmed,
-    confirmed_unchanged,
+    accepted,
+    accepted_unchanged,
     errs,
     gain,
     half,
@@ -145,7 +145,7 @@ def run(bench: Bench) -> Outcome:
         " witnesses, judges and scorers",
         "rates are of seeds attempted (classified correctly, reconstruction keeps the label), one outcome each; brackets: 95 %, "
         "t over seeds and trainings, Wilson's with one training, none with two",
-        "confirmed: valid and label kept by the usual judge; untaught: the same by a judge that was never taught anything of bending",
+        "confirmed (as stored results call it): accepted by the usual judge; untaught: the same by a judge that was never taught anything of bending",
         *([f"{missing} search(es) not measured: the time was up"] if missing else []),
         *(
             f"{row.search.name}: {len(row.found)} of {len(here)} trainings measured"
@@ -165,7 +165,7 @@ def run(bench: Bench) -> Outcome:
         _neighbourhood(rows),
         _rival_table(rivals, rows),
         *([again] if again else []),
-        _hidden(here, rows),
+        _hidden(here, seeds, rows),
     ]
     sure = {"pgd 8/255": rivals["pgd 8/255"][0]} if "pgd 8/255" in rivals else {}
     blind_study(bench.out / "blind", {**shown, **sure}, seed=bench.seed)
@@ -394,8 +394,8 @@ def shows(judge: Judge | None, part: SeedOutcomes, seeds: Images) -> SeedOutcome
     found = part.found
     if judge is None:
         return part
-    told = confirmed(judge(found))
-    own = confirmed(judge(replace(found, expected=seeds.y[found.seed]))) & ~told
+    told = accepted(judge, found, seeds)
+    own = accepted(judge, replace(found, expected=seeds.y[found.seed]), seeds) & ~told
     shown = {"told": told, "seed": own, "neither": ~told & ~own}
     columns = {f"shows {name}": part.share(hit) for name, hit in shown.items()}
     return replace(part, columns={**part.columns, **columns})
@@ -598,14 +598,14 @@ def _rival_table(rivals: Mapping[str, Sequence[SeedOutcomes]], rows: Sequence[Se
     )
 
 
-def _hidden(here: Sequence[WitnessWorld], rows: Sequence[SearchRow]) -> Table:
+def _hidden(here: Sequence[WitnessWorld], seeds: Images, rows: Sequence[SearchRow]) -> Table:
     """Among findings of the search without witnesses: confirmed ones on which witnesses err as well."""
     table: list[list[Cell]] = []
     for row in rows:
         some = everyone = total = 0
         for each, part in zip(here, row.control("alone")):
             found = part.found
-            sure = confirmed(each.judges["confirmed"](found))
+            sure = accepted(each.judges["confirmed"], found, seeds)
             wrong = torch.stack([errs(one, found.x, found.expected) for one in each.witnesses])
             some += int((sure & wrong.any(0)).sum())
             everyone += int((sure & wrong.all(0)).sum())
@@ -708,7 +708,7 @@ def _neighbourhood(rows: Sequence[SearchRow]) -> Table:
 def _ceilings(here: Sequence[WitnessWorld], seeds: Images) -> list[str]:
     """What the judges make of the unaltered seeds: no search can be confirmed more often than about that."""
     usual, untaught = (
-        sum(confirmed_unchanged(each.judges[name], seeds) for each in here) / len(here)
+        sum(accepted_unchanged(each.judges[name], seeds) for each in here) / len(here)
         for name in JUDGES
     )
     return [

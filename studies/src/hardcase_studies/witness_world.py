@@ -23,7 +23,7 @@ from hardcase.campaign.in_memory import on_cpu, search_campaign
 from hardcase.campaign.record import Campaign
 from hardcase.data.sources import load
 from hardcase.judges import panel
-from hardcase.judges.judge import PanelJudge
+from hardcase.judges.judge import TrainedJudge
 from hardcase.models.fetching import is_fetched, load as load_fetched
 from hardcase.models.subject import Subject
 from hardcase.models.witnesses import (
@@ -38,7 +38,7 @@ from hardcase.oracles import MARGIN
 from hardcase.spaces.latent import latent
 from hardcase.statistics import Interval, newcombe_paired, wilson_interval
 from hardcase.tensors import chunks, digest, fingerprints, from_bytes
-from hardcase.types import KINDS, Budget, Findings, Images, Method, Model, Space, Verdicts
+from hardcase.types import KINDS, Budget, Findings, ImagePairs, Images, Judge, Method, Model, Space
 from hardcase_studies.bench import Bench
 from hardcase_studies.lab import Lab, read_rightly
 from hardcase_study.agreement import crossed_interval
@@ -75,7 +75,7 @@ class WitnessWorld:
     subject: Model
     witnesses: tuple[Model, ...]
     scorers: tuple[Model, ...]
-    judges: Mapping[str, PanelJudge] = field(default_factory=dict)
+    judges: Mapping[str, TrainedJudge] = field(default_factory=dict)
     codes: Space | None = None
     precision: str = "strict"
     surrogates: tuple[Model, ...] = ()
@@ -280,7 +280,6 @@ def scored(
     """One outcome per seed: the nearest witnessed finding, else the nearest, and what is said of it."""
     found = on_cpu(_one_each(found))
     columns = {"passes": _spread(attempted, passes, len(seeds))}
-    said = {name: judge(found) for name, judge in here.judges.items()}
     kept = [~errs(one, found.x, found.expected) for one in here.scorers]
     keeps = torch.stack(kept) if kept else torch.zeros(0, len(found))
     right = keeps.sum(0) if kept else torch.full((len(found),), torch.nan)
@@ -288,7 +287,7 @@ def scored(
     values: dict[str, Tensor] = {
         "failing": torch.ones(len(found)),
         "witnessed": found.witnessed,
-        **{name: confirmed(verdicts) for name, verdicts in said.items()},
+        **{name: accepted(judge, found, seeds) for name, judge in here.judges.items()},
         "most": torch.where(right.isnan(), right, 2 * right > len(here.scorers)),
         "all": torch.where(right.isnan(), right, right == len(here.scorers)),
         **{f"scorer {i}": kept for i, kept in enumerate(keeps, 1)},
@@ -329,21 +328,16 @@ def looks_apart(
     return torch.cat(parts)
 
 
-def confirmed(verdicts: Verdicts) -> Bool[Tensor, " t"]:
-    """Valid and the label kept, by one judge."""
-    pairs = zip(verdicts.valid, verdicts.label_kept, strict=True)
-    return torch.tensor([bool(valid and kept) for valid, kept in pairs], dtype=torch.bool)
+def accepted(judge: Judge, found: Findings, seeds: Images) -> Bool[Tensor, " t"]:
+    """Which findings a judge accepts as keeping their label."""
+    pairs = ImagePairs(found.x, seeds.x[found.seed], found.expected)
+    return torch.tensor([word == "kept" for word in judge(pairs).verdict], dtype=torch.bool)
 
 
-def confirmed_unchanged(judge: PanelJudge, seeds: Images) -> float:
-    """The share of unchanged seeds that a judge calls valid and of their label."""
-    none = torch.zeros(len(seeds))
-    found = Findings(
-        seed=torch.arange(len(seeds)), x=seeds.x, kind=none.long(), expected=seeds.y.long(), predicted=seeds.y.long(),
-        peer_predicted=none.long()[:, None][:, :0], confidence=none, score=none, distance=none, queries=none.long(),
-        code=none[:, None][:, :0],
-    )  # fmt: skip
-    return float(confirmed(judge(found)).double().mean())
+def accepted_unchanged(judge: Judge, seeds: Images) -> float:
+    """The share of unmodified images that a judge accepts."""
+    words = judge(ImagePairs(seeds.x, seeds.x, seeds.y.long())).verdict
+    return sum(word == "kept" for word in words) / len(seeds)
 
 
 def errs(model: Model, x: Tensor, expected: Int[Tensor, " t"]) -> Bool[Tensor, " t"]:

@@ -45,7 +45,7 @@ from hardcase_studies.witness_world import (
     SMALLEST,
     SeedOutcomes,
     WitnessWorld,
-    confirmed_unchanged,
+    accepted_unchanged,
     gain,
     median,
     percent,
@@ -196,7 +196,7 @@ def notes_of(settings: Sequence[Setting]) -> list[str]:
         f"{len(first.lab.train)} training images; of {len(test)} test images subjects read {min(right):.1%} to {max(right):.1%} "
         f"rightly, the judge {judge['accuracy']:.1%}",
         f"of the {len(first.seeds)} seeds themselves, unchanged, the judge confirms "
-        f"{confirmed_unchanged(first.world.judges['confirmed'], first.seeds):.1%}",
+        f"{accepted_unchanged(first.world.judges['confirmed'], first.seeds):.1%}",
         f"trained apart: a subject in {first.seconds:.0f} s, the judge in {judge['seconds']:.0f} s",
     ]
 
@@ -530,7 +530,7 @@ def _table(
         *more,
         f"{name} at most; trainings of the subject: {trainings}; intervals over seeds and, where there are several, trainings",
         "settings were chosen on other seeds of the first training; all trainings have the same seeds, generators, witnesses and judge",
-        "confirmed: valid and label kept by one judge, fixed before and asked by no search; of attempted seeds",
+        "confirmed: accepted by one judge (networks), fixed before and asked by no search; of attempted seeds",
         "groups: of confirmed findings; cells: of a 10 x 10 map with a confirmed finding, over all trainings (digits: stroke, slant; colour: brightness, contrast)",
         "to a confirmed failure: what all seeds cost over the number of seeds that are confirmed",
         f"LPIPS on AlexNet, of images enlarged where they are smaller than {SMALLEST} pixels",
@@ -553,7 +553,7 @@ def _row(one: Measured, null: Measured, adjusted: float | None) -> dict[str, Cel
     spent = float(together(parts, "passes").nanmean())
     return {
         "method": one.entry.name,
-        "attempted": int(failing.isfinite().sum()),
+        "searched": int(failing.isfinite().sum()),
         "failing": _percent(failing),
         "confirmed": _percent(confirmed),
         "confirmed, by training": _by_training(confirmed),

@@ -294,12 +294,12 @@ def rates(study: Study, given: Sequence[Given]) -> dict[str, confirmed.Confirmed
             one = study.stimuli[stimulus]
             if one.run == name and one.probability:
                 share = _rated_share(study, said, one.stratum, sizes[one.stratum])
-                rated.append(confirmed.Rated(one.stratum, one.verdict == "confirmed", word, share))
-        judged = sizes.get(f"{name}/confirmed", 0)
+                rated.append(confirmed.Rated(one.stratum, one.verdict == "accepted", word, share))
+        judged = sizes.get(f"{name}/accepted", 0)
         if rated:
             before = (about["rated_before"], about["confirmed_before"])
             made[name] = confirmed.confirmed_rate(
-                rated, sizes, judged, about["attempted"] or 0, before=before
+                rated, sizes, judged, about["searched"] or 0, before=before
             )
     return made
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from hardcase_study.confirmed import ConfirmedRate
 from hardcase_study.drawing import draw_name, rated_before
 from hardcase_study.forms import NONE
 from hardcase_study.screening import unflagged
+
+if TYPE_CHECKING:
+    from hardcase.runs.results import Run
 
 
 def rated(folder: str | Path, *, database: str = "") -> dict[str, Any]:
@@ -114,6 +117,13 @@ def _majority(answers: Sequence[str], classes: Sequence[str]) -> int:
     word, times = Counter(answers).most_common(1)[0]
     sure = 2 * times > len(answers)
     return classes.index(word) if sure and word != NONE and word in classes else -1
+
+
+def ask(runs: Sequence[Run], **how: Any) -> None:
+    """Ask a person at the terminal about judged runs; see `hardcase_study.terminal.ask`."""
+    from hardcase_study import terminal
+
+    terminal.ask(runs, **how)
 
 
 def record(

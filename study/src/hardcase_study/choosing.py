@@ -1,6 +1,6 @@
 """Studies that choose by what was answered: ``hardcase study new RUN --ask 40``.
 
-The chooser is that of ``hardcase judge RUN --ask`` (`hardcase.judges.asking`): every image is drawn
+The chooser is that of ``hardcase judge RUN --ask`` (`hardcase_study.asking`): every image is drawn
 with chances that are stored before it is shown, one person answers about each, and the study ends
 when its decision is made. Several people may answer at once: a question then follows from the
 answers whose earlier ones are all there, and answers count in the order of their draws.
@@ -16,17 +16,16 @@ import numpy as np
 
 from hardcase.cache import write_atomically
 from hardcase.errors import Problem
-from hardcase.judges.asking import Asking, Draw, FindingPopulation, stands_for
 from hardcase_study import drawing
 from hardcase_study.answers import Answers, ChosenItem, Given, Rater
+from hardcase_study.asking import Draw, FindingPopulation, RatingSession, one_per_image
 from hardcase_study.bundle import Study, private
+from hardcase_study.entering import enter_people, p_kept
 from hardcase_study.making import Making
 
 FILE = "asking.npz"
 CHECK_EVERY = 8
 """Of so many questions one is about a real image whose class is known."""
-SMALL = 8
-"""Side of the thumbnails by which images are compared."""
 GIVEN_UP = 600.0
 """Seconds after which a question that was not answered is shown to somebody else."""
 
@@ -39,7 +38,7 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
             "--ask asks about one run, with the design label.",
             fix="hardcase study new RUN --ask 40",
         )
-    rows, odds = _population(source)
+    rows, chances = _population(source)
     if not rows:
         raise Problem("there is nothing to ask about: no failing seed that people have not seen.")
     for row in rows:
@@ -58,12 +57,11 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
     making.facts["ask"] = {
         "budget": budget,
         "limit": limit,
-        "attempted": source.about.get("attempted") or len(source.seeds),
+        "searched": source.about.get("searched") or len(source.seeds),
         "known": len(set(confirmed)),
-        "presumed": source.about.get("presumed", 0.5),
         "items": [item.id for item in making.items],
     }
-    making.arrays = {"odds": odds, "looks": np.stack([_thumbnail(row) for row in rows])}
+    making.arrays = {"p_kept": chances}
     real = drawing.real_images([source], making.rng)
     for row in sorted(real, key=lambda one: -one["confidence"])[: 2 * making.plan.sizes.checks]:
         making.ask(
@@ -77,57 +75,38 @@ def make_items(making: Making, budget: int, limit: float | None) -> None:
 
 
 def _population(source: drawing.Source) -> tuple[list[drawing.Row], np.ndarray]:
-    """For each failing seed the finding that most likely keeps its label, with its log-odds."""
-    failing = source.failing
-    small = {row["seed"] for row in failing if _by_norm(source, row)}
-    failing = [row for row in failing if row["seed"] not in small]
-    said = [source.verdicts.get(row["id"]) or {} for row in failing]
-    chance = np.array([0.5 if (p := one.get("p_label_kept")) is None else p for one in said])
-    odds = np.log(np.clip(chance, 1e-6, 1 - 1e-6) / np.clip(1 - chance, 1e-6, 1 - 1e-6))
+    """For each failing seed the finding that most likely keeps its label, with that probability."""
+    small = {row["seed"] for row in source.failing if _by_norm(source, row)}
+    failing = [row for row in source.failing if row["seed"] not in small]
+    chances = np.array([p_kept(source.verdicts.get(row["id"])) for row in failing])
     asked = np.array([row["id"] in source.rated for row in failing], dtype=bool)
-    chosen = stands_for([row["seed"] for row in failing], odds, asked)
-    return [failing[place] for place in chosen], odds[chosen]
+    chosen = one_per_image([row["seed"] for row in failing], chances, asked)
+    return [failing[place] for place in chosen], chances[chosen]
 
 
 def _by_norm(source: drawing.Source, row: drawing.Row) -> bool:
     return (source.verdicts.get(row["id"]) or {}).get("by") == "norm"
 
 
-def _thumbnail(row: drawing.Row) -> np.ndarray:
-    """An image as a few numbers."""
-    from torch.nn import functional
-
-    from hardcase import tensors
-
-    x = tensors.decode(row["image"]["bytes"]).float()[None] / 255
-    small: np.ndarray = functional.adaptive_avg_pool2d(x, SMALL).flatten().numpy()
-    return small
-
-
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Keep log-odds and thumbnails beside the study; they are part of its key."""
+    """Keep the judge's probabilities beside the study; they are part of its key."""
     file = io.BytesIO()
-    np.savez(file, odds=arrays["odds"], looks=arrays["looks"])
+    np.savez(file, p_kept=arrays["p_kept"])
     with private():
         write_atomically(folder / FILE, file.getvalue())
 
 
-def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given]) -> Asking:
+def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given]) -> RatingSession:
     """The questions of a study as its stored draws and answers leave them."""
     about = study.settings["ask"]
     items = {name: row for row, name in enumerate(about["items"])}
     try:
         with np.load(study.folder / FILE, allow_pickle=False) as arrays:
-            odds, looks = arrays["odds"], arrays["looks"]
+            chances = arrays["p_kept"]
     except (OSError, ValueError, KeyError) as error:
         raise Problem(f"{study.folder / FILE} cannot be read: {error}") from error
     population = FindingPopulation(
-        tuple(about["items"]),
-        odds,
-        about["presumed"],
-        about["attempted"],
-        known=about["known"],
-        looks=looks,
+        tuple(about["items"]), chances, about["searched"], known=about["known"]
     )
     draws = [
         Draw(one.number, items[one.item], one.probability, one.predicted, one.knew, one.rule)
@@ -135,7 +114,7 @@ def asking_of(study: Study, drawn: Sequence[ChosenItem], given: Sequence[Given])
     ]
     said = {one.item: one for one in reversed(given)}  # of an item shown twice the first answer
     answers = {one.number: kept(study, said[one.item]) for one in drawn if one.item in said}
-    return Asking(
+    return RatingSession(
         population,
         about["budget"],
         about["limit"],
@@ -194,7 +173,7 @@ def enter_into_run(
     study: Study, given: Sequence[Given], drawn: Sequence[ChosenItem], run: Path
 ) -> int:
     """Put the answers into the run's own file, from which its next judgement reads them."""
-    from hardcase.judges.people import AnswerFile, PersonAnswer, enter_people, read_answers
+    from hardcase.judges.answers import AnswerFile, PersonAnswer, read_answers
     from hardcase.runs.results import Run
 
     known = {(one.image, one.rater) for one in read_answers(run)}

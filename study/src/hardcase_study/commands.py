@@ -95,7 +95,7 @@ def new_command(
     else:
         from hardcase_study.choosing import asking_of
 
-        more = asking_of(study, (), ()).standing().more
+        more = asking_of(study, (), ()).status().more
         typer.echo(f"up to {ask} answers, one a finding; about {more} would make the decision")
     for name, stratum in facts.get("strata", {}).items():
         typer.echo(f"  {name}: {stratum['drawn']} of {stratum['size']} drawn")

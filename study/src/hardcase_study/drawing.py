@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardcase.errors import Problem
+from hardcase.statistics import verdict_status
 from hardcase_study.bundle import opaque
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from hardcase.runs.results import Run
     from hardcase.types import Images
 
-VERDICTS = ("confirmed", "undecided", "rejected", "unjudged")
+VERDICTS = ("accepted", "unsure", "refused", "unjudged")
 Row = dict[str, Any]
 
 
@@ -46,15 +47,12 @@ class Source:
     def of_run(cls, run: Run) -> Source:
         """What a stored run holds."""
         record = run.record
-        counts = run.counts()["funnel"]
+        counts = run.counts()["search_results"]
         about = {
             "folder": str(run.folder.absolute()),
             **{name: record.get(name) for name in ("method", "model", "data", "split", "seed")},
-            **{name: counts[name] for name in ("attempted", "failing", "confirmed")},
+            **{name: counts[name] for name in ("searched", "failing", "accepted")},
         }
-        own = ((record.get("judge") or {}).get("own_rules") or {}).get("label_kept")
-        if own:
-            about["presumed"] = own["share"]
         seeds: Callable[[Sequence[int]], list[bytes]] = run.stored_seed_images
         findings: Callable[[Sequence[int]], list[bytes]] = run.stored_images
         if record.get("claims"):  # people are asked about what is in the box
@@ -172,13 +170,8 @@ class Drawn:
 
 
 def verdict_of(said: Mapping[str, Any] | None) -> str:
-    """A judge's row in one word: ``confirmed``, ``rejected``, ``undecided`` or ``unjudged``."""
-    if said is None:
-        return "unjudged"
-    answers = (said["valid"], said["label_kept"])
-    if False in answers:
-        return "rejected"
-    return "undecided" if None in answers else "confirmed"
+    """A judge's row in one word: ``accepted``, ``refused``, ``unsure`` or ``unjudged``."""
+    return "unjudged" if said is None else verdict_status(said)
 
 
 def rated_before(record: Mapping[str, Any]) -> dict[str, str]:
@@ -192,7 +185,7 @@ def population(source: Source, rng: np.random.Generator) -> dict[str, tuple[Row,
     """Each failing seed's finding and the judge's verdict on it, by seed.
 
     The one that stands for a seed is drawn at random among those with the best verdict, so a seed
-    the judge calls confirmed is represented by a finding it calls confirmed. Seeds with a finding
+    of which the judge accepts a finding is represented by one that it accepts. Seeds with a finding
     that people have rated before are no longer unseen and left out. Where findings stand for
     themselves, it is each of them by its own name.
     """

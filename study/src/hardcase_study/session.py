@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hardcase.errors import Problem
-from hardcase.judges.asking import AskingStanding
 from hardcase_study import choosing
 from hardcase_study.answers import Answers, Given, Rater, rater_id
+from hardcase_study.asking import SessionStatus
 from hardcase_study.bundle import Study, opaque
 from hardcase_study.forms import UNSURE, Answer, Item, checked
 from hardcase_study.posterior import certainty
@@ -32,21 +32,21 @@ class Session:
         self.store = store
         self.kind = "pilot" if pilot else "person"
         self._decided: set[str] = set()
-        self._standing: tuple[Any, AskingStanding] | None = None
+        self._status: tuple[Any, SessionStatus] | None = None
 
     @property
     def asks(self) -> bool:
         """Whether the next question follows from the answers so far."""
         return "ask" in self.study.settings
 
-    def decision(self) -> AskingStanding | None:
+    def decision(self) -> SessionStatus | None:
         """How far the decision is, in a study that chooses by its answers."""
         if not self.asks:
             return None
         key = (self.store.drawn(), self.store.all())
-        if self._standing is None or self._standing[0] != key:
-            self._standing = (key, choosing.asking_of(self.study, *key).standing())
-        return self._standing[1]
+        if self._status is None or self._status[0] != key:
+            self._status = (key, choosing.asking_of(self.study, *key).status())
+        return self._status[1]
 
     def enter(self, token: str, language: str) -> Rater | None:
         """A new rater, or None where the study has everybody it needs."""

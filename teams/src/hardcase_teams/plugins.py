@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-TEAMS = "hardcase-teams"
+TEAMS = "hardcase"
 
 
 class Plugin(NamedTuple):

@@ -144,7 +144,7 @@ def _stored(run: Run, config: pytest.Config) -> list[Stored]:
     try:
         return stored(
             run,
-            confirmed=config.getoption("--hardcase-only") == "confirmed",
+            accepted=config.getoption("--hardcase-only") == "accepted",
             allow_damaged=bool(config.getoption("--hardcase-allow-damaged")),
         )
     except Problem as problem:

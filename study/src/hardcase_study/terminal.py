@@ -1,4 +1,4 @@
-"""``hardcase judge RUN --ask N``: a person looks at the findings that decide most, on the terminal.
+"""``hardcase judge RUN --ask N``: a person at the terminal looks at findings of judged runs.
 
 Images are drawn in half blocks where the terminal has colours, and are PNG files beside the run
 otherwise. Nothing that is shown tells the seed's class, the model's answer or the judge's verdict.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +21,16 @@ from rich.console import Console
 from hardcase.cache import write_atomically
 from hardcase.cli.options import note, shown
 from hardcase.errors import Problem
+from hardcase.judges.answers import NONE, UNSURE, AnswerFile, PersonAnswer
+from hardcase_study.asking import Choice, Draw, RatingSession, SessionStatus, most_in_doubt
+from hardcase_study.entering import enter_people, questions_about
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import UInt8
     from torch import Tensor
 
-    from hardcase.judges.asking import Asking, AskingStanding
-    from hardcase.judges.judge import PanelJudge
-    from hardcase.judges.people import AnswerFile
     from hardcase.runs.results import Run
-    from hardcase.types import Judge
 
 COLUMNS = 56
 """Width of an image on the terminal; 28 pixels are drawn twice as large."""
@@ -43,33 +41,35 @@ CHECK_EVERY = 8
 ALL_CLASSES = 12
 OFFERED = 6
 """All classes are offered up to so many; beyond, the two in question among others."""
-NONE = "none"
-UNSURE = "unsure"
 STOP = "q"
 
 
-def ask_about(
+def ask(
     runs: Sequence[Run],
-    judges: Sequence[Judge],
-    others: Sequence[PanelJudge | None],
     *,
     budget: int,
     limit: float | None = None,
     seed: int = 0,
-) -> list[Run]:
-    """Ask whoever sits at the terminal, and judge the runs by the answers."""
-    from hardcase.judges.asking import most_in_doubt
-    from hardcase.judges.people import enter_people
+    choose: Choice = "random",
+) -> None:
+    """Ask whoever sits at the terminal about judged runs; the answers are kept with the runs, whose
+    next judgement enters them into the verdicts.
 
+    Args:
+        runs: Judged runs.
+        budget: Questions at most, about all runs together.
+        limit: The share of confirmed failures that is to be decided.
+        seed: Of the drawing.
+        choose: How questions are chosen: at random, or by doubt.
+    """
     if budget < 1:
         raise Problem(f"--ask {budget} asks nothing.", fix="--ask 20")
-    given: dict[str, Any] = {"budget": budget, "limit": limit, "seed": seed, "runs": len(runs)}
-    sessions = [_session(*trio, **given) for trio in zip(runs, judges, others, strict=True)]
+    sessions = [_session(run, budget, limit, seed, choose) for run in runs]
     for one in sessions:
-        note(_opening(one.asking.standing(), len(one.rows), budget))
+        note(_opening(one.questions.status(), len(one.rows), budget))
     try:
         for _ in range(budget):
-            place = most_in_doubt([one.asking for one in sessions])
+            place = most_in_doubt([one.questions for one in sessions])
             if place is None:
                 break
             note(_progress(sessions[place].ask_next()))
@@ -79,66 +79,68 @@ def ask_about(
         for one in sessions:
             one.clear()
     for one in sessions:
-        if one.asking.answers:
-            entry = enter_people(one.run, one.asking)
-            note(_ending(one.asking.standing(), entry["asked"]["left_out"]))
-    return [one.judged() for one in sessions]
+        if one.questions.answers:
+            entry = enter_people(one.run, one.questions)
+            note(_ending(one.questions.status(), entry["asked"]["left_out"]))
 
 
 def _session(
-    run: Run, judge: Judge, held_out: PanelJudge | None, *, seed: int, **given: Any
-) -> _Session:
-    """Judge a run by its signals and make its questions ready."""
-    from hardcase.judges.grouping import thumbnails
-    from hardcase.judges.judge import PanelJudge
-    from hardcase.judges.people import AnswerFile, asking_of
-    from hardcase.judges.verdicts import judge_run, verdicts_of
-
-    if not isinstance(judge, PanelJudge):
-        raise Problem("only a trained judge knows what to ask.", fix="leave out --judge")
-    said = verdicts_of(judge, run)
-    run = judge_run(run, judge, held_out=held_out, said=said)
-    looks = thumbnails(run, range(len(run))).numpy()
-    asking, rows = asking_of(run, judge, said, looks, seed=seed, **given)
-    checks = _checks(run, given["budget"], seed)
-    judged = partial(judge_run, judge=judge, held_out=held_out, said=said)
-    return _Session(run, asking, rows, checks, AnswerFile(run.folder), judged, seed)
+    run: Run, budget: int, limit: float | None, seed: int, choose: Choice
+) -> _TerminalSession:
+    """Make the questions about a run ready."""
+    questions, rows = questions_about(run, budget=budget, limit=limit, seed=seed, choose=choose)
+    checks = _checks(run, budget, seed)
+    return _TerminalSession(run, questions, rows, checks, AnswerFile(run.folder), seed)
 
 
 @dataclass
-class _Session:
+class _TerminalSession:
     """Questions about one run, where images are shown and answers are typed."""
 
     run: Run
-    asking: Asking
+    questions: RatingSession
     rows: Sequence[int]
     checks: Mapping[int, int]
-    kept: AnswerFile
-    judge: Callable[[Run], Run]
+    answers: AnswerFile
     seed: int
     shown: int = 0
 
-    def ask_next(self) -> AskingStanding:
+    def ask_next(self) -> SessionStatus:
         """Draw a question, store it, ask it, store the answer."""
-        draw = self.asking.draw()
+        draw = self.questions.draw()
         assert draw is not None
         if draw.number in self.checks:
             self._ask_check(self.checks[draw.number])
         row = self.rows[draw.row]
-        name = self.asking.population.ids[draw.row]
-        self.kept.ask(name, draw)
+        name = self.questions.population.ids[draw.row]
+        self.answers.ask(name, asdict(draw))
         expected, predicted = (
             int(self.run.findings[column][row].as_py()) for column in ("expected", "predicted")
         )
         word, seconds = self.ask(self.run.images([row])[0], expected, predicted)
-        own = self.run.classes[expected]
-        self.kept.answer(name, word, own, seconds, draw)
-        self.asking.answer(draw.number, word == own)
-        return self.asking.standing()
+        label = self.run.classes[expected]
+        self._store(name, word, label, seconds, draw)
+        self.questions.answer(draw.number, word == label)
+        return self.questions.status()
 
-    def judged(self) -> Run:
-        """The run with the verdicts that follow from the answers."""
-        return self.judge(type(self.run)(self.run.folder))
+    def _store(self, image: str, word: str, label: str, seconds: float, draw: Draw | None) -> None:
+        """Store an answer; without `draw` it is a check."""
+        chance, rule = None, "a check: a real image"
+        if draw is not None:
+            chance, rule = draw.probability, draw.rule
+        self.answers.add(
+            PersonAnswer(
+                image,
+                word,
+                label,
+                self.answers.rater,
+                round(seconds, 3),
+                chance,
+                rule,
+                self.answers.session,
+                draw is None,
+            )
+        )
 
     @property
     def folder(self) -> Path:
@@ -148,9 +150,9 @@ class _Session:
     def _ask_check(self, row: int) -> None:
         """Show a real image; nothing tells that it is one."""
         name, label = (self.run.seeds[column][row].as_py() for column in ("id", "label"))
-        self.kept.ask(name, None)
+        self.answers.ask(name, {"check": True})
         word, seconds = self.ask(self.run.seed_images([row])[0], label, -1)
-        self.kept.answer(name, word, self.run.classes[label], seconds, None)
+        self._store(name, word, self.run.classes[label], seconds, None)
 
     def ask(
         self, image: UInt8[Tensor, "c h w"], expected: int, predicted: int
@@ -267,36 +269,36 @@ def _checks(run: Run, budget: int, seed: int) -> dict[int, int]:
     return dict(zip(places, rng.permutation(sure)[:count].tolist()))
 
 
-def _opening(now: AskingStanding, count: int, budget: int) -> str:
-    wanted = "the confirmed rate to ± 5 points"
+def _opening(now: SessionStatus, count: int, budget: int) -> str:
+    wanted = "the confirmed rate to ± 5 percentage points"
     if now.limit is not None:
         wanted = f"whether the confirmed rate is within {now.limit:.1%}"
     text = (
-        f"{count} findings stand for failing seeds; up to {budget} are asked about, and some real"
+        f"{count} findings stand for failing images; up to {budget} are asked about, and some real"
         f" images among them.\nwanted: {wanted}; about {now.more} answers would decide it"
     )
     if now.more > budget:
-        text += f"\n{budget} answers will not, so what is asked is what changes the most verdicts"
+        text += f"\n{budget} answers will not, but they narrow the interval"
     return text
 
 
-def _progress(now: AskingStanding) -> str:
+def _progress(now: SessionStatus) -> str:
     filled = round(20 * now.progress)
     bar = "█" * filled + "░" * (20 - filled)
     value = "?" if now.value is None else f"{100 * now.value:.0f}"
     return (
-        f"{bar} after {now.answers}: {value} % of attempted seeds confirmed"
+        f"{bar} after {now.answers}: {value} % of searched images confirmed"
         f" [{100 * now.low:.0f}, {100 * now.high:.0f}]; {_more(now)}"
     )
 
 
-def _more(now: AskingStanding) -> str:
+def _more(now: SessionStatus) -> str:
     if now.decided:
         return f"decided: {now.decision}"
     return f"about {now.more} more would decide"
 
 
-def _ending(now: AskingStanding, left_out: int) -> str:
+def _ending(now: SessionStatus, left_out: int) -> str:
     if left_out:
         return (
             f"{left_out} answers are kept but count for nothing: in their session most real images"

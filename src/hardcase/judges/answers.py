@@ -1,0 +1,138 @@
+"""What people answered about a run: kept with it, and entered into its verdicts.
+
+``RUN/answers.jsonl`` has two lines for every question: how it was drawn, written before it was
+asked, and what was answered. Who asks, and how, is the companion ``hardcase-study``'s affair. A
+person's answer about an image stands in place of the networks' verdict on this image, and changes
+no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hardcase import cache
+from hardcase.errors import Problem
+from hardcase.plain import read_plain
+from hardcase.runs.files import require_plain
+from hardcase.types import Verdicts
+
+FILE = "answers.jsonl"
+NONE = "none"
+UNSURE = "unsure"
+"""Answers that are no classes: nothing of these is seen, or one is not sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAnswer:
+    """What one person said of one image."""
+
+    image: str
+    said: str
+    expected: str
+    rater: str
+    seconds: float
+    probability: float | None
+    rule: str
+    session: str
+    check: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the class of the original was seen."""
+        return self.said == self.expected
+
+    @property
+    def verdict(self) -> str:
+        """The answer as a verdict."""
+        if self.said == UNSURE:
+            return "unsure"
+        if self.said == NONE:
+            return "foreign"
+        return "kept" if self.kept else "lost"
+
+
+class AnswerFile:
+    """The answers of one session, written as they come; each line is on disk before it returns.
+
+    Args:
+        run: The folder of the run.
+        rater: Who answers; by default somebody whom nobody knows.
+    """
+
+    def __init__(self, run: Path, *, rater: str = "") -> None:
+        self.path = run / FILE
+        self.session = secrets.token_hex(4)
+        self.rater = rater or f"rater-{self.session}"
+
+    def ask(self, image: str, question: Mapping[str, Any]) -> None:
+        """Store what is about to be asked, and how it was drawn."""
+        self._append({"asked": image, "session": self.session, "at": time.time(), **question})
+
+    def add(self, given: PersonAnswer) -> None:
+        """Store an answer."""
+        self._append({"answered": given.image, "at": time.time(), **asdict(given)})
+
+    def _append(self, row: Mapping[str, Any]) -> None:
+        require_plain(self.path)
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cache.unwritable(self.path, error) from error
+
+
+def read_answers(run: Path) -> list[PersonAnswer]:
+    """Return what people answered about a run, checks included; of an image the last answer."""
+    path = run / FILE
+    if not path.exists():
+        return []
+    found: dict[tuple[str, bool], PersonAnswer] = {}
+    try:
+        for line in read_plain(path).decode().splitlines():
+            row = json.loads(line)
+            if "answered" in row:
+                given = PersonAnswer(**{name: row[name] for name in PersonAnswer.__slots__})
+                found[given.image, given.check] = given
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(
+            f"{path} cannot be read: {type(error).__name__} {error}",
+            fix="remove its damaged line, or the file",
+        ) from error
+    return list(found.values())
+
+
+def trusted(answers: Sequence[PersonAnswer]) -> list[PersonAnswer]:
+    """Leave out the sessions in which most check images were named wrongly."""
+    checks: dict[str, list[bool]] = {}
+    for one in answers:
+        if one.check:
+            checks.setdefault(one.session, []).append(one.kept)
+    bad = {name for name, passed in checks.items() if 2 * sum(passed) < len(passed)}
+    return [one for one in answers if one.session not in bad]
+
+
+def apply_answers(
+    verdicts: Verdicts, ids: Sequence[str], answers: Sequence[PersonAnswer]
+) -> Verdicts:
+    """Let a person's answer about a finding stand in place of the networks' verdict on it; the
+    column ``by`` says who decided.
+    """
+    given = {one.image: one.verdict for one in answers if not one.check}
+    by = verdicts.columns["by"]
+    return replace(
+        verdicts,
+        verdict=[given.get(name, word) for name, word in zip(ids, verdicts.verdict, strict=True)],
+        columns={
+            **verdicts.columns,
+            "by": ["person" if name in given else who for name, who in zip(ids, by)],
+        },
+    )
