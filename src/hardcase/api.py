@@ -516,7 +516,7 @@ def _context_of(
 ) -> Context:
     """The context of a run whose parts are names or whatever the user has."""
     if seeds is not None and seeds < 1:
-        raise Problem(f"seeds is {seeds}; it must be at least 1.")
+        raise Problem(f"images is {seeds}; it must be at least 1.")
     models = witnesses.models if isinstance(witnesses, Witnesses) else witnesses
     built = method is not None and not isinstance(method, str)
     wanted = request.values

@@ -32,7 +32,7 @@ def weak():
     return net
 """
 DEFAULT = "run --model weak.py:weak --data npz:toy.npz --witness none --allow-low-accuracy -q"
-SMALL = "--seeds 8 --gradients 6 --set campaign.shard=2"
+SMALL = "--images 8 --gradients 6 --set campaign.shard=2"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_damaged_shard_of_a_finished_default_run_is_searched_again(typed):
 
 
 def test_settings_of_a_section_never_replace_each_other(tmp_path):
-    given = {"method": "pgd", "judge": False, "seeds": 8}
+    given = {"method": "pgd", "judge": False, "images": 8}
     how = {"witnesses": hc.Witnesses(margin=9.0, models=()), "campaign": {"tile": 16}}
     run = hc.run(toy_subject(), toy_images(8), out=tmp_path / "a", **given, **how)
     assert run.record["complete"]
@@ -112,7 +112,7 @@ def test_names_and_objects_mix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("weak.py").write_text(WEAK)
     images = toy_images(12)
-    given = {"method": "pgd", "seeds": 6, "judge": False, "allow_low_accuracy": True}
+    given = {"method": "pgd", "images": 6, "judge": False, "allow_low_accuracy": True}
     run = hc.run("weak.py:weak", images, train=toy_images(24, seed=1), out="mixed", **given)
     assert run.record["model"] == "weak.py:weak"
     assert run.record["risk"]["images"] == 12
@@ -172,7 +172,7 @@ def test_a_search_in_memory_refuses_what_it_does_not_use(unused):
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        ({"seeds": 0}, "seeds"),
+        ({"images": 0}, "images"),
         ({"target": "none such"}, "none such"),
         ({"criterion": "nc"}, "criterion"),
         ({"method": "pgdd"}, "pgd"),
@@ -339,14 +339,14 @@ def test_a_phase_that_fails_is_told_on_the_first_line(world, judged, monkeypatch
 
 
 def test_limits_of_flags_and_files_have_one_order(world):
-    file = 'model = "model.py:make"\ndata = "npz:toy.npz"\nmethod = "pgd"\nseeds = 4\nseed = 5\n'
+    file = 'model = "model.py:make"\ndata = "npz:toy.npz"\nmethod = "pgd"\nimages = 4\nseed = 5\n'
     Path("hardcase.toml").write_text(file)
     assert world("run --seed 6 --out out -q").code == 0
     record = world.record()
     assert (record["seed"], record["given"]["seed"]) == (6, "flag")
-    assert record["given"]["seeds"] == "hardcase.toml"
+    assert record["given"]["images"] == "hardcase.toml"
     stored = tomllib.loads(Path("out/config.toml").read_text())
-    assert (stored["seed"], stored["seeds"]) == (6, 4)
+    assert (stored["seed"], stored["images"]) == (6, 4)
     done = world("run --seed 6 --set seed=7 --out two -q")
     assert done.code == 2
     assert "--seed" in done.err

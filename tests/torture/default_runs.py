@@ -45,9 +45,9 @@ def colour():
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 '''
 KINDS = {
-    "toy": "--model models.py:weak --data npz:toy.npz --seeds 6 --gradients 8",
-    "photographs": "--model models.py:colour --data npz:photos.npz?split=all --seeds 4 --gradients 4",
-    "labels": "--model models.py:weak --data npz:toy.npz --seeds 6 --queries 30"
+    "toy": "--model models.py:weak --data npz:toy.npz --images 6 --gradients 8",
+    "photographs": "--model models.py:colour --data npz:photos.npz?split=all --images 4 --gradients 4",
+    "labels": "--model models.py:weak --data npz:toy.npz --images 6 --queries 30"
     " --set subject.label_only=true",
 }
 SMALL = "--witness none --allow-low-accuracy --set campaign.shard=2 --progress none -q"
@@ -171,4 +171,3 @@ def killed(home, count, breaking, die):
         if any(one != kept[0] for one in kept):
             wrong.append(f"{kind}: two workers give other bytes than one")
     return {"kills": sum(seen.values()), "moments": seen, "wrong": wrong}
-
