@@ -73,12 +73,12 @@ def test_every_flag_of_a_campaign_is_a_key_and_arrives():
 
 def test_the_folders_own_file_or_that_of_a_run_is_used_and_that_is_said(caplog):
     caplog.set_level("WARNING")
-    Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nseeds = 3\n')
-    assert resolve({}).seeds == 3
+    Path("hardcase.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nimages = 3\n')
+    assert resolve({}).images == 3
     assert "settings come from hardcase.toml" in caplog.text
     Path("run").mkdir()
     Path("run/config.toml").write_text('model = "a"\ndata = "b"\nmethod = "pgd"\nimages = 4\n')
-    assert resolve({"config": Path("run")}).seeds == 4
+    assert resolve({"config": Path("run")}).images == 4
 
 
 def test_a_folder_is_named_after_the_run_a_used_one_refused_and_an_empty_one_taken():

@@ -257,9 +257,8 @@ def judged(monkeypatch):
     from hardcase import api
     from hardcase.judges.verdicts import judge_run
 
-    def trusting(findings):
-        yes = [True] * len(findings)
-        return hc.Verdicts(valid=yes, label_kept=yes)
+    def trusting(pairs):
+        return hc.Verdicts(["kept"] * len(pairs))
 
     monkeypatch.setattr(api, "finish", lambda run, **how: judge_run(run, trusting))
     monkeypatch.setattr(plan, "_measured_at_once", lambda *of: 8)

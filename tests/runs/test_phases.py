@@ -11,7 +11,7 @@ from hardcase.runs.folder import Store
 from hardcase.runs.identity import Identity
 from hardcase.runs.measured import Measurement
 from hardcase.runs.phases import PHASES, MeasurePlan, phase, settle, settled_queries, status_of
-from hardcase.testing.toys import Counting, toy_images, toy_subject
+from hardcase.testing.toys import toy_images, toy_subject
 
 PLAN = MeasurePlan(
     measurement=Measurement(model=toy_subject(), box=None),
@@ -44,13 +44,10 @@ def test_how_many_images_are_measured(changes, seconds, expected):
     assert settle(replace(PLAN, **changes), seconds) == expected
 
 
-def test_only_servers_are_asked_about_few_images():
-    assert settled_queries(PLAN.measurement, None, chosen=None) is None
-
-    class Server(Counting):
-        url = "http://nowhere"
-
-    own = replace(PLAN.measurement, model=Server(toy_subject()))
+def test_only_servers_are_asked_about_few_images(monkeypatch):
+    own = PLAN.measurement
+    assert settled_queries(own, None, chosen=None) is None
+    monkeypatch.setattr(phases, "is_server", lambda model: True)
     assert settled_queries(own, None, chosen=None) == phases.SERVER_QUERIES
     assert settled_queries(own, 100, chosen=None) == 50
     assert settled_queries(own, 100, chosen=7) is None
