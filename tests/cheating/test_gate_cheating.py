@@ -9,10 +9,10 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import gate_world
 import pytest
-import team
 import torch
-from team import (
+from gate_world import (
     CONDITIONS,
     FILE_CONDITIONS,
     MODELS,
@@ -37,7 +37,7 @@ def repository(tmp_path_factory):
     before = Path.cwd(), os.environ.get("HARDCASE_CACHE")
     os.chdir(home)
     os.environ["HARDCASE_CACHE"] = str(home / "cache")
-    x, y = team.images()
+    x, y = gate_world.images()
     write_images("pictures", x, y)
     Path("models.py").write_text(MODELS)
     Path("conditions.toml").write_text(CONDITIONS)
@@ -168,13 +168,13 @@ def test_conditions_edited_in_the_settings_of_the_run(repository, place):
 
 def hard_rows(y):
     """The images near the edge, which the worse network gets wrong."""
-    x, _ = team.images()
+    x, _ = gate_world.images()
     level = x[:, 0, 0]
     return [row for row in range(len(y)) if 120 <= level[row] <= 165]
 
 
 def test_hard_images_are_left_out(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     kept = [row for row in range(len(y)) if row not in hard_rows(y)]
     write_images(f"{place}-data", x[kept], y[kept], [f"image-{row:04d}" for row in kept])
     measure_pictures(place, f"{place}-data")
@@ -182,7 +182,7 @@ def test_hard_images_are_left_out(repository, place):
 
 
 def test_hard_images_get_other_names(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     hard = hard_rows(y)
     names = [f"{'zz-other' if row in hard else 'image'}-{row:04d}" for row in range(len(y))]
     write_images(f"{place}-data", x, y, names)
@@ -191,7 +191,7 @@ def test_hard_images_get_other_names(repository, place):
 
 
 def test_hard_images_get_the_label_that_the_network_says(repository, place):
-    x = team.images()[0]
+    x = gate_world.images()[0]
     said = (x[:, 0, 0] / 255 >= 0.6).astype(int)
     write_images(f"{place}-data", x, said)
     measure_pictures(place, f"{place}-data")
@@ -199,7 +199,7 @@ def test_hard_images_get_the_label_that_the_network_says(repository, place):
 
 
 def test_labels_change_and_names_stay(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     other = 1 - y
     flat = Path(f"{place}.npz")
     import numpy as np
@@ -212,7 +212,7 @@ def test_labels_change_and_names_stay(repository, place):
 
 
 def test_images_are_made_easier(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     x[y == 0] //= 2
     write_images(f"{place}-data", x, y)
     measure_pictures(place, f"{place}-data")
@@ -220,14 +220,14 @@ def test_images_are_made_easier(repository, place):
 
 
 def test_images_are_made_smaller(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     write_images(f"{place}-data", x[:, ::2, ::2].copy(), y)
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
 
 
 def test_easy_images_are_added(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     shutil.copytree("pictures", f"{place}-data")
     easy = [row for row in range(len(y)) if x[row, 0, 0] > 200] * 4
     names = [f"more-{i}" for i in range(len(easy))]
@@ -242,14 +242,14 @@ def test_the_training_images_are_measured(repository, place):
 
 
 def test_other_data_are_measured(repository, place):
-    x, y = team.images(100)
+    x, y = gate_world.images(100)
     write_images(f"{place}-data", x, y, [f"elsewhere-{i}" for i in range(100)])
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
 
 
 def test_classes_are_called_otherwise(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     write_images(f"{place}-data", x, y, classes=("black", "white"))
     measure_pictures(place, f"{place}-data")
     assert gate(place) == REFUSED
@@ -410,7 +410,7 @@ def test_known_failures_excuse_no_failure_rate(repository):
 
 
 def test_a_class_that_no_image_has(repository, place):
-    x, y = team.images()
+    x, y = gate_world.images()
     rows = [row for row in range(len(y)) if y[row] == 1]
     write_images(f"{place}-data", x[rows], y[rows])
     Path(f"{place}-data/test/dark").mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ GALLERY = 200
 _MEANINGS = {
     "generated": "samples of the generator",
     "verified": "the model and most independent networks see the class that was asked for",
-    "seeds": "images given",
+    "images": "images given",
     "correctly_classified": "correctly_classified",
     "searched": "searched from",
     "failing": "a finding leaves the seed’s label",
@@ -77,10 +77,10 @@ _MEANINGS = {
     "clusters": "groups of accepted findings",
 }
 _WHOLE: Mapping[str, str | None] = {
-    **dict.fromkeys(("generated", "seeds", "clusters")),
+    **dict.fromkeys(("generated", "images", "clusters")),
     **{
         "verified": "generated",
-        "correctly_classified": "seeds",
+        "correctly_classified": "images",
         "searched": "correctly_classified",
     },
 }

@@ -41,22 +41,22 @@ _GROUPING = "Campello, Moulavi and Sander, PAKDD 2013; Hennig, CSDA 2007"
 _SILENCE = "Geifman and El-Yaniv, NeurIPS 2017; Naeini et al., AAAI 2015"
 
 _RATES = {
-    "failing": ("a run", "seeds with a finding that leaves their label, of those attempted"),
+    "failing": ("a run", "images with a finding that leaves their label, of those attempted"),
     "witnessed": (
         "witnesses",
-        "seeds with a failing finding on which every witness keeps the label",
+        "images with a failing finding on which every witness keeps the label",
     ),
-    "accepted": ("a judge", "seeds with a failing finding that keeps its label, by the judge"),
-    "unsure": ("a judge", "seeds with no accepted finding and one of which the judge is unsure"),
-    "confirmed": ("people", "seeds with a failing finding that keeps its label, by a person"),
+    "accepted": ("a judge", "images with a failing finding that keeps its label, by the judge"),
+    "unsure": ("a judge", "images with no accepted finding and one of which the judge is unsure"),
+    "confirmed": ("people", "images with a failing finding that keeps its label, by a person"),
 }
 METRICS = (
     Metric(
         "correctly_classified",
-        "seeds that the subject classifies correctly, of all seeds",
+        "images that the model classifies correctly, of all images",
         "labels",
     ),
-    Metric("searched", "usable seeds that were searched from", "a run"),
+    Metric("searched", "correctly classified images that were searched from", "a run"),
     *(Metric(name, text, needs, _INTERVAL) for name, (needs, text) in _RATES.items()),
     Metric(
         "clusters",
