@@ -101,7 +101,7 @@ lowest: venv  ## the verbs with the lowest versions of all dependencies but torc
 	$(BIN)/pip install -q --no-deps --no-compile --target build/lowest -r constraints-lowest.txt
 	rm -rf build/lowest-run && mkdir -p build/lowest-run
 	cd build/lowest-run && export PYTHONPATH=../lowest && python=../../$(BIN)/python && \
-	  $$python -m hardcase run --model zoo:lenet5 --data mnist5k --method pgd --seeds 8 --out first && \
+	  $$python -m hardcase run --model zoo:lenet5 --data mnist5k --method pgd --images 8 --out first && \
 	  $$python -m hardcase report first && $$python -m hardcase shrink first --out smaller && \
 	  $$python -m hardcase compare first smaller && \
 	  $$python -m hardcase doctor --model zoo:lenet5 --data mnist5k

@@ -63,8 +63,8 @@ class Request:
     """Settings as they are asked for, until they become a configuration.
 
     Example:
-        >>> request = Request().ask({"seeds": 40}, "hardcase.toml").ask({"seeds": 20}, "flag")
-        >>> request.values["seeds"], request.given["seeds"]
+        >>> request = Request().ask({"images": 40}, "hardcase.toml").ask({"images": 20}, "flag")
+        >>> request.values["images"], request.given["images"]
         (20, 'flag')
     """
 

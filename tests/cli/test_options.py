@@ -26,16 +26,30 @@ def write(text):
     return Path("c.toml")
 
 
-def test_flags_override_the_file_and_settings_override_both():
+def test_flags_and_settings_override_the_file():
     method = '[method]\nname = "pgd"\nepsilon = 0.5\n'
     file = write(f'model = "a"\ndata = "b"\nseeds = 5\nseed = 1\n{method}')
     settings = ["seed=3", "method.norm=l2"]
-    config = resolve({"config": file, "seeds": 7, "seed": 2, "settings": settings})
-    assert (config.model, config.seeds, config.seed) == ("a", 7, 3)
+    config = resolve({"config": file, "seeds": 7, "settings": settings})
+    assert (config.model, config.images, config.seed) == ("a", 7, 3)
     assert config.method.options() == {"epsilon": 0.5, "norm": "l2"}
     # another method does not inherit the options of the file's
     assert resolve({"config": file, "method": "cw"}).method.options() == {}
     assert resolve({"config": file, "method": "pgd"}).method.options() == {"epsilon": 0.5}
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"seeds": 7, "settings": ["seeds=8"]},
+        {"settings": ["seeds=7", "seeds=8"]},
+        {"queries": 7, "settings": ["budget.queries=8"]},
+    ],
+)
+def test_two_values_for_one_setting_are_an_error_that_names_both(twice):
+    with pytest.raises(Problem) as caught:
+        resolve({**BASE, **twice})
+    assert all(part in caught.value.what for part in ("7", "8", "--set"))
 
 
 def test_every_flag_of_a_campaign_is_a_key_and_arrives():

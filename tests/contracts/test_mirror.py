@@ -32,6 +32,7 @@ ELSEWHERE = {
     "judges/test_panel.py": "judges/networks",
     "methods/test_generative_features.py": "spaces/activations",
     "runs/test_folder.py": "runs/tables",
+    "worst_day/test_environment.py": "poor surroundings: plain state",
     "test_context.py": "what a campaign is made of: splits",
     "test_objectives.py": "oracles",
     "models/test_subject.py": "tensors",

@@ -12,7 +12,7 @@ from hardcase.runs.results import Run
 from hardcase.runs.verify import Verification
 from hardcase.suite.gate import GateLimits, gate, outcome
 
-SOUND = {"calibrated": True, "accuracy": 0.97, "standing": "calibrated"}
+SOUND = {"calibrated": True, "accuracy": 0.97, "status": "calibrated"}
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def test_the_page_says_what_the_gate_says(run, rate, verdict, tmp_path, monkeypa
     limits = GateLimits(confirmed_rate=rate)
     said = decided(run, limits)
     assert said["verdict"] == outcome(gate(run, limits)) == verdict
-    assert said["undecided"] == run.undecided() > 0
-    assert said["confirmed"]["hits"] == run.counts()["funnel"]["confirmed"]
+    assert said["undecided"] == run.counts()["search_results"]["unsure"] > 0
+    assert said["confirmed"]["hits"] == run.counts()["search_results"]["accepted"]
     assert said["with_undecided"]["hits"] == said["confirmed"]["hits"] + said["undecided"]
     assert len(said["pictures"]) == 3
     page = write([run], tmp_path, limits=limits)
@@ -52,7 +52,7 @@ def test_limits_that_the_run_was_started_with_are_shown(run, tmp_path):
 
 
 def test_a_judge_nobody_calibrated_passes_nothing(run, tmp_path):
-    weak = judge(drawn_run(tmp_path / "weak"), card={"calibrated": False, "standing": "no"})
+    weak = judge(drawn_run(tmp_path / "weak"), card={"calibrated": False, "status": "no"})
     said = decided(weak, GateLimits(confirmed_rate=1.0))
     assert said["verdict"] == "cannot tell"
     assert "not calibrated" in said["weak_judge"]

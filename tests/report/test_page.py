@@ -76,7 +76,7 @@ def one(base):
 def test_what_nobody_judged_is_not_confirmed_nor_called_a_fault(one):
     page, _, data = one
     summary = data["runs"][0]["summary"]
-    assert (summary["confirmed"], summary["failing"]["total"]) == (None, 91)
+    assert (summary["accepted"], summary["failing"]["total"]) == (None, 91)
     assert " ".join(summary["sentence"].replace("\u00a0", " ").split()) in page.text
     assert page.text.count("not judged") == 4
     for sentence in re.split(r"(?<=[.:;]) ", page.text):
@@ -241,29 +241,31 @@ def test_runs_with_nothing_to_show_are_reported(base):
 
 
 PART = {"hits": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98}
-ROW = {"auroc": {"value": 0.946}, "tpr": PART, "tnr": PART, "undecided": PART}
-BOTH = {"precision": PART, "recall": PART}
-MEASURED = {"images": 500, "valid": ROW, "label_kept": ROW, "confirmed": BOTH}
+RATES = ("precision", "precision_where_agreed", "recall", "lost_right", "unsure")
+ROW = {"auroc": {"value": 0.946}, **dict.fromkeys(RATES, PART)}
+MEASURED = {"images": 500, "label_kept": ROW, "methods": {"made": ROW}}
+CONTROLS = {"found": 31, "planted": 36, "accepted": 1, "kinds": {}}
 
 
 @pytest.mark.parametrize(
-    ("card", "own", "weak", "shown"),
+    ("card", "rows", "weak", "shown"),
     [
-        ({"standing": "here", "calibration": MEASURED}, True, None, "people confirm 9 of 10"),
-        ({"standing": "here", "elsewhere": MEASURED}, False, None, "of other data than yours"),
-        ({"standing": "here", "accuracy": 0.659}, None, 0.659, "65.9 % of real test images"),
-        ({"label_kept": {"auroc": 0.8841}, "accuracy": 0.97}, None, None, "label kept · auroc"),
-        ({}, None, None, "a guess of unknown quality"),
+        ({"status": "here", "calibration": MEASURED}, 2, None, "500 images rated by people"),
+        ({"status": "here", "controls": CONTROLS}, 0, None, "found 31 of 36 planted label losses"),
+        ({"status": "here", "accuracy": 0.659}, 0, 0.659, "65.9 % of real test images"),
+        ({"label_kept": {"auroc": 0.8841}, "accuracy": 0.97}, 0, None, "label kept · auroc"),
+        ({"name": "one"}, 0, None, "Never held against people"),
+        ({}, 0, None, "a guess of unknown quality"),
     ],
 )
-def test_a_judge_is_shown_with_its_error_rates(base, card, own, weak, shown):
+def test_a_judge_is_shown_with_its_error_rates(base, card, rows, weak, shown):
     home = base / f"judged{len(list(base.iterdir()))}"
     run = judge(drawn_run(home), card=card) if card else judge(drawn_run(home))
     page, _, data = written([run], home / "report")
     trust = data["runs"][0]["trust"]
     assert trust["weak"] == weak
-    assert (trust["errors"] or {}).get("own") is own
-    assert data["runs"][0]["summary"]["confirmed"]["hits"] > 0
+    assert len((trust["errors"] or {"rows": []})["rows"]) == rows
+    assert data["runs"][0]["summary"]["accepted"]["hits"] > 0
     assert shown in page.text
 
 

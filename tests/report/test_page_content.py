@@ -37,15 +37,15 @@ def test_the_matrix_counts_every_test_once(run, section):
 
 
 def test_classes_add_up_to_the_funnel(run, section):
-    steps = {step["step"]: step for step in section["funnel"]}
+    steps = {step["step"]: step for step in section["search_results"]}
     classes = section["weakness"]["classes"]
     assert steps["failing"]["count"] == len(set(run.findings.column("seed").to_pylist()))
-    for name in ("seeds", "usable", "attempted"):
+    for name in ("seeds", "correctly_classified", "searched"):
         assert sum(row[name] for row in classes) == steps[name]["count"]
     assert sum(row["failing"]["hits"] for row in classes) == steps["failing"]["count"]
-    assert steps["failing"]["rate"]["total"] == steps["attempted"]["count"] == 91
-    assert (steps["usable"]["rate"]["total"], steps["attempted"]["rate"]["total"]) == (100, 95)
-    assert [step["count"] for step in section["funnel"][4:]] == [None] * 4
+    assert steps["failing"]["rate"]["total"] == steps["searched"]["count"] == 91
+    assert (steps["correctly_classified"]["rate"]["total"], steps["searched"]["rate"]["total"]) == (100, 95)
+    assert [step["count"] for step in section["search_results"][4:]] == [None] * 4
 
 
 def test_real_pairs_are_nearest_seeds_of_the_same_class(run):
@@ -102,18 +102,19 @@ def test_triples_are_twelve_of_different_pairs_until_there_are_groups(section):
     assert distances == sorted(distances)
 
 
-def test_triples_are_one_of_each_group_of_confirmed_tests(tmp_path):
+def test_triples_are_one_of_each_group_of_accepted_tests(tmp_path):
     run = judge(drawn_run(tmp_path / "run", per_seed=2), card={"auroc": 0.9})
     section = report_content([run])["runs"][0]
     assert run.verdicts is not None
     said = [run.verdicts[fact["id"]] for fact in section["triples"]]
-    assert all(one["valid"] and one["label_kept"] for one in said)
-    confirmed = {v["group"] for v in run.verdicts.values() if v["valid"] and v["label_kept"]}
-    assert sorted(one["group"] for one in said) == sorted(confirmed)
-    assert section["funnel"][-1]["count"] == len(confirmed)
-    assert section["summary"]["confirmed"]["hits"] == section["funnel"][-2]["count"] > 0
+    assert all(one["verdict"] == "kept" for one in said)
+    accepted = {v["group"] for v in run.verdicts.values() if v["verdict"] == "kept"}
+    assert sorted(one["group"] for one in said) == sorted(accepted)
+    counts = {row["step"]: row["count"] for row in section["search_results"]}
+    assert counts["clusters"] == len(accepted)
+    assert section["summary"]["accepted"]["hits"] == counts["accepted"] > 0
     words = {fact["verdict"] for fact in section["gallery"]["tests"]}
-    assert words == {"confirmed", "not valid", "label lost", "undecided"}
+    assert words == {"accepted", "no image of this data", "label lost", "unsure"}
 
 
 def test_the_gallery_holds_200_of_every_pair_and_counts_the_rest(tmp_path):
@@ -148,7 +149,7 @@ def test_runs_that_differ_are_not_called_equal(tmp_path):
     one = drawn_run(tmp_path / "a", seeds=30)
     other = drawn_run(tmp_path / "b", seeds=30, budget={"gradients": 40})
     both = report_content([one, other])["comparison"]
-    assert both["same"] == {"model": True, "data": True, "seeds": True, "budget": False}
+    assert both["same"] == {"model": True, "data": True, "images": True, "budget": False}
     assert all(report_content([one, Run(one.folder)])["comparison"]["same"].values())
 
 

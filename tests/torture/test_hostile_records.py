@@ -42,7 +42,7 @@ def stored(tmp_path_factory):
     home = tmp_path_factory.mktemp("rich")
     with pytest.MonkeyPatch.context() as patch:
         folders.of_a_judging_user(home, patch)
-        words = "run --model model.py:make --data npz:toy.npz --method natural --seeds 6 --out run"
+        words = "run --model model.py:make --data npz:toy.npz --method natural --images 6 --out run"
         more = "-q --witness model.py:other --map brightness,contrast --queries 24"
         assert main(f"{words} {more} --set method.space=warp*light".split()) == 0
         assert main(["judge", "run", "--judge", "judge.py:trusting", "-q"]) == 0

@@ -553,7 +553,7 @@ def _smoke(
     from hardcase.runs.start import start
 
     short = {
-        "seeds": min(config.seeds or 16, 16 if small else 4),
+        "images": min(config.images or 16, 16 if small else 4),
         "workers": 1,
         "allow_low_accuracy": True,  # of more images, that was said before
         "budget": {**config.budget.model_dump(), "time": "10s" if small else "1s"},
@@ -562,13 +562,13 @@ def _smoke(
     with tempfile.TemporaryDirectory(prefix="hardcase-") as folder:
         context = Context(smoke, subject=model, progress=progress)
         record = start(plan_of(context), Path(folder) / "run").record
-    counts = record["funnel"]
+    counts = record["search_results"]
     detail = (
-        f"{config.method.name}: {counts['failing']} of {counts['attempted']} seeds failing,"
+        f"{config.method.name}: {counts['failing']} of {counts['searched']} images failing,"
         f" {record['elapsed']:.1f} s"
     )
-    if not counts["attempted"]:
-        return DoctorLine("smoke run", "warning", detail, "a longer run: hardcase run --seeds 16")
+    if not counts["searched"]:
+        return DoctorLine("smoke run", "warning", detail, "a longer run: hardcase run --images 16")
     return DoctorLine("smoke run", "ok", detail)
 
 

@@ -99,9 +99,9 @@ def closing(run: Run, said: Decision) -> list[str]:
 
 def search_sentence(run: Run) -> str:
     """What the search found, in one sentence."""
-    counts = run.counts()["funnel"]
-    failing, searched = counts["failing"] or 0, counts["attempted"] or 0
-    clusters = counts["distinct"]
+    counts = run.counts()["search_results"]
+    failing, searched = counts["failing"] or 0, counts["searched"] or 0
+    clusters = counts["clusters"]
     told = f", {clusters} clusters" if clusters else ""
     method = run.record["method"]
     if not failing:
@@ -121,7 +121,7 @@ def check_sentences(run: Run) -> list[str]:
         return []
     if run.record.get("claims"):
         return ["claims are not checked: declared conditions and witnesses speak for them"]
-    counts = run.counts()["funnel"]
+    counts = run.counts()["search_results"]
     if run.verdicts is None:
         return [f"nobody has checked the labels: hardcase judge {shown(run.folder)}"]
     said = f"accepts {counts['accepted'] or 0:,}, unsure {counts['unsure'] or 0:,}."
@@ -133,14 +133,14 @@ def check_sentences(run: Run) -> list[str]:
 
 def _generated(record: dict[str, Any]) -> list[str]:
     """How many samples a generator made for its seeds, and who classified them as asked."""
-    made = record.get("generated seeds")
+    made = record.get("generated_images")
     if not made:
         return []
     told = "checked by nobody else"
     if made["by"]:
         told = f"{made['verified']} of these verified by most of {len(made['by'])} others"
     return [
-        f"generated seeds: {made['generated']} samples, {made['correctly classified']} correctly"
+        f"generated images: {made['generated']} samples, {made['correctly_classified']} correctly"
         f" classified by the subject, {told}"
     ]
 
@@ -169,7 +169,7 @@ Retrained = Annotated[
 
 
 SHOWN = (
-    *("config", "model", "data", "method", "conditions", "witness", "baseline", "seeds", "seed"),
+    *("config", "model", "data", "method", "conditions", "witness", "baseline", "images", "seed"),
     "settings",
     *("queries", "time", "device", "workers", "out", "dry_run", "quiet"),
 )
@@ -255,7 +255,7 @@ def preview(config: Config, folder: Path, flags: o.Flags) -> None:
     numbers = {"seconds": each * usable, "bytes": memory, "prepared": prepared}
     answer(flags, {**told, **numbers}, facts(told))
     if not flags.json:
-        note("estimates: seeds that fail early take less; risk and judging come on top")
+        note("estimates: images that fail early take less; risk and judging come on top")
 
 
 def _declared(context: Context) -> str:
@@ -389,8 +389,10 @@ def _small(folder: Path) -> dict[str, Any]:
     path = folder / "status.json"
     now = read_json(path, needed=False)
     quiet = time() - path.stat().st_mtime if path.exists() else None
-    names = ("method", "model", "data", "seeds", "created", "complete", "budget", "kinds")
-    said = {name: record.get(name) for name in (*names, "funnel", "findings", "phases", "risk")}
+    names = ("method", "model", "data", "images", "created", "complete", "budget", "kinds")
+    said = {
+        name: record.get(name) for name in (*names, "search_results", "findings", "phases", "risk")
+    }
     return {**said, "conditions": record.get("conditions"), "status": now, "quiet": quiet}
 
 
@@ -441,7 +443,7 @@ def _phase_line(name: str, said: dict[str, Any]) -> str:
 def _search_line(said: dict[str, Any]) -> str:
     """How far the search is, and whether it seems to have died."""
     now = said["status"]
-    funnel = said["funnel"] or {}
+    funnel = said["search_results"] or {}
     failing = funnel.get("failing", now.get("failing", 0))
     done = f"{now.get('shards_done', 0):,} of {now.get('shards', 0):,} shards"
     told = f"{done}, {failing:,} images with a failure, {now.get('queries', 0):,} queries"

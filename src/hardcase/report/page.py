@@ -66,19 +66,23 @@ GALLERY = 200
 _MEANINGS = {
     "generated": "samples of the generator",
     "verified": "the model and most independent networks see the class that was asked for",
-    "seeds": "images given",
-    "usable": "correctly classified",
-    "attempted": "searched from",
+    "images": "images given",
+    "correctly_classified": "correctly_classified",
+    "searched": "searched from",
     "failing": "a finding leaves the seed’s label",
     "witnessed": "a failing input on which every witness keeps the label",
     "accepted": "a failing input keeps its label, say networks that took no part in the search",
     "unsure": "no failing input is accepted, and of one the networks are unsure",
     "confirmed": "a failing input keeps its label, says a person",
-    "distinct": "groups of accepted findings",
+    "clusters": "groups of accepted findings",
 }
 _WHOLE: Mapping[str, str | None] = {
-    **dict.fromkeys(("generated", "seeds", "distinct")),
-    **{"verified": "generated", "usable": "seeds", "attempted": "usable"},
+    **dict.fromkeys(("generated", "images", "clusters")),
+    **{
+        "verified": "generated",
+        "correctly_classified": "images",
+        "searched": "correctly_classified",
+    },
 }
 """What a step is a share of; every other one is a share of the attempted seeds."""
 
@@ -149,7 +153,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
     counts = run.counts()
     record = run.record
     told = words.rates_of(run)
-    steps = counts["funnel"]
+    steps = counts["search_results"]
     accuracy = record.get("accuracy") or {}
     images = accuracy.get("images")
     value = accuracy.get("value")
@@ -172,7 +176,7 @@ def _section(run: Run, gallery: int, limits: GateLimits | None) -> dict[str, Any
         "accuracy": told(round(value * images), images) if images and value is not None else None,
         **{name: record.get(name) for name in FIGURES},
         "summary": _summary(record, steps, Counter(sheet.kind), sheet.small, told),
-        "funnel": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
+        "search_results": _funnel(steps, told, MEANINGS if record.get("claims") else {}),
         "findings": counts["findings"],
         "decision": decision(run, limits, triples, held=place["held"], pairs=weak["pairs"]),
         "triples": triples,
@@ -219,7 +223,7 @@ def _summary(
     told: words.Told,
 ) -> dict[str, Any]:
     """The first sentence, and what is known beyond it."""
-    failing, accepted = (told(steps[name], steps["attempted"]) for name in ("failing", "accepted"))
+    failing, accepted = (told(steps[name], steps["searched"]) for name in ("failing", "accepted"))
     limits = words.budget(record.get("budget") or {})
     people = record.get("people") or {}
     assert failing is not None
@@ -238,7 +242,7 @@ def _summary(
         "key": key,
         "by_norm": small,
         "people": {name: value for name, value in people.items() if name != "findings"} or None,
-        "standing": _standing(failing, steps, small, people),
+        "status": _standing(failing, steps, small, people),
     }
 
 
@@ -265,8 +269,8 @@ def _standing(
             " showed."
         )
     sentences = [f"By the label check, {between} still show what their seed showed"]
-    if steps["distinct"] is not None:
-        sentences[0] += f"; the accepted ones form {words.plural(steps['distinct'], 'group')}"
+    if steps["clusters"] is not None:
+        sentences[0] += f"; the accepted ones form {words.plural(steps['clusters'], 'group')}"
     if small:
         counted = words.plural(small, "finding")
         sentences.append(
@@ -283,7 +287,7 @@ def _funnel(
     for step, meaning in {**_MEANINGS, **meanings}.items():
         if step not in steps or (step == "witnessed" and steps[step] is None):
             continue
-        whole = _WHOLE.get(step, "attempted")
+        whole = _WHOLE.get(step, "searched")
         share = told(steps[step], steps[whole]) if whole else None
         rows.append(
             {"step": step, "meaning": meaning, "count": steps[step], "of": whole, "rate": share}
@@ -355,7 +359,7 @@ def trust(run: Run, sheet: Sheet, counts: Mapping[str, Any]) -> dict[str, Any]:
         "own_space": quantiles(sheet.distance[sheet.label]),
         "largest_change": quantiles(sheet.linf[sheet.label]),
         "generator": _generator(run.record.get("generator")),
-        "reconstruction": rate(lost, lost + counts["funnel"]["attempted"]),
+        "reconstruction": rate(lost, lost + counts["search_results"]["searched"]),
     }
 
 
@@ -379,7 +383,7 @@ def real_pairs(run: Run) -> Float[np.ndarray, " p"]:
     table = run.seeds.select(["label"])
     if not len(table):
         return np.zeros(0)
-    size = int(np.prod(run.record.get("image") or [1]))
+    size = int(np.prod(run.record.get("shape") or [1]))
     count = min(len(table), SEEDS, max(2, VALUES // size))
     rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
     x = flat(from_bytes(run.seed_images(rows.tolist())))

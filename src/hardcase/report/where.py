@@ -65,7 +65,7 @@ OTHER = "taken for another class"
 PARTS = ("smallest third", "middle third", "largest third")
 MEANINGS = {
     "seeds": "claims about images",
-    "usable": "the model makes the claim about the unchanged image",
+    "correctly_classified": "the model makes the claim about the unchanged image",
     "failing": "a changed image of which the model no longer makes the claim",
     "witnessed": "a failing input on which every witness still makes it",
     "accepted": "a failing input still shows what is claimed, say networks",
@@ -75,10 +75,10 @@ MEANINGS = {
 
 def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     """The slices of a run, of which the page shows those that held."""
-    attempted = counts["funnel"]["attempted"] or 0
-    accepted = counts["funnel"]["accepted"]
+    attempted = counts["search_results"]["searched"] or 0
+    accepted = counts["search_results"]["accepted"]
     outcome: Outcome = "accepted" if accepted else "failing"
-    bad = accepted or counts["funnel"]["failing"] or 0
+    bad = accepted or counts["search_results"]["failing"] or 0
     carried = list[Slice]()
     if NEEDED <= attempted <= MANY and 0 < bad < attempted:
         with suppress(Problem):  # seeds whose images cannot be read: the rest still can
@@ -86,7 +86,7 @@ def where(run: Run, counts: Mapping[str, Any]) -> dict[str, Any]:
     held = [one for one in carried if one.accepted and one.held]
     return {
         "outcome": outcome,
-        "attempted": attempted,
+        "searched": attempted,
         "carried": [one.record() for one in carried],
         "held": [
             {
@@ -201,7 +201,7 @@ def severities(run: Run) -> dict[str, Any] | None:
         return None
     try:
         rows = [_curve(row) for row in (*said["corruptions"], *said["conditions"])]
-        usable = int(said["usable"])
+        usable = int(said["correctly_classified"])
         error = said["corruption_error"]
         plain = None if error is None else float(error["plain"])
         model = str(said["model"])
@@ -209,7 +209,7 @@ def severities(run: Run) -> dict[str, Any] | None:
         return None  # it says nothing that can be drawn
     rows.sort(key=lambda row: (-row["mean"], row["name"]))
     return {
-        "usable": usable,
+        "correctly_classified": usable,
         "model": model,
         "rows": rows,
         "mean_corruption_error": plain,
@@ -258,14 +258,14 @@ def differences(run: Run, sheet: Sheet, classes: ClassNames) -> dict[str, Any]:
     """Shares of findings in which each feature rose or fell, and in words what most findings of a
     class pair share."""
     rows = np.flatnonzero(sheet.label)
-    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("image") or [1, 28, 28]))))
+    most = max(1, min(TESTS, PIXELS // int(np.prod(run.record.get("shape") or [1, 28, 28]))))
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
     features = list[dict[str, Any]]()
     pairs = list[dict[str, Any]]()
     if len(rows):
         change, control, spread = _changes(run, rows)
-        shown = [i for i in fitting(int(run.record["image"][0])) if float(spread[i]) > 0]
+        shown = [i for i in fitting(int(run.record["shape"][0])) if float(spread[i]) > 0]
         relative = change[:, shown] / noticeable()[shown]
         by_chance = control[:, shown] / noticeable()[shown]
         features = _shares(relative, by_chance, shown)
@@ -420,9 +420,9 @@ def _per_class(
     commonest = {pair["expected"]: pair for pair in reversed(pairs)}
     rows = []
     for label in range(len(classes)):
-        counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["funnel"]
-        steps = {name: counts[name] for name in ("seeds", "usable", "attempted")}
-        rates = {name: told(counts[name], counts["attempted"]) for name in ("failing", "accepted")}
+        counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["search_results"]
+        steps = {name: counts[name] for name in ("images", "correctly_classified", "searched")}
+        rates = {name: told(counts[name], counts["searched"]) for name in ("failing", "accepted")}
         taken = commonest.get(label)
         said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}
         rows.append({"label": label, **steps, **rates, "taken_for": said})
