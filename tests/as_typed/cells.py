@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), *(str(HERE.parent / n) for n in ("torture", "end_to_end"))]
@@ -164,10 +165,12 @@ class Matrix:
         self.kind = KINDS[name]
         self.home = home
         self.cells = []
+        self.began = monotonic()
 
     def cell(self, name, code, out, err, wrong):
         tail = f"{out[-1200:]}\n{err[-2500:]}" if wrong else ""
         first = (out.split() or [""])[0]
+        print(f"{name}: {code} {first} {wrong} {monotonic() - self.began:.0f} s", file=sys.stderr)
         self.cells.append(
             {"cell": f"{self.name}: {name}", "code": code, "first": first, "wrong": wrong, "said": tail}
         )

@@ -60,19 +60,20 @@ def make():
 '''
 
 
-def photographs(folder, classes, count):
-    """Folders of images of one tone under a gradient, with stripes and noise."""
+def photographs(folder, classes, test=10, train=40):
+    """Folders of images of one tone under a gradient, with stripes and noise, already divided."""
     rng = np.random.default_rng(0)
     down, across = np.mgrid[:SIDE, :SIDE] / SIDE
     for label in range(classes):
-        place = Path(folder) / f"{'abc'[label]} tone"
-        place.mkdir(parents=True)
-        for number in range(count):
+        name = f"{'abc'[label]} tone"
+        for part in ("train", "test"):
+            (Path(folder) / part / name).mkdir(parents=True)
+        for number in range(train + test):
             light = 1 + rng.uniform(-0.3, 0.3) * (across - 0.5) + rng.uniform(-0.3, 0.3) * (down - 0.5)
             stripes = 14 * np.sin(across * rng.uniform(20, 60) + down * rng.uniform(20, 60))
             tone = TONES[label] + rng.normal(0, 22, 3)
             x = tone * light[..., None] + stripes[..., None] + rng.normal(0, 5, (SIDE, SIDE, 3))
-            Image.fromarray(x.clip(0, 255).astype(np.uint8)).save(place / f"{number:03d}.png")
+            Image.fromarray(x.clip(0, 255).astype(np.uint8)).save(Path(folder) / ("train" if number < train else "test") / name / f"{number:03d}.png")
 
 
 def network(factory):
@@ -81,9 +82,9 @@ def network(factory):
     Path("net.py").write_text(text)
 
 
-def torch_classifier(classes, factory, count=120):
+def torch_classifier(classes, factory):
     def make():
-        photographs("photos", classes, count)
+        photographs("photos", classes)
         network(factory)
 
     return make
@@ -92,7 +93,7 @@ def torch_classifier(classes, factory, count=120):
 def onnx_scores():
     from onnx import TensorProto, helper, numpy_helper, save
 
-    photographs("photos", 3, 60)
+    photographs("photos", 3)
     tones = (TONES / 255).astype(np.float32)
     arrays = {"w": 40 * tones.T, "b": (-20 * np.square(tones).sum(1)).astype(np.float32)}
     nodes = [
@@ -165,7 +166,7 @@ def scene_files(factory):
     source = Path(claims.toys.__file__).read_text()
     Path("net.py").write_text(f"{source}\n\ndef make(): return {factory}()\n")
     Path("photos").mkdir()
-    images, known = scenes(120, seed=5)
+    images, known = scenes(60, seed=5)
     listed, boxes, tags = [], [], []
     for row, one in enumerate(known):
         name = f"{row:03d}.png"
@@ -220,11 +221,11 @@ KINDS = {
     "one output": Kind(torch_classifier(2, "One()")),
     "onnx": Kind(onnx_scores, "onnx:net.onnx", offers="scores", needs=("onnxruntime", "onnx")),
     "server": Kind(
-        lambda: photographs("photos", 3, 60), "SERVER", offers="scores", labels=False,
+        lambda: photographs("photos", 3), "SERVER", offers="scores", labels=False,
         needs=("httpx2",),
     ),
     "labels": Kind(
-        lambda: photographs("photos", 3, 60), "SERVER", offers="label", labels=True,
+        lambda: photographs("photos", 3), "SERVER", offers="label", labels=True,
         needs=("httpx2",),
     ),
     "detector": Kind(
