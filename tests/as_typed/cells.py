@@ -20,7 +20,11 @@ from pathlib import Path
 from time import monotonic
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent), *(str(HERE.parent / n) for n in ("torture", "end_to_end"))]
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent),
+    *(str(HERE.parent / n) for n in ("torture", "end_to_end")),
+]
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 os.environ["BROWSER"] = "true"
 
@@ -172,7 +176,13 @@ class Matrix:
         first = (out.split() or [""])[0]
         print(f"{name}: {code} {first} {wrong} {monotonic() - self.began:.0f} s", file=sys.stderr)
         self.cells.append(
-            {"cell": f"{self.name}: {name}", "code": code, "first": first, "wrong": wrong, "said": tail}
+            {
+                "cell": f"{self.name}: {name}",
+                "code": code,
+                "first": first,
+                "wrong": wrong,
+                "said": tail,
+            }
         )
 
     def undisturbed(self, commands):

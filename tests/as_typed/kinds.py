@@ -69,11 +69,15 @@ def photographs(folder, classes, test=10, train=40):
         for part in ("train", "test"):
             (Path(folder) / part / name).mkdir(parents=True)
         for number in range(train + test):
-            light = 1 + rng.uniform(-0.3, 0.3) * (across - 0.5) + rng.uniform(-0.3, 0.3) * (down - 0.5)
+            light = (
+                1 + rng.uniform(-0.3, 0.3) * (across - 0.5) + rng.uniform(-0.3, 0.3) * (down - 0.5)
+            )
             stripes = 14 * np.sin(across * rng.uniform(20, 60) + down * rng.uniform(20, 60))
             tone = TONES[label] + rng.normal(0, 22, 3)
             x = tone * light[..., None] + stripes[..., None] + rng.normal(0, 5, (SIDE, SIDE, 3))
-            Image.fromarray(x.clip(0, 255).astype(np.uint8)).save(Path(folder) / ("train" if number < train else "test") / name / f"{number:03d}.png")
+            Image.fromarray(x.clip(0, 255).astype(np.uint8)).save(
+                Path(folder) / ("train" if number < train else "test") / name / f"{number:03d}.png"
+            )
 
 
 def network(factory):

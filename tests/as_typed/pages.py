@@ -36,5 +36,11 @@ def typed(root=ROOT, pages=PAGES):
             elif kind == "python":
                 found[Typed(python=body)] = None
         shown = re.findall(r"`hardcase ([^`]*)`", re.sub(r"```.*?```", "", text, flags=re.S))
-        found |= dict.fromkeys(Typed(tuple(split(line))) for line in shown)
+        lines = map(split, shown)
+        found |= dict.fromkeys(Typed(tuple(words)) for words in lines if _is_whole(words))
     return list(found)
+
+
+def _is_whole(words):
+    """Whether words in a sentence are a command to type, rather than the name of a verb."""
+    return len(words) > 1 and not any(word.isupper() or "…" in word for word in words)
