@@ -14,22 +14,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil
+from math import ceil, prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hardcase.conditions import ConditionBox
 from hardcase.data.files import ImageSet
+from hardcase.environment import duration
 from hardcase.repair.measures import (
+    HELD,
     AttackSize,
     ProofSize,
     ProofValues,
     Shares,
     attack_all,
     measure_values,
+    proof_queries,
+    seconds_per_query,
 )
-from hardcase.statistics import ImagesNeeded, bounded_mean_interval, images_to_decide
+from hardcase.statistics import (
+    NORMAL,
+    NORMAL_POWER,
+    ImagesNeeded,
+    bounded_mean_interval,
+    images_to_decide,
+)
 from hardcase.types import Images, Model
 
 __all__ = [
@@ -56,7 +66,7 @@ LEAST_MARGIN = 0.01
 """No figure must be closer than a point to what it was, however many images there are."""
 ALIKE = 0.7
 """The correlation, image by image, of networks before and after a repair, for which is planned."""
-CERTAIN = 1.96 + 1.2816
+CERTAIN = NORMAL + NORMAL_POWER
 """Normal quantiles of an interval of 95 % that excludes the margin in nine of ten cases."""
 IMAGINED = 3.7
 """What one image at the end of the range adds to a bound of `n` images, times `n`."""
@@ -320,6 +330,7 @@ def measure_before(
     margin: float | None,
     seed: int,
     outside: Mapping[str, Images] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Before:
     """Measure the network before a repair, and say which margins the images can show.
 
@@ -331,8 +342,16 @@ def measure_before(
         margin: By how much no figure may be worse; None: what so many images can show.
         seed: Everything random follows from it and from the names of the images.
         outside: Images of other origin, by name.
+        say: Told how long it takes, and what the images can show.
     """
-    some = images.sample(count=min(size.images, len(images)), seed=seed).images()
+    most = max(1, HELD // prod(images.shape))
+    some = images.sample(count=min(size.images, most, len(images)), seed=seed).images()
+    queries = len(some) * proof_queries(box, size)
+    seconds = queries * seconds_per_query(model, some, box, seed=seed)
+    say(
+        f"proof: {len(some):,} images, {queries:,} queries of each network, about"
+        f" {duration(seconds)} each, and an attack on both"
+    )
     values = measure_values(model, some, box, size, seed=seed, outside=outside)
     figures = {FAILURE_RATE: values.risk, UNMODIFIED: values.clean, **values.outside}
     if values.untrained is not None:
@@ -341,7 +360,9 @@ def measure_before(
     for name, figure in figures.items():
         planned = shown_margin(figure)
         margins[name] = ProofMargin(planned if margin is None else margin, planned)
-    return Before(some, values, margins)
+    before = Before(some, values, margins)
+    say(str(before))
+    return before
 
 
 # --- before and after

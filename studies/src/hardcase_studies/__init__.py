@@ -41,11 +41,12 @@ _PAPERS = {
         "diffusion-cifar10": "the share of a diffusion model's samples that a classifier recognises which took no part",
     },
     "ours; ratings of Riccio and Tonella, ICSE 2023": {
-        "asking-digits": "questions chosen by answers, replayed on recorded raters: verdicts, undecided, answers for a rate, each generator unseen",
+        "asking-digits": "answers that a rate takes, asked at random or by doubt, replayed on recorded raters, each generator unseen",
         "asking-photographs": "the same for 80 photographs of one class, judged by several lineages of networks, one vote each",
     },
     "Riccio and Tonella, ICSE 2023 (its published ratings)": {
-        "rated-digits": "the judge against digits that two people have rated: AUROC, agreement with one rater, precision of confirmed",
+        "blind-readings": "the judge, and the measured noise, against somebody's blind readings of findings; planted losses in runs",
+        "rated-digits": "the judge against digits that two people have rated: AUROC, precision of what is accepted by method, agreement with one rater, flips between trainings",
         "rated-photographs": "the same for 80 photographs of one class, judged by a network that others have trained",
     },
     "ours": {
@@ -74,6 +75,7 @@ _NEEDS = {
     "diffusion-cifar10": "cifar10 and a GPU",
     "asking-digits": "--set people=FILE.npz",
     "asking-photographs": "--set people=FILE.npz and photographs",
+    "blind-readings": "--set readings=FILE.npz",
     "rated-digits": "--set people=FILE.npz",
     "rated-photographs": "--set people=FILE.npz and photographs",
     "witness-test": "mnist",
