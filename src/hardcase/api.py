@@ -294,9 +294,14 @@ def conduct(
 
 
 def _search(context: Context, store: Store, watcher: Watcher) -> bool:
-    """Search, unless the run has no search, or it is over; returns whether it came to its end."""
-    if phases.status_of(store.record(), "search") in ("done", "skipped"):
+    """Search, unless the run has no search; returns whether it came to its end. Of a search that is
+    over the files are checked, and what is damaged is searched again.
+    """
+    before = phases.status_of(store.record(), "search")
+    if before == "skipped":
         return True
+    if before == "done":
+        return start.search(plan_of(context), store, watcher)
     if context.config.method.name == NO_SEARCH:
         _skip(store, "search", "the run was asked for without a search")
         return True

@@ -74,8 +74,8 @@ def test_an_item_joins_its_figures(parts, whole):
         ("25 of 30 = 83.3% [66.4%, 92.7%]", 83.3, 66.4, 92.7, 30),
         ("-7.19 [-15.2, +0.828]", -7.19, -15.2, 0.828, None),
         ("9.000 in all 24", 9, 9, 9, 24),
-        ("100.0% in all 2967", 100, 99.87, 100, 2967),
-        ("30 of 30", 100, 88.6, 100, 30),
+        ("100.0% in all 2967", 100, 99.876, 100, 2967),
+        ("30 of 30", 100, 88.43, 100, 30),
     ],
 )
 def test_figures_are_read_as_tables_print_them(cell, value, low, high, units):
@@ -147,7 +147,9 @@ def test_no_cell_of_the_matrix_is_empty(item):
             "label", "figure", "above", "below", "published", "rate", "at_least", "at_most", "shown",
             "optional",
         }  # fmt: skip
-        assert set(test) & {"above", "below", "published", "at_least", "at_most"}
+        assert test.get("shown") or set(test) & {
+            "above", "below", "published", "at_least", "at_most",
+        }  # fmt: skip
 
 
 def test_the_stored_verdicts_are_those_of_the_rules():

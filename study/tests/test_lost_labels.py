@@ -80,7 +80,7 @@ def test_what_people_say_stands_beside_the_judge(own, tmp_path, capsys):
     assert words in (own / run.report()).read_text()
 
     def keeps(findings):
-        return hc.Verdicts(valid=[True] * len(findings), label_kept=[True] * len(findings))
+        return hc.Verdicts(["kept"] * len(findings))
 
     judged = hc.judge(run, by=keeps).record
     assert judged["risk"]["lost_labels_people"] == people

@@ -231,7 +231,8 @@ def test_a_run_stores_who_witnessed_and_what_it_cost(tmp_path):
 
 def test_a_run_without_witnesses_counts_none_and_its_identity_says_what_was_climbed(tmp_path):
     done = run(tmp_path / "a", witnesses=())
-    kinds = [set(one.record["identity"]["parts"].values()) for one in (run(tmp_path / "b"), done)]
+    both = [one.record["phases"]["search"] for one in (run(tmp_path / "b"), done)]
+    kinds = [set(one["identity"]["parts"].values()) for one in both]
     assert {"KeptByWitnesses", "Witnessed"} <= kinds[0] - kinds[1]
     assert done.record["search_results"]["witnessed"] is None
     assert done.record["totals"]["witness_queries"] == 0

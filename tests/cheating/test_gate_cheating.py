@@ -473,7 +473,7 @@ def repair(repository, place):
         "parents": {"hash": old["identity"]["parts"]["model"]},
         "conditions": old["conditions"],
         "conditions_digest": conditions_digest(
-            Conditions.load(old["conditions"]), tuple(old["image"])
+            Conditions.load(old["conditions"]), tuple(old["shape"])
         ),
         "margin": None,
         "proof": {"rows": [asdict(row) for row in rows]},

@@ -92,7 +92,7 @@ def test_limits_come_from_the_project_and_never_from_the_run(home, capsys):
         (["judge"], "no run to judge"),
         (["judge", "nowhere"], "not a run folder"),
         (["replay", "a", "--model", "models.py:gone"], "no function"),
-        (["judge", "a", "--judge", "nowhere"], "no trained network"),
+        (["judge", "a", "--judge", "nowhere"], "there is no judge"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_code_2(home, capsys, words, told):

@@ -62,7 +62,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--model bad.py:make", ("bad.py cannot be imported", "nothing_of_that_name")),
         ("--model none.safetensors@model.py:make", ("there is no file none.safetensors",)),
         ("--model bad.safetensors@model.py:make", ("not a safetensors file",)),
-        ("--model model.py:nan", ("NaN or infinity on all of the 8 images",)),
+        ("--model model.py:nan", ("NaN or infinity on all of the 40 images",)),
         ("--model model.py:narrow", ("3 outputs", "4 classes")),
         ("--model model.py:flat", ("1 outputs", "4 classes")),
         ("--model model.py:fickle", ("changes its answer", "dropout")),
@@ -80,7 +80,7 @@ def test_a_file_or_a_run_that_is_none(world, words, pieces):
         ("--set method.epsilon=big", ("method.epsilon is 'big'", "a number")),
         ("--set method.epsilon=-1", ("epsilon is -1", "above 0")),
         ("--set nonsense", ("--set 'nonsense' has no value", "key=value")),
-        ("--set seeds=none", ("seeds is 'none'", "a whole number")),
+        ("--set workers=none", ("workers is 'none'", "a whole number")),
         ("--queries 0", ("budget.queries is 0",)),
         ("--gradients 0", ("budget.gradients is 0",)),
         ("--total-queries 0", ("budget.total_queries is 0",)),
@@ -150,7 +150,7 @@ def test_one_class_alone_is_accepted_and_said(world):
 
 
 def test_a_model_near_chance(world):
-    near = ("accuracy 0.0 % (n = 8)", "chance is 25 %", "the classes have another order")
+    near = ("accuracy 0.0 % (n = 40)", "chance is 25 %", "the classes have another order")
     mended = ("(100 % right then)", "--set subject.classes=", "--allow-low-accuracy")
     refused(world.run(*ONE, model="model.py:shuffled"), *near, *mended)
     done = world.run(*ONE, "--allow-low-accuracy", model="model.py:shuffled")

@@ -123,10 +123,11 @@ def test_the_same_ingredients_go_on_and_where_it_computes_may_change(whole, fini
 
 
 def test_a_run_without_identity_does_not_go_on(finished):
-    (finished / "state/begun.json").unlink()
+    for name in ("begun", "search"):
+        (finished / f"state/{name}.json").unlink()
     store = Store.open(finished)
     record = store.record()
-    del record["identity"]
+    del record["phases"]["search"]["identity"]
     store.write_record(record)
     with pytest.raises(Problem, match="does not say which ingredients"):
         resume(plan(seeds=8), finished)

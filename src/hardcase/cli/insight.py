@@ -144,7 +144,7 @@ def model_and_images(
         context = Context(config_of(run, flags, uses=uses, **named))
         if not flags.model:
             same_ingredients(run, context, flags, "model")
-        images = seeds_of(run)
+        images = seeds_of(run) if run.store.searching else context.seeds.images()
     else:
         context = named_context(flags, "curve", conditions=conditions)
         images = context.images(split)

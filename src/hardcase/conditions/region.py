@@ -37,7 +37,7 @@ from hardcase.conditions.risk import (
     seeds_of,
 )
 from hardcase.randomness import Rng, keys_of, reserved
-from hardcase.statistics import bounded_mean_interval
+from hardcase.statistics import ONE_SIDED, bounded_mean_interval
 from hardcase.types import Images, Model
 
 __all__ = ["Limit", "Region", "RegionTable", "WorstRegion", "choose_region", "region_of_shard"]
@@ -53,7 +53,7 @@ SMALLEST = 0.05
 """The least share of all samples that a region contains."""
 BEAM = 24
 """Regions that are narrowed further, of each number of limits."""
-CERTAIN = 1.645
+CERTAIN = ONE_SIDED
 """The normal quantile of the bound by which regions are compared."""
 SAMPLES = 4
 """Fresh samples in the region per reserved image."""

@@ -19,7 +19,6 @@ from torch.nn import functional
 from hardcase.cache import open_npz
 from hardcase.errors import Problem
 from hardcase.judges.rules import (
-    PRECISION,
     DecisionRule,
     Signals,
     error_rates,
@@ -360,7 +359,8 @@ def fitted(rules: Rules, trainings: Sequence[Signals], people: People) -> Decisi
     agreed = truth >= 0  # what people are split about is neither right nor wrong
     kept = (truth[agreed] == 1).double()
     high = precise_from(chances.amin(0)[agreed], kept, 1 - kept)
-    low = float(chances.amax(0)[truth == 1].quantile(1 - PRECISION))
+    # rated losses are few: the first image that people kept ends what is called lost
+    low = 1 - precise_from(1 - chances.amax(0)[agreed], 1 - kept, kept, settled=1)
     return replace(scaled, low=min(low, high), high=high)
 
 

@@ -22,8 +22,8 @@ from hardcase.judges.training_data import Exam
 from hardcase.statistics import Rate
 
 PRECISION = 0.98
-"""The label is to be called kept where this share of the images above keep it; it is called lost
-where no more than the rest of the images that keep it lie below.
+"""The label is to be called kept where this share of the images above keep it, and lost where this
+share of the images below have lost it.
 """
 FITTED_PRECISION = 0.99
 """What is asked of the images that a threshold is fitted to: a threshold flatters those."""
@@ -267,10 +267,14 @@ def fit_to_people(
 
 
 def precise_from(
-    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+    probability: Float[Tensor, " m"],
+    right: Float[Tensor, " m"],
+    wrong: Float[Tensor, " m"],
+    *,
+    settled: int = SETTLED,
 ) -> float:
     """Return the lowest probability such that from it, and from every higher one that takes in
-    `SETTLED` images or more, `FITTED_PRECISION` of the images are right; 1 if there is none.
+    `settled` images or more, `FITTED_PRECISION` of the images are right; 1 if there is none.
 
     It is not the lowest from which the share holds: many easy images would pay for doubtful ones.
     """
@@ -278,7 +282,7 @@ def precise_from(
     hits = right[order].cumsum(0)
     misses = wrong[order].cumsum(0)
     good = hits / (hits + misses) >= FITTED_PRECISION
-    first = min(SETTLED, len(good)) - 1
+    first = min(settled, len(good)) - 1
     bad = (~good[first:]).nonzero()
     last = len(good) - 1
     if len(bad):
@@ -293,8 +297,8 @@ def with_thresholds(
 ) -> DecisionRule:
     """Choose thresholds on made images, both kinds of which count alike however many there are.
 
-    Yes from where `FITTED_PRECISION` of those above are so, no below all but the rest of
-    `PRECISION` of those that are so, undecided between. Thresholds that people's answers give
+    Yes from the lowest probability above which `PRECISION` of them are so, no below the highest
+    one below which that share are not, undecided between. Thresholds that people's answers give
     replace them.
     """
     probability = rule.probability(signals).cpu()
@@ -303,9 +307,19 @@ def with_thresholds(
         return replace(rule, low=0.0, high=1.0)
     right = truth.double() / truth.sum()
     wrong = (~truth).double() / (~truth).sum()
-    high = precise_from(probability, right, wrong)
-    low = float(probability[truth].quantile(1 - PRECISION))
+    high = _lowest_precise(probability, right, wrong)
+    low = 1 - _lowest_precise(1 - probability, wrong, right)
     return replace(rule, low=min(low, 0.5), high=max(high, 0.5))
+
+
+def _lowest_precise(
+    probability: Float[Tensor, " m"], right: Float[Tensor, " m"], wrong: Float[Tensor, " m"]
+) -> float:
+    order = probability.argsort(descending=True)
+    hits = right[order].cumsum(0)
+    misses = wrong[order].cumsum(0)
+    good = (hits / (hits + misses) >= PRECISION).nonzero()
+    return float(probability[order][int(good.max())]) if len(good) else 1.0
 
 
 def error_rates(words: Sequence[str], truth: Int[Tensor, " m"]) -> dict[str, Any]:

@@ -33,7 +33,13 @@ from hardcase.repair.measures import (
     proof_queries,
     seconds_per_query,
 )
-from hardcase.statistics import ImagesNeeded, bounded_mean_interval, images_to_decide
+from hardcase.statistics import (
+    NORMAL,
+    NORMAL_POWER,
+    ImagesNeeded,
+    bounded_mean_interval,
+    images_to_decide,
+)
 from hardcase.types import Images, Model
 
 __all__ = [
@@ -60,7 +66,7 @@ LEAST_MARGIN = 0.01
 """No figure must be closer than a point to what it was, however many images there are."""
 ALIKE = 0.7
 """The correlation, image by image, of networks before and after a repair, for which is planned."""
-CERTAIN = 1.96 + 1.2816
+CERTAIN = NORMAL + NORMAL_POWER
 """Normal quantiles of an interval of 95 % that excludes the margin in nine of ten cases."""
 IMAGINED = 3.7
 """What one image at the end of the range adds to a bound of `n` images, times `n`."""

@@ -421,7 +421,7 @@ def _per_class(
     rows = []
     for label in range(len(classes)):
         counts = statistics.count(seeds[label], findings[label], sheet.verdicts)["search_results"]
-        steps = {name: counts[name] for name in ("seeds", "correctly_classified", "searched")}
+        steps = {name: counts[name] for name in ("images", "correctly_classified", "searched")}
         rates = {name: told(counts[name], counts["searched"]) for name in ("failing", "accepted")}
         taken = commonest.get(label)
         said = None if taken is None else {name: taken[name] for name in ("predicted", "tests")}

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hardcase.campaign.claims import CLAIMED
 from hardcase.campaign.loop import shard_size
-from hardcase.campaign.record import Campaign, overlay
+from hardcase.campaign.record import Campaign, overlay, parse_keep, seconds
 from hardcase.config import NO_SEARCH, Config, MethodConfig
 from hardcase.context import Context
 from hardcase.data.files import ImageSet
@@ -39,6 +39,8 @@ __all__ = ["FROM_PYTHON", "Plan", "measure_plan", "plan_of"]
 
 _log = logging.getLogger(__name__)
 
+TRAINED = {"space", "partners", "surrogates"}
+"""What methods ask for that may have to be trained: not before all is measured."""
 PLAIN = (bool, int, float, str)
 """Types of options that a configuration file can hold."""
 FROM_PYTHON = (
@@ -130,9 +132,16 @@ def _check_names(context: Context) -> None:
         from hardcase.criteria.criterion import parse_list
 
         parse_list(config.criteria)
-    if config.method.name != NO_SEARCH:
-        _ = context.options
-        _ = context.map_cells
+    if config.method.name == NO_SEARCH:
+        return
+    seconds(config.budget.time)
+    if config.keep is not None:
+        parse_keep(config.keep)
+    _ = context.options
+    _ = context.target
+    _ = context.map_cells
+    if not TRAINED & {*context.part.given}:  # then it is built at once
+        _ = context.method
 
 
 def _measured_at_once(context: Context, measurement: Measurement) -> int:

@@ -324,17 +324,17 @@ class Run:
         """The funnel in words, each count with its denominator and 95 % interval."""
         counts = self.counts()["search_results"]
         attempted = counts["searched"] or 0
-        seeds = f"{counts['seeds']} seed{'s' * (counts['seeds'] != 1)}"
+        images = f"{counts['images']} image{'s' * (counts['images'] != 1)}"
         known = self.record.get("claims")
-        usable = f"{counts['correctly_classified']} usable (correctly classified)"
+        usable = f"{counts['correctly_classified']} correctly classified"
         if known:
-            seeds = f"{counts['seeds']} claims about {known['images']} images"
-            usable = f"{counts['correctly_classified']} usable (the model makes them)"
+            images = f"{counts['images']} claims about {known['images']} images"
+            usable = f"{counts['correctly_classified']} that the model makes"
         kinds = Counter(self.findings["kind"].to_pylist())
         settings = settings_in_words(self.record.get("options") or {})
         lines = [
             *(f"{self.record.get('method')}: {words}" for words in [settings] if words),
-            f"{seeds}, {usable}, {attempted} attempted; 95 % intervals in brackets",
+            f"{images}, {usable}, {attempted} searched; 95 % intervals in brackets",
             kinds_in_words(kinds),
         ]
         judged = self.verdicts is not None or not known
@@ -354,8 +354,8 @@ class Run:
                 f"    by norm: {small} of {len(self)} findings changed by at most 8/255, "
                 "too little to change what they show"
             )
-        distinct = counts["clusters"]
-        lines.append(f"   distinct: {'not judged' if distinct is None else distinct}")
+        clusters = counts["clusters"]
+        lines.append(f"   clusters: {'not judged' if clusters is None else clusters}")
         people = self.record.get("people")
         if people:
             lines.append(f"     people: {people_said(people)}")

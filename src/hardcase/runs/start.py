@@ -24,7 +24,7 @@ from hardcase.campaign.record import Campaign, limits, overlay, seconds
 from hardcase.companions import teams_module
 from hardcase.data.files import ImageSet
 from hardcase.environment import VERSION
-from hardcase.errors import NO_SEEDS, Problem
+from hardcase.errors import NO_SEEDS, Problem, Refused
 from hardcase.models.health import require_gradients
 from hardcase.models.load import lineage_of
 from hardcase.models.witnesses import catalogued, witness_record
@@ -261,7 +261,9 @@ def _begun(
             require_same(then, identity, fix=ANOTHER)
             require_behaviour(record, networks_of(campaign), plan.images, campaign, known=True)
             return _stored_usable(store, campaign, plan.images)
-        repair_shards(store, shards=0)  # of a search of which nothing is known
+        if store.done():
+            what = f"{store.folder} does not say which ingredients its search began with."
+            raise Refused(what, fix=ANOTHER)
         rows = asked_seeds(campaign, plan.images)
         known = behaviour_of(networks_of(campaign), plan.images, campaign)
     if not steady(campaign.subject.device):

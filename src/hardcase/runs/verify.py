@@ -29,7 +29,7 @@ from hardcase.campaign.loop import enter
 from hardcase.campaign.record import Campaign
 from hardcase.config import loads
 from hardcase.data.files import ImageSet
-from hardcase.errors import Problem
+from hardcase.errors import Problem, Refused
 from hardcase.models.adapters import Cached, LabelOnly
 from hardcase.models.health import answers
 from hardcase.models.subject import Subject
@@ -407,7 +407,7 @@ def require_behaviour(
     for role, now in behaviour_of(networks, images, campaign).items():
         then = Fingerprint.from_json(stored.get(f"searched {role}" if known else role))
         if then is not None and (len(then.values) != len(now.values) or then.changed(now)):
-            raise _other(role, then, now, fix=ANOTHER)
+            raise Refused(*_other(role, then, now), fix=ANOTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +497,7 @@ class Canaries:
             why = [cause] if cause else []
             why.append(f"Shard {shard} is not stored; those that were finished before are.")
             fix = "see to the server, then go on" if served else "a model that is a function"
-            raise _other(role, expected, now, *why, fix=fix)
+            raise Problem(*_other(role, expected, now, *why), fix=fix)
         return asked
 
 
@@ -626,15 +626,15 @@ def is_server(model: Any) -> bool:
     return hasattr(model, "url")
 
 
-def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str, fix: str) -> Problem:
+def _other(role: str, then: Fingerprint, now: Fingerprint, *why: str) -> tuple[str, ...]:
+    """What is said of a network that answers otherwise than before, and why it matters."""
     count = len(then.values)
     changed = count
     if len(now.values) == count:
         changed = then.changed(now)
-    return Problem(
+    return (
         f"the {role} answers {changed} of {count} seeds differently from when this run began.",
         *(why or ["Findings of two different campaigns would be mixed."]),
-        fix=fix,
     )
 
 

@@ -23,7 +23,7 @@ from hardcase.errors import Problem
 from hardcase.report import words
 from hardcase.report.page import plain, render
 from hardcase.runs.results import Run
-from hardcase.statistics import Rate, accepted_by, median_interval, newcombe_paired
+from hardcase.statistics import Rate, accepted_by, bounded_mean_interval, median_interval
 from hardcase.suite.measured import paired_rates
 from hardcase.wording.numbers import difference, rate
 
@@ -139,7 +139,8 @@ def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, 
     """McNemar's test of a yes-or-no outcome on shared seeds, and the difference of the rates."""
     said = [[(getattr(sheet, name) or {})[seed] for seed in shared] for sheet in (a, b)]
     one, two = (torch.tensor(values, dtype=torch.bool) for values in said)
-    gap = newcombe_paired(one, two)
+    gap = (one.double() - two.double()).numpy()
+    low, high = bounded_mean_interval(gap, -1.0)
     only = [int((one & ~two).sum()), int((two & ~one).sum())]
     return {
         "what": WHAT[name],
@@ -148,7 +149,7 @@ def _outcome(name: str, a: Tried, b: Tried, shared: Sequence[str]) -> dict[str, 
         "first": Rate(int(one.sum()), len(shared)).to_json(),
         "second": Rate(int(two.sum()), len(shared)).to_json(),
         "only": only,
-        "difference": {"value": gap.value, "low": gap.low, "high": gap.high},
+        "difference": {"value": float(gap.mean()), "low": low, "high": high},
         "p": statistics.mcnemar(*only).p,
     }
 

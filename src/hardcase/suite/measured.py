@@ -164,7 +164,7 @@ def _require_same_samples(run: Run, baseline: Run) -> None:
     names = {
         "seed": "seed of the samples",
         "classes": "classes",
-        "image": "size of the images",
+        "shape": "size of the images",
         "hardcase": "version of hardcase",
     }
     lines = [

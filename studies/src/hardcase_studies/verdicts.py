@@ -157,7 +157,7 @@ _COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 def read_figure(cell: object, pick: str | None = None) -> Figure:
     """The figure of a cell: ``0.07 [0.06, 0.08]``, ``25 of 30 = 83.3% [66, 93]``, ``100 % in all 24`` or a plain number.
 
-    A share that is the same in all units, and a count without an interval, get Wilson's interval.
+    A share that is the same in all units, and a count without an interval, get the interval of a share.
     """
     text = str(cell)
     if pick is not None:
@@ -175,7 +175,7 @@ def read_figure(cell: object, pick: str | None = None) -> Figure:
         value, low, high = numbers[:3]
         return Figure(value, low, high, units or (int(count[2]) if count else None))
     if count:
-        return _wilson(int(_number(count[1])), int(_number(count[2])))
+        return _counted(int(_number(count[1])), int(_number(count[2])))
     return Figure(numbers[0], units=units)
 
 
@@ -185,11 +185,11 @@ def _number(text: str) -> float:
 
 def _same_in_all(value: float, units: int, *, percent: bool) -> Figure:
     if percent and value in (0.0, 100.0):
-        return _wilson(units if value else 0, units)
+        return _counted(units if value else 0, units)
     return Figure(value, value, value, units)
 
 
-def _wilson(hits: int, of: int) -> Figure:
+def _counted(hits: int, of: int) -> Figure:
     """A share in percent."""
     from hardcase.statistics import binomial_interval
 
@@ -245,7 +245,10 @@ class Store:
             raise NotStoredError(f"{place['file']} has no column {place['column']!r}")
         found = read_figure(row[place["column"]], place.get("pick")).scaled(place.get("scale", 1))
         units = place.get("units", found.units)
-        if isinstance(units, str):  # a column that counts them
+        if units == "repeats":  # of the stored command
+            record = self.record(place["file"]) or {}
+            units = int(re.findall(r"--repeats (\d+)", record["command"])[0])
+        elif isinstance(units, str):  # a column that counts them
             units = int(_number(re.findall(_NUMBER, str(row[units]))[0]))
         return Figure(found.value, found.low, found.high, units)
 
@@ -259,7 +262,7 @@ class Store:
         beyond = exactly(place.get("beyond", 0.0))
         below = place.get("side") == "below"
         pairs = [(beyond, cell) if below else (cell, beyond) for cell in cells]
-        return _wilson(sum(_beyond(*pair) == "holds" for pair in pairs), len(cells))
+        return _counted(sum(_beyond(*pair) == "holds" for pair in pairs), len(cells))
 
 
 def _row(rows: Mapping[str, Mapping[str, Any]], wanted: Any) -> Mapping[str, Any]:
@@ -387,11 +390,30 @@ def _claim(item: Item, test: Mapping[str, Any], store: Store, used: list[str]) -
     found: dict[str, Any] = {key: test[key] for key in limits if key in test}
     for key in ("figure", "above", "below"):
         place = test.get(key)
-        if isinstance(place, Mapping):
-            place = item.at(place)
-            place["file"] = store.first(place["file"])
-            used.append(place["file"])
-            found[key] = store.share(place) if place.get("share") else store.figure(place)
+        if isinstance(place, Mapping | Sequence):
+            found[key] = _first_figure(item, place, store, used)
         elif place is not None:
             found[key] = exactly(float(place))
     return Claim(**found)
+
+
+def _first_figure(
+    item: Item,
+    places: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    store: Store,
+    used: list[str],
+) -> Figure:
+    """The figure at a place, or at the first of several that is stored."""
+    several = [places] if isinstance(places, Mapping) else list(places)
+    for number, place in enumerate(several):
+        try:
+            whole = item.at(place)
+            whole["file"] = store.first(whole["file"])
+            figure = store.share(whole) if whole.get("share") else store.figure(whole)
+        except NotStoredError:
+            if number == len(several) - 1:
+                raise
+            continue
+        used.append(whole["file"])
+        return figure
+    raise NotStoredError(f"{item.item}: no place is given")
