@@ -33,22 +33,21 @@ class Demo:
 
     words: tuple[str, str, str]
     """What the three steps came to."""
-    before: Mapping[str, float]
-    after: Mapping[str, float]
-    change: Mapping[str, float]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    change: Mapping[str, Any]
     """Failure rates before and after, and their difference on the images of the proof."""
 
     @staticmethod
     def read(folder: Path) -> Demo:
         """Return a demo that came to its end."""
-        runs = [Run(folder / name) for name in ("before", "after")]
-        first, last = (decision_of(run).word for run in runs)
+        before, after = Run(folder / "before"), Run(folder / "after")
         repair = json.loads((folder / "repair" / "repair.json").read_bytes())
         rows = repair["proof"]["rows"]
         primary = next(row for row in rows if row["name"] == "failure rate")
         change = {**primary, "value": primary["after"] - primary["before"]}
-        words = (str(first), str(repair["verdict"]), str(last))
-        return Demo(words, *(run.record["risk"] for run in runs), change)
+        words = (decision_of(before).word, str(repair["verdict"]), decision_of(after).word)
+        return Demo(words, before.record["risk"], after.record["risk"], change)
 
     @property
     def decides(self) -> bool:
@@ -98,6 +97,6 @@ def _row(seed: int, demo: Demo) -> list[Cell]:
     return [str(seed), *demo.words, *map(_points, (demo.before, demo.after, demo.change))]
 
 
-def _points(found: Mapping[str, float]) -> str:
+def _points(found: Mapping[str, Any]) -> str:
     """A share with its interval, in points."""
     return f"{100 * found['value']:.1f} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
